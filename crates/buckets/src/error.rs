@@ -1,0 +1,80 @@
+//! What can go wrong with a bucket, by what it means to whoever asked.
+
+use crate::{Render, Revision, Tid};
+
+/// The result of a call to a bucket.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for is not stored.
+    #[error("{0}")]
+    NotFound(Missing),
+    /// The write contradicts what is stored. Nothing was changed.
+    #[error("{0}")]
+    Conflict(String),
+    /// The latest revision is not the one that the write was made for. Nothing was changed.
+    #[error("the latest revision is {}", latest.as_ref().map_or_else(|| "none: there is no such page".to_owned(), |latest| latest.record.rev.to_string()))]
+    NotLatest {
+        /// The latest render; `None` where there is no page yet.
+        latest: Option<Box<Render>>,
+    },
+    /// The property is not the version that the write was made for. Nothing was changed.
+    #[error("the property has been changed since the version named by If-Match")]
+    NotExpected,
+    /// A value is well-formed and wrong. Nothing was changed.
+    #[error("{0}")]
+    Invalid(String),
+    /// A body is larger than its property may be. Nothing was changed.
+    #[error("property {property} has more than its {limit} bytes")]
+    TooLarge {
+        /// The property.
+        property: crate::PropertyName,
+        /// The most bytes it may have.
+        limit: u64,
+    },
+    /// The store failed; see what it says.
+    #[error(transparent)]
+    Store(#[from] rashomon_tables::Error),
+}
+
+/// What is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Missing {
+    /// There is no page of this name.
+    #[error("there is no page of this title")]
+    Page,
+    /// The page has no such revision.
+    #[error("the page has no revision {0}")]
+    Revision(Revision),
+    /// The page has no such render.
+    #[error("the page has no render {0}")]
+    Render(Tid),
+    /// The latest revision lacks the property.
+    #[error("the latest revision, {latest}, has no such property{}", predecessor.map_or_else(String::new, |rev| format!("; the newest that has it is {rev}")))]
+    LatestProperty {
+        /// The latest revision.
+        latest: Revision,
+        /// The newest revision that has the property, and its newest render.
+        predecessor: Option<Revision>,
+        /// The newest render of the predecessor.
+        predecessor_tid: Option<Tid>,
+    },
+    /// The render lacks the property.
+    #[error("render {tid} of revision {rev} has no such property")]
+    Property {
+        /// Its revision.
+        rev: Revision,
+        /// The render.
+        tid: Tid,
+    },
+    /// The page did not exist yet.
+    #[error("the page's first revision is later than that")]
+    BeforeFirst,
+    /// No revision of the page has the property.
+    #[error("no revision of the page has such a property")]
+    PropertyAnywhere,
+}

@@ -1,0 +1,27 @@
+//! The bucket layer: what revisions, renders and properties mean, over the table layer.
+//!
+//! Nothing here knows HTTP, SQL or CQL. What comes in has been parsed into the types of this crate, whose
+//! constructors check; what goes out is plain data.
+
+mod catalog;
+mod content;
+mod definitions;
+mod error;
+mod model;
+mod names;
+mod revisioned;
+pub mod schemas;
+mod tid;
+
+pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
+pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
+pub use definitions::{Definition, Definitions, Versions};
+pub use error::{Error, Missing, Result};
+pub use model::{
+    Expect, ExportRecord, Headers, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty, NewRender, NewRevision,
+    Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo, RevisionDetail,
+    RevisionRecord, RevisionSummary, SlotRecord, StoredRevision, Written,
+};
+pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
+pub use revisioned::{Revisioned, Settings};
+pub use tid::Tid;

@@ -1,0 +1,336 @@
+//! Revisions, renders and properties as they come in and go out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rashomon_clock::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Body, PropertyName, Revision, Sha1, Staged, Tid};
+
+/// The headers that are kept with a property and returned with it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Headers {
+    /// `Content-Type`.
+    pub content_type: String,
+    /// Others, their names in lower case: `content-language` and `x-...`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub other: BTreeMap<String, String>,
+}
+
+/// The revision that another was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent {
+    /// None: this is the page's first.
+    None,
+    /// That one; it need not be stored.
+    Revision(Revision),
+}
+
+impl Parent {
+    /// 0 for none, as it is written in requests and rows.
+    #[must_use]
+    pub const fn to_number(self) -> i64 {
+        match self {
+            Self::None => 0,
+            Self::Revision(rev) => rev.get(),
+        }
+    }
+
+    /// The opposite of [`Self::to_number`]; `None` for a negative number.
+    #[must_use]
+    pub const fn from_number(number: i64) -> Option<Self> {
+        match Revision::new(number) {
+            Some(rev) => Some(Self::Revision(rev)),
+            None if number == 0 => Some(Self::None),
+            None => None,
+        }
+    }
+}
+
+/// What is known of a revision beside its properties.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevisionRecord {
+    /// Its number.
+    pub rev: Revision,
+    /// What it was made from; `None` where nobody said.
+    pub parent: Option<Parent>,
+    /// When the edit was made: as given, else the time of the first write.
+    pub timestamp: Timestamp,
+    /// Who made it: a name, or an IP address.
+    pub user: Option<String>,
+    /// The summary.
+    pub comment: Option<String>,
+    /// Whether it was marked as minor.
+    pub minor: bool,
+    /// What only an export of MediaWiki says of it.
+    pub export: ExportRecord,
+}
+
+/// What only an export of MediaWiki says of a revision: kept to be written out again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExportRecord {
+    /// The user's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<i64>,
+    /// `user` is an IP address.
+    #[serde(skip_serializing_if = "is_false")]
+    pub user_is_ip: bool,
+    /// The user has been hidden.
+    #[serde(skip_serializing_if = "is_false")]
+    pub user_deleted: bool,
+    /// The comment has been hidden.
+    #[serde(skip_serializing_if = "is_false")]
+    pub comment_deleted: bool,
+    /// The sha1 that the export gives the revision, in base 36.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha1: Option<String>,
+    /// The main slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub main: Option<SlotRecord>,
+    /// The other slots, by their role.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub slots: BTreeMap<String, SlotRecord>,
+}
+
+/// What an export says of one slot of a revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SlotRecord {
+    /// The content model, such as `wikitext`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The content format, such as `text/x-wiki`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// The revision that the content was first stored with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<i64>,
+    /// The text has been hidden.
+    #[serde(skip_serializing_if = "is_false")]
+    pub deleted: bool,
+    /// The number of bytes that the export gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
+    /// The sha1 that the export gives the text, in base 36.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha1: Option<String>,
+    /// The text's number in the wiki's own storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The text's address in the wiki's own storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// What is known of a stored property without reading its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PropertyInfo {
+    /// Its headers.
+    pub headers: Headers,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The SHA-1 of its bytes.
+    pub sha1: Sha1,
+    /// When it was last replaced in place, if ever.
+    pub rewritten_at: Option<Timestamp>,
+}
+
+/// Which bytes a property has: changes whenever they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PropertyVersion {
+    /// The revision.
+    pub rev: Revision,
+    /// The render.
+    pub tid: Tid,
+    /// When it was last replaced in place, if ever.
+    pub rewritten_at: Option<Timestamp>,
+}
+
+/// One property of one render, with its body.
+#[derive(Debug, Clone)]
+pub struct Property {
+    /// Which bytes these are.
+    pub version: PropertyVersion,
+    /// The revision's parent.
+    pub parent: Option<Parent>,
+    /// What is known of it.
+    pub info: PropertyInfo,
+    /// Its bytes.
+    pub body: Body,
+}
+
+/// A render: its revision, and the properties it has.
+#[derive(Debug, Clone)]
+pub struct Render {
+    /// Its revision.
+    pub record: Arc<RevisionRecord>,
+    /// Its name.
+    pub tid: Tid,
+    /// Its properties, those of its revision included.
+    pub properties: BTreeMap<PropertyName, PropertyInfo>,
+}
+
+/// A render as part of its revision.
+#[derive(Debug, Clone)]
+pub struct RenderInfo {
+    /// Its name.
+    pub tid: Tid,
+    /// Its properties, those of its revision included.
+    pub properties: BTreeMap<PropertyName, PropertyInfo>,
+}
+
+/// A revision with all its renders, newest first.
+#[derive(Debug, Clone)]
+pub struct RevisionDetail {
+    /// What is known of it.
+    pub record: Arc<RevisionRecord>,
+    /// Its renders, newest first.
+    pub renders: Vec<RenderInfo>,
+}
+
+/// A revision as a line of a page's history.
+#[derive(Debug, Clone)]
+pub struct RevisionSummary {
+    /// What is known of it.
+    pub record: Arc<RevisionRecord>,
+    /// Its newest render.
+    pub tid: Tid,
+    /// How many renders it has.
+    pub renders: u64,
+    /// The bytes of the newest render's properties.
+    pub size: u64,
+}
+
+/// A revision as an export needs it.
+#[derive(Debug, Clone)]
+pub struct StoredRevision {
+    /// What is known of it.
+    pub record: Arc<RevisionRecord>,
+    /// The properties that belong to the revision.
+    pub properties: BTreeMap<PropertyName, PropertyInfo>,
+    /// Its renders, oldest first, each with the properties that are its own.
+    pub renders: Vec<RenderInfo>,
+}
+
+/// A part of a listing, and where the next begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing<T, P> {
+    /// The part.
+    pub items: Vec<T>,
+    /// What to give as `after` for the next part; `None` at the end.
+    pub next: Option<P>,
+}
+
+/// A property that is to be stored.
+#[derive(Debug, Clone)]
+pub struct NewProperty {
+    /// Its name; given once in a write.
+    pub name: PropertyName,
+    /// Its content type; `None`: that of its definition.
+    pub content_type: Option<String>,
+    /// Its other headers, their names in lower case.
+    pub other_headers: BTreeMap<String, String>,
+    /// Its bytes.
+    pub body: Staged,
+}
+
+/// A revision that is to be stored, with its first render.
+#[derive(Debug, Clone)]
+pub struct NewRevision {
+    /// Its number.
+    pub rev: Revision,
+    /// What it was made from, where that is known. Not itself.
+    pub parent: Option<Parent>,
+    /// When it was made, for history; `None`: now.
+    pub timestamp: Option<Timestamp>,
+    /// Who made it.
+    pub user: Option<String>,
+    /// The summary.
+    pub comment: Option<String>,
+    /// Whether it is minor.
+    pub minor: bool,
+    /// Store it only if the latest revision is this one.
+    pub if_latest: Option<Parent>,
+    /// Its properties; at least one.
+    pub properties: Vec<NewProperty>,
+}
+
+/// What a new render is a render of, and takes over from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenderBase {
+    /// The newest render of this revision.
+    Revision(Revision),
+    /// This render.
+    Render(Tid),
+}
+
+/// A render that is to be stored.
+#[derive(Debug, Clone)]
+pub struct NewRender {
+    /// What it is based on.
+    pub base: RenderBase,
+    /// When it was made, for history: then it is taken as it is. `None`: now.
+    pub timestamp: Option<Timestamp>,
+    /// Store it only if the latest revision is this one.
+    pub if_latest: Option<Parent>,
+    /// Its properties; at least one.
+    pub properties: Vec<NewProperty>,
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// The revision.
+    pub rev: Revision,
+    /// The render.
+    pub tid: Tid,
+    /// `false`: it stood so already, and nothing was changed.
+    pub created: bool,
+}
+
+/// Which version a property must have for a write to it to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// Any.
+    Any,
+    /// One of these.
+    OneOf(Vec<PropertyVersion>),
+}
+
+/// A revision of history, taken as it is.
+#[derive(Debug, Clone)]
+pub struct ImportRevision {
+    /// What is known of it.
+    pub record: RevisionRecord,
+    /// The properties that belong to the revision, each with the time it was last replaced in place.
+    pub properties: Vec<(NewProperty, Option<Timestamp>)>,
+    /// Its renders, at least one, in any order. Where none is known, one of [`Tid::imported`] without
+    /// properties.
+    pub renders: Vec<ImportRender>,
+}
+
+/// A render of history, taken as it is.
+#[derive(Debug, Clone)]
+pub struct ImportRender {
+    /// Its name.
+    pub tid: Tid,
+    /// Its properties, each with the time it was last replaced in place.
+    pub properties: Vec<(NewProperty, Option<Timestamp>)>,
+}
+
+/// What became of a revision that was imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImportOutcome {
+    /// It is stored now, or some of its renders are.
+    Created,
+    /// It stood so already.
+    Unchanged,
+    /// It stands otherwise, and was left as it is; says in what it differs.
+    Conflict(String),
+}

@@ -1,0 +1,247 @@
+//! The names of things, parsed at the edge: whoever holds one need not check it again.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Why something is not a name; says what would be one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NameError(pub String);
+
+macro_rules! text_newtype {
+    ($name:ident) => {
+        impl $name {
+            /// The name.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.as_ref().to_owned()
+            }
+        }
+    };
+}
+
+/// A wiki: `[a-z0-9][a-z0-9.-]{0,127}`, and not `batch`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DomainName(std::sync::Arc<str>);
+
+impl DomainName {
+    /// Checks a name.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let mut bytes = text.bytes();
+        let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit())
+            && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-')
+            && text.len() <= 128;
+        if !fits {
+            return Err(NameError(
+                "a domain is 1 to 128 of a-z, 0-9, '.' and '-', and begins with a letter or a digit".to_owned(),
+            ));
+        }
+        if text == "batch" {
+            return Err(NameError("'batch' is reserved and cannot be a domain".to_owned()));
+        }
+        Ok(Self(text.into()))
+    }
+}
+text_newtype!(DomainName);
+
+/// A collection in a domain: `[a-z][a-z0-9-]{0,63}`. `page` is the bucket of pages.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BucketName(std::sync::Arc<str>);
+
+impl BucketName {
+    /// The names that mean something else in a URL.
+    pub const RESERVED: [&'static str; 4] = ["page", "import", "changes", "timeline"];
+
+    /// Checks a name. Reserved names are names; whoever makes a bucket checks that it takes none.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let mut bytes = text.bytes();
+        let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+            && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && text.len() <= 64;
+        if fits {
+            Ok(Self(text.into()))
+        } else {
+            Err(NameError("a bucket is 1 to 64 of a-z, 0-9 and '-', and begins with a letter".to_owned()))
+        }
+    }
+
+    /// The bucket of pages, `page`.
+    #[must_use]
+    pub fn page() -> Self {
+        Self("page".into())
+    }
+}
+text_newtype!(BucketName);
+
+/// The name of a page: UTF-8, 1 to 1,024 bytes, no control characters, spaces written as `_`, no segment `.`
+/// or `..`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Title(std::sync::Arc<str>);
+
+impl Title {
+    /// The most bytes a title may have.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// Checks a title, and writes its spaces as `_`.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let error = |why: &str| Err(NameError(why.to_owned()));
+        if text.is_empty() {
+            return error("a title has at least one byte");
+        }
+        if text.len() > Self::MAX_BYTES {
+            return error("a title has at most 1024 bytes of UTF-8");
+        }
+        if text.chars().any(char::is_control) {
+            return error("a title has no control characters");
+        }
+        if text.split('/').any(|segment| segment == "." || segment == "..") {
+            return error("no part of a title between slashes is '.' or '..'");
+        }
+        Ok(Self(if text.contains(' ') { text.replace(' ', "_").into() } else { text.into() }))
+    }
+
+    /// As people write it: with spaces.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        self.0.replace('_', " ")
+    }
+}
+text_newtype!(Title);
+
+/// One named body of a revision or render: `[a-z][a-z0-9_-]{0,63}`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PropertyName(std::sync::Arc<str>);
+
+impl PropertyName {
+    /// Checks a name.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let mut bytes = text.bytes();
+        let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+            && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
+            && text.len() <= 64;
+        if fits {
+            Ok(Self(text.into()))
+        } else {
+            Err(NameError(
+                "a property is 1 to 64 of a-z, 0-9, '_' and '-', and begins with a letter".to_owned(),
+            ))
+        }
+    }
+
+    /// The text of a page, `wikitext`.
+    #[must_use]
+    pub fn wikitext() -> Self {
+        Self("wikitext".into())
+    }
+}
+text_newtype!(PropertyName);
+
+/// The number of a revision: 1 to 2^63 - 1, unique in its page.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "i64", into = "i64")]
+pub struct Revision(i64);
+
+impl Revision {
+    /// The highest there is.
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// Takes a positive number.
+    #[must_use]
+    pub const fn new(number: i64) -> Option<Self> {
+        if number > 0 { Some(Self(number)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+}
+
+impl FromStr for Revision {
+    type Err = NameError;
+
+    /// Decimal, without sign and leading zero.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+        digits.then(|| text.parse().ok().and_then(Self::new)).flatten().ok_or_else(|| {
+            NameError("a revision is a decimal number from 1 to 9223372036854775807, without leading zeros".to_owned())
+        })
+    }
+}
+
+impl TryFrom<i64> for Revision {
+    type Error = NameError;
+
+    fn try_from(number: i64) -> Result<Self, NameError> {
+        Self::new(number).ok_or_else(|| NameError("a revision is a positive number".to_owned()))
+    }
+}
+
+impl From<Revision> for i64 {
+    fn from(rev: Revision) -> Self {
+        rev.0
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A page: the partition of all that is stored of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Page {
+    /// The wiki.
+    pub domain: DomainName,
+    /// The bucket, of type revisioned.
+    pub bucket: BucketName,
+    /// The page's name.
+    pub title: Title,
+}

@@ -1,0 +1,179 @@
+//! The names of renders.
+
+use std::{fmt, str::FromStr};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::TimeUuid;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{NameError, Page, Revision};
+
+/// One render of one revision: a UUID of version 1 (RFC 9562), which carries the time of the render.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tid(TimeUuid);
+
+/// Ticks of 100 ns from 1582-10-15 to 1970-01-01.
+const EPOCH_TICKS: i128 = 0x01b2_1dd2_1381_4000;
+
+impl Tid {
+    /// The tid of a time and 62 bits that tell apart what was written at it. The node is marked as one that
+    /// is no hardware address (RFC 9562, section 6.10).
+    ///
+    /// Times that a UUID cannot hold (before 1582, after 5236) become the nearest that it can.
+    #[must_use]
+    pub fn new(time: Timestamp, distinction: u64) -> Self {
+        Self::from_ticks(Self::ticks_at(time), distinction)
+    }
+
+    /// The tid of a write whose time was given: the same whoever makes it, so that imports agree, and another
+    /// one for another revision.
+    #[must_use]
+    pub fn imported(page: &Page, rev: Revision, time: Timestamp) -> Self {
+        let mut hash = Xxh3::new();
+        for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()] {
+            hash.update(part.as_bytes());
+            hash.update(&[0xff]);
+        }
+        hash.update(&rev.get().to_be_bytes());
+        Self::new(time, hash.digest())
+    }
+
+    /// One tick later than `self`, with other distinguishing bits.
+    #[must_use]
+    pub fn next(self, distinction: u64) -> Self {
+        Self::from_ticks(self.0.ticks().saturating_add(1), distinction)
+    }
+
+    /// The first tid, in their order, of the microsecond after `time`: whatever sorts before it is not later
+    /// than `time`.
+    #[must_use]
+    pub fn first_after(time: Timestamp) -> Self {
+        Self::smallest(Self::ticks_at(time) + 10)
+    }
+
+    fn smallest(ticks: u64) -> Self {
+        // 0x80 is the smallest signed byte, and fits the variant.
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&ticks.min((1 << 60) - 1).to_be_bytes());
+        Self(TimeUuid::from_ordered_bytes(bytes).expect("0x80 in byte 8 is the variant"))
+    }
+
+    fn ticks_at(time: Timestamp) -> u64 {
+        let ticks = i128::from(time.as_micros()) * 10 + EPOCH_TICKS;
+        ticks.clamp(0, (1 << 60) - 1) as u64
+    }
+
+    fn from_ticks(ticks: u64, distinction: u64) -> Self {
+        let bits = distinction.to_be_bytes();
+        let last = [0x80 | (bits[0] & 0x3f), bits[1], bits[2] | 0x01, bits[3], bits[4], bits[5], bits[6], bits[7]];
+        let uuid = Uuid::from_fields(
+            (ticks & 0xffff_ffff) as u32,
+            ((ticks >> 32) & 0xffff) as u16,
+            ((ticks >> 48) & 0x0fff) as u16 | 0x1000,
+            &last,
+        );
+        Self(TimeUuid::new(uuid).expect("version and variant were just set"))
+    }
+
+    /// The time it carries, to the microsecond (rounded down).
+    #[must_use]
+    pub fn time(self) -> Timestamp {
+        let micros = (i128::from(self.0.ticks()) - EPOCH_TICKS).div_euclid(10);
+        Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+
+    /// As the table layer has it.
+    #[must_use]
+    pub const fn as_time_uuid(self) -> TimeUuid {
+        self.0
+    }
+}
+
+impl From<TimeUuid> for Tid {
+    fn from(uuid: TimeUuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl FromStr for Tid {
+    type Err = NameError;
+
+    /// Hyphenated and in lower case, as it is printed.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let shaped = text.len() == 36 && !text.bytes().any(|b| b.is_ascii_uppercase());
+        let uuid = shaped.then(|| Uuid::try_parse(text).ok()).flatten().ok_or_else(|| {
+            NameError("a tid is a UUID in lower case, such as 8f545ba0-2601-11e3-885c-4160918f0fb9".to_owned())
+        })?;
+        TimeUuid::new(uuid).map(Self).ok_or_else(|| {
+            NameError("a tid is a UUID of version 1: the third group begins with 1, the fourth with 8 to b".to_owned())
+        })
+    }
+}
+
+impl TryFrom<String> for Tid {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<Tid> for String {
+    fn from(tid: Tid) -> Self {
+        tid.to_string()
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tid_of_the_notes_has_its_time() {
+        let tid: Tid = "8f545ba0-2601-11e3-885c-4160918f0fb9".parse().unwrap();
+        assert_eq!(tid.time(), Timestamp::from_micros(1_380_127_389_274_000));
+        assert_eq!(tid.to_string(), "8f545ba0-2601-11e3-885c-4160918f0fb9");
+    }
+
+    #[test]
+    fn a_tid_has_exactly_the_time_it_was_made_for() {
+        for micros in [0, 1, -1, 1_380_127_389_274_123, 4_102_444_800_000_000] {
+            let time = Timestamp::from_micros(micros);
+            for distinction in [0, u64::MAX, 0x1234_5678_9abc_def0] {
+                let tid = Tid::new(time, distinction);
+                assert_eq!(tid.time(), time);
+                assert!(tid < Tid::first_after(time));
+                assert!(tid >= Tid::first_after(Timestamp::from_micros(micros - 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn other_versions_and_spellings_are_refused() {
+        for bad in [
+            "8f545ba0-2601-41e3-885c-4160918f0fb9",
+            "8F545BA0-2601-11e3-885c-4160918f0fb9",
+            "8f545ba0260111e3885c4160918f0fb9",
+            "8f545ba0-2601-11e3-085c-4160918f0fb9",
+            "{8f545ba0-2601-11e3-885c-4160918f0f}",
+            "",
+        ] {
+            assert!(bad.parse::<Tid>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Stores every revision and every render of a wiki, and serves them over HTTP.
+
+fn main() {}

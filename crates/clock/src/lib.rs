@@ -1,0 +1,185 @@
+//! Time for Rashomon.
+//!
+//! This crate is the only one that asks the system what time it is. Everything else takes a [`Clock`], so
+//! that a test, or the simulation, can say what time it is and let it pass as it likes.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+/// A point in time: microseconds since 1970-01-01T00:00:00Z, leap seconds not counted.
+///
+/// Microseconds, because that is the resolution of a write time in Cassandra.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The earliest time that can be expressed.
+    pub const MIN: Self = Self(i64::MIN);
+    /// The latest time that can be expressed.
+    pub const MAX: Self = Self(i64::MAX);
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+
+    /// The time so many microseconds after the epoch.
+    #[must_use]
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// The time `by` later; the latest time there is where that is past the end.
+    #[must_use]
+    pub fn saturating_add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(micros(by)))
+    }
+
+    /// The time `by` earlier; the earliest time there is where that is before the beginning.
+    #[must_use]
+    pub fn saturating_sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(by)))
+    }
+
+    /// How long ago `earlier` was; zero where it is later than `self`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}us", self.0)
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// What time it is.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The time of day. It may jump, in either direction, when somebody sets the clock.
+    fn now(&self) -> Timestamp;
+
+    /// Time that only goes forward, from an arbitrary start: for durations.
+    fn monotonic(&self) -> Duration;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        (**self).monotonic()
+    }
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    start: std::time::Instant,
+}
+
+impl SystemClock {
+    /// The machine's clock; its monotonic time starts now.
+    #[must_use]
+    #[allow(clippy::disallowed_methods)] // The one place.
+    pub fn new() -> Self {
+        Self { start: std::time::Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods)] // The one place.
+    fn now(&self) -> Timestamp {
+        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+            Ok(since) => Timestamp(micros(since)),
+            Err(before) => Timestamp(-micros(before.duration())),
+        }
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// A clock that stands still until it is told to move.
+#[derive(Debug)]
+pub struct ManualClock {
+    now: AtomicI64,
+    monotonic: AtomicI64,
+}
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    #[must_use]
+    pub const fn new(now: Timestamp) -> Self {
+        Self { now: AtomicI64::new(now.0), monotonic: AtomicI64::new(0) }
+    }
+
+    /// Time passes.
+    pub fn advance(&self, by: Duration) {
+        self.now.fetch_add(micros(by), Ordering::SeqCst);
+        self.monotonic.fetch_add(micros(by), Ordering::SeqCst);
+    }
+
+    /// Somebody sets the time of day; no time passes.
+    pub fn set(&self, now: Timestamp) {
+        self.now.store(now.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(u64::try_from(self.monotonic.load(Ordering::SeqCst)).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_stops_at_the_ends() {
+        assert_eq!(Timestamp::MAX.saturating_add(Duration::from_secs(1)), Timestamp::MAX);
+        assert_eq!(Timestamp::MIN.saturating_sub(Duration::MAX), Timestamp::MIN);
+        assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_manual_clock_that_is_set_lets_no_time_pass() {
+        let clock = ManualClock::new(Timestamp::from_micros(5));
+        clock.advance(Duration::from_micros(2));
+        clock.set(Timestamp::EPOCH);
+        assert_eq!(clock.now(), Timestamp::EPOCH);
+        assert_eq!(clock.monotonic(), Duration::from_micros(2));
+    }
+
+    #[test]
+    fn the_system_clock_shows_this_century() {
+        let now = SystemClock::new().now();
+        assert!(now > Timestamp::from_micros(1_700_000_000_000_000), "{now:?}");
+    }
+}

@@ -1,0 +1,1 @@
+//! Readers and writers of whole histories: MediaWiki XML and JSON lines.

@@ -1,0 +1,1 @@
+//! Tables of Rashomon in SQLite, the embedded default.

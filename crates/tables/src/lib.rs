@@ -1,0 +1,22 @@
+//! The table layer: rows in partitions, sorted by their clustering columns, as in Cassandra.
+//!
+//! A [`TableStore`] keeps rows and knows nothing of what they mean. What it promises is written at the trait
+//! and checked by [`contract`], the suite that every store runs; nothing is in it that a cluster cannot keep.
+
+mod error;
+mod generations;
+mod query;
+mod schema;
+mod store;
+mod time_uuid;
+mod value;
+mod write;
+
+pub use error::{Error, Result};
+pub use generations::{Generations, Slot};
+pub use query::{ClusteringRange, Cursor, Order, Page, Partition, Scan};
+pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
+pub use store::TableStore;
+pub use time_uuid::TimeUuid;
+pub use value::{Key, Row, Value};
+pub use write::{Batch, Mutation, Swap};

@@ -1,0 +1,159 @@
+//! What is read: ranges, scans and pages.
+
+use std::{num::NonZeroUsize, ops::Bound};
+
+use bytes::Bytes;
+
+use crate::{Result, Schema, Value};
+
+/// A range of the rows of one partition: those that equal `prefix` in the first clustering columns and lie
+/// between the bounds in the one after them.
+///
+/// Bounds are on values, whichever way the column is sorted: `rev <= 5` is an `upper` bound of 5.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusteringRange {
+    /// Values of the first clustering columns; none means all rows.
+    pub prefix: Vec<Value>,
+    /// The smallest value of the next column.
+    pub lower: Bound<Value>,
+    /// The greatest value of the next column.
+    pub upper: Bound<Value>,
+}
+
+impl ClusteringRange {
+    /// All rows of the partition.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self::prefix(Vec::new())
+    }
+
+    /// All rows that begin with these clustering values.
+    #[must_use]
+    pub const fn prefix(prefix: Vec<Value>) -> Self {
+        Self { prefix, lower: Bound::Unbounded, upper: Bound::Unbounded }
+    }
+
+    /// Narrows to rows whose next column is at most `value`.
+    #[must_use]
+    pub fn at_most(mut self, value: impl Into<Value>) -> Self {
+        self.upper = Bound::Included(value.into());
+        self
+    }
+
+    /// Narrows to rows whose next column is below `value`.
+    #[must_use]
+    pub fn below(mut self, value: impl Into<Value>) -> Self {
+        self.upper = Bound::Excluded(value.into());
+        self
+    }
+
+    /// Narrows to rows whose next column is at least `value`.
+    #[must_use]
+    pub fn at_least(mut self, value: impl Into<Value>) -> Self {
+        self.lower = Bound::Included(value.into());
+        self
+    }
+
+    /// Narrows to rows whose next column is above `value`.
+    #[must_use]
+    pub fn above(mut self, value: impl Into<Value>) -> Self {
+        self.lower = Bound::Excluded(value.into());
+        self
+    }
+
+    /// `Invalid` unless the range fits the table: no more values than columns, each of its column's type, and
+    /// bounds only where a column is left for them.
+    pub fn check(&self, table: &Schema) -> Result<()> {
+        for bound in [&self.lower, &self.upper] {
+            if let Bound::Included(value) | Bound::Excluded(value) = bound {
+                let mut columns = self.prefix.clone();
+                columns.push(value.clone());
+                table.check_clustering_prefix(&columns)?;
+            }
+        }
+        table.check_clustering_prefix(&self.prefix)
+    }
+}
+
+/// Which way a scan goes through a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// As the schema sorts.
+    #[default]
+    Forward,
+    /// The other way round.
+    Reverse,
+}
+
+/// Where to go on: opaque, of the store that gave it, for the same scan (its limits may differ).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor(pub Bytes);
+
+/// Rows to read from one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scan {
+    /// The partition.
+    pub partition: Vec<Value>,
+    /// Which of its rows.
+    pub range: ClusteringRange,
+    /// Which way.
+    pub order: Order,
+    /// At most so many rows a page.
+    pub limit: NonZeroUsize,
+    /// A page ends with the row that reaches so many bytes ([`crate::Row::size`]); it has at least one row
+    /// where there is one.
+    pub max_bytes: usize,
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
+}
+
+impl Scan {
+    /// How many bytes a page holds unless said otherwise.
+    pub const DEFAULT_MAX_BYTES: usize = 4 << 20;
+
+    /// All rows of a partition, in the schema's order, `limit` a page.
+    #[must_use]
+    pub const fn new(partition: Vec<Value>, limit: NonZeroUsize) -> Self {
+        Self {
+            partition,
+            range: ClusteringRange::all(),
+            order: Order::Forward,
+            limit,
+            max_bytes: Self::DEFAULT_MAX_BYTES,
+            after: None,
+        }
+    }
+
+    /// Only the rows of a range.
+    #[must_use]
+    pub fn range(mut self, range: ClusteringRange) -> Self {
+        self.range = range;
+        self
+    }
+
+    /// The other way round.
+    #[must_use]
+    pub const fn reverse(mut self) -> Self {
+        self.order = Order::Reverse;
+        self
+    }
+
+    /// From where the page before ended.
+    #[must_use]
+    pub fn after(mut self, cursor: Option<Cursor>) -> Self {
+        self.after = cursor;
+        self
+    }
+}
+
+/// Some of what was asked for, and where to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// What was found. May be empty although there is more to come.
+    pub items: Vec<T>,
+    /// `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// The values of a partition's columns.
+pub type Partition = Vec<Value>;

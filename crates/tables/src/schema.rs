@@ -1,0 +1,226 @@
+//! Schemas: named and typed columns, so that a row is readable in whatever shell its store has.
+
+use std::time::Duration;
+
+use crate::{Error, Key, Result, Value};
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// UTF-8.
+    Text,
+    /// A signed number of 64 bits.
+    Int,
+    /// Microseconds since the epoch.
+    Timestamp,
+    /// A UUID of version 1, sorted by its time first.
+    TimeUuid,
+    /// Bytes.
+    Blob,
+}
+
+/// How a clustering column is sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Smallest first.
+    Ascending,
+    /// Greatest first.
+    Descending,
+}
+
+/// A named and typed column.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Column {
+    /// `[a-z][a-z0-9_]*`.
+    pub name: &'static str,
+    /// Its type.
+    pub column_type: ColumnType,
+}
+
+/// What a table looks like. Made once, by [`Schema::builder`], and never changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    name: &'static str,
+    version: u32,
+    partition: Vec<Column>,
+    clustering: Vec<(Column, Direction)>,
+    values: Vec<Column>,
+    default_ttl: Option<Duration>,
+    swap_only: bool,
+}
+
+impl Schema {
+    /// Starts a schema of version 1.
+    ///
+    /// Names of tables and columns are `[a-z][a-z0-9_]*`.
+    #[must_use]
+    pub const fn builder(name: &'static str) -> SchemaBuilder {
+        SchemaBuilder(Self {
+            name,
+            version: 1,
+            partition: Vec::new(),
+            clustering: Vec::new(),
+            values: Vec::new(),
+            default_ttl: None,
+            swap_only: false,
+        })
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Rises with every change of the schema.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The columns whose values name a partition; at least one.
+    #[must_use]
+    pub fn partition(&self) -> &[Column] {
+        &self.partition
+    }
+
+    /// The columns that a partition's rows are sorted by. Where there are none, a partition has one row.
+    #[must_use]
+    pub fn clustering(&self) -> &[(Column, Direction)] {
+        &self.clustering
+    }
+
+    /// The columns that hold what is stored.
+    #[must_use]
+    pub fn values(&self) -> &[Column] {
+        &self.values
+    }
+
+    /// How long a row that is put without an expiry of its own is visible, from its write time on.
+    #[must_use]
+    pub const fn default_ttl(&self) -> Option<Duration> {
+        self.default_ttl
+    }
+
+    /// Whether rows are written by `swap`, and by nothing else.
+    #[must_use]
+    pub const fn swap_only(&self) -> bool {
+        self.swap_only
+    }
+
+    /// `Invalid` unless `partition` holds a value of the right type for every partition column.
+    pub fn check_partition(&self, partition: &[Value]) -> Result<()> {
+        self.check("partition", self.partition.iter(), partition, true)
+    }
+
+    /// `Invalid` unless `key` names a row of this table.
+    pub fn check_key(&self, key: &Key) -> Result<()> {
+        self.check_partition(&key.partition)?;
+        self.check("clustering", self.clustering.iter().map(|(column, _)| column), &key.clustering, true)
+    }
+
+    /// `Invalid` unless `prefix` holds values of the right types for the first clustering columns.
+    pub fn check_clustering_prefix(&self, prefix: &[Value]) -> Result<()> {
+        self.check("clustering", self.clustering.iter().map(|(column, _)| column), prefix, false)
+    }
+
+    /// `Invalid` unless `values` fit the value columns.
+    pub fn check_values(&self, values: &[Option<Value>]) -> Result<()> {
+        let fits = values.len() == self.values.len()
+            && values.iter().zip(&self.values).all(|(value, column)| {
+                value.as_ref().is_none_or(|value| value.column_type() == column.column_type)
+            });
+        if fits { Ok(()) } else { Err(self.mismatch("value", self.values.iter())) }
+    }
+
+    fn check<'a>(
+        &self,
+        kind: &str,
+        columns: impl ExactSizeIterator<Item = &'a Column> + Clone,
+        given: &[Value],
+        whole: bool,
+    ) -> Result<()> {
+        let count = if whole { given.len() == columns.len() } else { given.len() <= columns.len() };
+        if count && given.iter().zip(columns.clone()).all(|(value, column)| value.column_type() == column.column_type)
+        {
+            Ok(())
+        } else {
+            Err(self.mismatch(kind, columns))
+        }
+    }
+
+    fn mismatch<'a>(&self, kind: &str, columns: impl Iterator<Item = &'a Column>) -> Error {
+        let columns: Vec<_> =
+            columns.map(|column| format!("{} {:?}", column.name, column.column_type)).collect();
+        Error::Invalid(format!("the {kind} columns of table {} are ({})", self.name, columns.join(", ")))
+    }
+}
+
+/// Builds a [`Schema`].
+#[derive(Debug, Clone)]
+pub struct SchemaBuilder(Schema);
+
+impl SchemaBuilder {
+    /// A version other than 1.
+    #[must_use]
+    pub const fn version(mut self, version: u32) -> Self {
+        self.0.version = version;
+        self
+    }
+
+    /// Adds a column to the partition key.
+    #[must_use]
+    pub fn partition(mut self, name: &'static str, column_type: ColumnType) -> Self {
+        self.0.partition.push(Column { name, column_type });
+        self
+    }
+
+    /// Adds a clustering column.
+    #[must_use]
+    pub fn clustering(mut self, name: &'static str, column_type: ColumnType, direction: Direction) -> Self {
+        self.0.clustering.push((Column { name, column_type }, direction));
+        self
+    }
+
+    /// Adds a value column.
+    #[must_use]
+    pub fn value(mut self, name: &'static str, column_type: ColumnType) -> Self {
+        self.0.values.push(Column { name, column_type });
+        self
+    }
+
+    /// Rows that are put without an expiry of their own expire so long after they were written.
+    #[must_use]
+    pub const fn default_ttl(mut self, ttl: Duration) -> Self {
+        self.0.default_ttl = Some(ttl);
+        self
+    }
+
+    /// The table is written by `swap` alone.
+    #[must_use]
+    pub const fn swap_only(mut self) -> Self {
+        self.0.swap_only = true;
+        self
+    }
+
+    /// The schema.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no partition column, or two columns share a name: schemas are constants of the program.
+    #[must_use]
+    pub fn build(self) -> Schema {
+        let schema = self.0;
+        assert!(!schema.partition.is_empty(), "table {} has no partition column", schema.name);
+        let mut names: Vec<_> = (schema.partition.iter())
+            .chain(schema.clustering.iter().map(|(column, _)| column))
+            .chain(&schema.values)
+            .map(|column| column.name)
+            .collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "table {} has two columns of one name", schema.name);
+        schema
+    }
+}

@@ -1,0 +1,126 @@
+//! Values, keys and rows.
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+
+use crate::{ColumnType, TimeUuid};
+
+/// What stands in one column of one row.
+///
+/// The derived order compares values of one type as stores sort them: text and blobs by their bytes, numbers
+/// and times by size, UUIDs as [`TimeUuid`] says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// UTF-8.
+    Text(String),
+    /// A signed number of 64 bits.
+    Int(i64),
+    /// A point in time.
+    Timestamp(Timestamp),
+    /// A UUID of version 1.
+    TimeUuid(TimeUuid),
+    /// Bytes.
+    Blob(Bytes),
+}
+
+impl Value {
+    /// The type of column that this may stand in.
+    #[must_use]
+    pub const fn column_type(&self) -> ColumnType {
+        match self {
+            Self::Text(_) => ColumnType::Text,
+            Self::Int(_) => ColumnType::Int,
+            Self::Timestamp(_) => ColumnType::Timestamp,
+            Self::TimeUuid(_) => ColumnType::TimeUuid,
+            Self::Blob(_) => ColumnType::Blob,
+        }
+    }
+
+    /// About how many bytes it takes: what [`crate::Scan::max_bytes`] and `Counting` count.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Int(_) | Self::Timestamp(_) => 8,
+            Self::TimeUuid(_) => 16,
+            Self::Blob(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<Timestamp> for Value {
+    fn from(time: Timestamp) -> Self {
+        Self::Timestamp(time)
+    }
+}
+
+impl From<TimeUuid> for Value {
+    fn from(uuid: TimeUuid) -> Self {
+        Self::TimeUuid(uuid)
+    }
+}
+
+impl From<Bytes> for Value {
+    fn from(bytes: Bytes) -> Self {
+        Self::Blob(bytes)
+    }
+}
+
+/// What names one row: the values of all partition columns and all clustering columns, in the schema's order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The partition columns.
+    pub partition: Vec<Value>,
+    /// The clustering columns.
+    pub clustering: Vec<Value>,
+}
+
+impl Key {
+    /// A key of these values.
+    #[must_use]
+    pub const fn new(partition: Vec<Value>, clustering: Vec<Value>) -> Self {
+        Self { partition, clustering }
+    }
+}
+
+/// One row as it stands.
+///
+/// Equality is of all of it, the write time included: what `swap` compares is [`Row::values`] alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its name.
+    pub key: Key,
+    /// The value columns, in the schema's order.
+    pub values: Vec<Option<Value>>,
+    /// When it was written, by the writer's clock.
+    pub written_at: Timestamp,
+    /// From when on it is invisible.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Row {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let key = self.key.partition.iter().chain(&self.key.clustering).map(Value::size).sum::<usize>();
+        key + self.values.iter().flatten().map(Value::size).sum::<usize>()
+    }
+}
