@@ -44,7 +44,7 @@ impl Generations {
     #[must_use]
     pub fn current(&self, slot: Slot) -> Option<u64> {
         let generation = self.slots[slot.0].load(Ordering::SeqCst);
-        (generation % 2 == 0).then_some(generation)
+        generation.is_multiple_of(2).then_some(generation)
     }
 
     /// A commit that touches these slots begins. Only one commit at a time, and each slot once.

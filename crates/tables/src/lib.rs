@@ -1,10 +1,11 @@
 //! The table layer: rows in partitions, sorted by their clustering columns, as in Cassandra.
 //!
 //! A [`TableStore`] keeps rows and knows nothing of what they mean. What it promises is written at the trait
-//! and checked by [`contract`], the suite that every store runs; nothing is in it that a cluster cannot keep.
+//! and checked by `contract` (behind the feature of that name), the suite that every store runs; nothing is in it that a cluster cannot keep.
 
 mod error;
 mod generations;
+mod memory;
 mod query;
 mod schema;
 mod store;
@@ -14,9 +15,10 @@ mod write;
 
 pub use error::{Error, Result};
 pub use generations::{Generations, Slot};
+pub use memory::Memory;
 pub use query::{ClusteringRange, Cursor, Order, Page, Partition, Scan};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
 pub use store::TableStore;
 pub use time_uuid::TimeUuid;
 pub use value::{Key, Row, Value};
-pub use write::{Batch, Mutation, Swap};
+pub use write::{Batch, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Mutation, Swap};

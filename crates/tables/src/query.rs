@@ -1,10 +1,13 @@
 //! What is read: ranges, scans and pages.
 
-use std::{num::NonZeroUsize, ops::Bound};
+use std::{
+    num::NonZeroUsize,
+    ops::{Bound, RangeBounds},
+};
 
 use bytes::Bytes;
 
-use crate::{Result, Schema, Value};
+use crate::{Error, Result, Schema, Value};
 
 /// A range of the rows of one partition: those that equal `prefix` in the first clustering columns and lie
 /// between the bounds in the one after them.
@@ -64,14 +67,30 @@ impl ClusteringRange {
     /// `Invalid` unless the range fits the table: no more values than columns, each of its column's type, and
     /// bounds only where a column is left for them.
     pub fn check(&self, table: &Schema) -> Result<()> {
+        table.check_clustering_prefix(&self.prefix)?;
+        let next = table.clustering().get(self.prefix.len()).map(|(column, _)| column.column_type);
         for bound in [&self.lower, &self.upper] {
-            if let Bound::Included(value) | Bound::Excluded(value) = bound {
-                let mut columns = self.prefix.clone();
-                columns.push(value.clone());
-                table.check_clustering_prefix(&columns)?;
+            if let Bound::Included(value) | Bound::Excluded(value) = bound
+                && next != Some(value.column_type())
+            {
+                return Err(Error::Invalid(format!(
+                    "a bound of {:?} where table {} has {next:?}",
+                    value.column_type(),
+                    table.name()
+                )));
             }
         }
-        table.check_clustering_prefix(&self.prefix)
+        Ok(())
+    }
+
+    /// Whether a row of these clustering values lies in the range.
+    #[must_use]
+    pub fn contains(&self, clustering: &[Value]) -> bool {
+        let bounds = (self.lower.as_ref(), self.upper.as_ref());
+        clustering.strip_prefix(&self.prefix[..]).is_some_and(|rest| match rest.first() {
+            Some(next) => bounds.contains(next),
+            None => bounds == (Bound::Unbounded, Bound::Unbounded),
+        })
     }
 }
 
@@ -136,6 +155,12 @@ impl Scan {
     pub const fn reverse(mut self) -> Self {
         self.order = Order::Reverse;
         self
+    }
+
+    /// `Invalid` unless the scan fits the table. Every store calls it before it reads.
+    pub fn check(&self, table: &Schema) -> Result<()> {
+        table.check_partition(&self.partition)?;
+        self.range.check(table)
     }
 
     /// From where the page before ended.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rashomon_clock::Timestamp;
+
 use crate::{Error, Key, Result, Value};
 
 /// The type of a column.
@@ -116,7 +118,12 @@ impl Schema {
     /// `Invalid` unless `key` names a row of this table.
     pub fn check_key(&self, key: &Key) -> Result<()> {
         self.check_partition(&key.partition)?;
-        self.check("clustering", self.clustering.iter().map(|(column, _)| column), &key.clustering, true)
+        self.check_clustering(&key.clustering)
+    }
+
+    /// `Invalid` unless `clustering` holds a value of the right type for every clustering column.
+    pub fn check_clustering(&self, clustering: &[Value]) -> Result<()> {
+        self.check("clustering", self.clustering.iter().map(|(column, _)| column), clustering, true)
     }
 
     /// `Invalid` unless `prefix` holds values of the right types for the first clustering columns.
@@ -133,6 +140,23 @@ impl Schema {
         if fits { Ok(()) } else { Err(self.mismatch("value", self.values.iter())) }
     }
 
+    /// When a row that is put with this expiry, or with none of its own, becomes invisible.
+    #[must_use]
+    pub fn expiry(&self, written_at: Timestamp, expires_at: Option<Timestamp>) -> Option<Timestamp> {
+        expires_at.or_else(|| self.default_ttl.map(|ttl| written_at.saturating_add(ttl)))
+    }
+
+    /// Whether [`crate::TableStore::create`] takes `next` where this one stands: the same, or one of a higher
+    /// version that adds value columns at the end and differs in nothing else.
+    #[must_use]
+    pub fn can_become(&self, next: &Self) -> bool {
+        let grown = next.version > self.version
+            && next.values.len() > self.values.len()
+            && next.values.starts_with(&self.values)
+            && Self { version: self.version, values: self.values.clone(), ..next.clone() } == *self;
+        grown || next == self
+    }
+
     fn check<'a>(
         &self,
         kind: &str,
@@ -141,7 +165,11 @@ impl Schema {
         whole: bool,
     ) -> Result<()> {
         let count = if whole { given.len() == columns.len() } else { given.len() <= columns.len() };
-        if count && given.iter().zip(columns.clone()).all(|(value, column)| value.column_type() == column.column_type)
+        if count
+            && given
+                .iter()
+                .zip(columns.clone())
+                .all(|(value, column)| value.column_type() == column.column_type)
         {
             Ok(())
         } else {

@@ -8,8 +8,9 @@ use crate::{Batch, Cursor, Generations, Key, Page, Partition, Result, Row, Scan,
 
 /// A store of tables.
 ///
-/// All calls may be made from many tasks at once. Errors say what to do, see [`crate::Error`]. Values are
-/// bounded by the caller: none above 1 MiB, no batch above 4 MiB.
+/// All calls may be made from many tasks at once. Errors say what to do, see [`crate::Error`]. A table
+/// has to be created before any other call names it, else that is `Invalid`. Values and batches are bounded by
+/// [`crate::MAX_VALUE_BYTES`] and [`crate::MAX_BATCH_BYTES`]; what is larger is `Invalid`.
 ///
 /// Rows whose `expires_at` has come are invisible, to the microsecond, by the clock that the store was given.
 /// Reads of two rows or two tables are not one snapshot.
@@ -49,7 +50,8 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// `expected` (`None`: no visible row), it becomes `new` (`None`: none). Durable on return.
     ///
     /// `expected` and `new`, where given, are rows under `key`. The store stamps the write itself, so that
-    /// swaps of one row follow one another; the `written_at` given is not looked at.
+    /// swaps of one row follow one another; the `written_at` given is not looked at. Without an expiry of its
+    /// own the new row has the table's default.
     async fn swap(
         &self,
         table: &'static Schema,

@@ -123,4 +123,10 @@ impl Row {
         let key = self.key.partition.iter().chain(&self.key.clustering).map(Value::size).sum::<usize>();
         key + self.values.iter().flatten().map(Value::size).sum::<usize>()
     }
+
+    /// Whether it has not expired: until, and not at, `expires_at`.
+    #[must_use]
+    pub fn is_visible(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|expires_at| now < expires_at)
+    }
 }

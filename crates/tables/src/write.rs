@@ -1,8 +1,20 @@
 //! What is written: mutations in batches.
 
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Bound,
+};
+
 use rashomon_clock::Timestamp;
 
 use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
+
+/// The greatest [`Value::size`] that a store takes: larger ones are split by the caller.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
+
+/// The greatest sum of [`Value::size`] over a batch, its keys and bounds included: 4 MiB of values, and
+/// 64 KiB of slack so that whoever fills a batch with values need not count the keys beside them.
+pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// One change of one table. All mutations of a batch are of its partition.
 #[derive(Debug, Clone)]
@@ -49,12 +61,27 @@ impl Mutation {
             Self::Put { table, .. } | Self::Delete { table, .. } | Self::DeleteRange { table, .. } => table,
         }
     }
+
+    /// All values that it carries.
+    fn written(&self) -> impl Iterator<Item = &Value> {
+        let (key, values, bounds): (&[Value], &[Option<Value>], _) = match self {
+            Self::Put { clustering, values, .. } => (clustering, values, None),
+            Self::Delete { clustering, .. } => (clustering, &[], None),
+            Self::DeleteRange { range, .. } => (&range.prefix, &[], Some([&range.lower, &range.upper])),
+        };
+        let bounds = bounds.into_iter().flatten().filter_map(|bound| match bound {
+            Bound::Included(value) | Bound::Excluded(value) => Some(value),
+            Bound::Unbounded => None,
+        });
+        key.iter().chain(values.iter().flatten()).chain(bounds)
+    }
 }
 
 /// Changes of one partition, in any number of tables that share its key: all of them happen or none does.
 ///
 /// A batch is a set: its mutations have no order, so two of one row are refused, and so is a range delete
-/// over a row that the same batch puts or deletes.
+/// over a row that the same batch puts or deletes. Two range deletes may overlap. [`MAX_VALUE_BYTES`] and
+/// [`MAX_BATCH_BYTES`] bound it.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The partition.
@@ -87,7 +114,12 @@ impl Batch {
     }
 
     /// Adds a range delete.
-    pub fn delete_range(&mut self, table: &'static Schema, range: ClusteringRange, written_before: Timestamp) {
+    pub fn delete_range(
+        &mut self,
+        table: &'static Schema,
+        range: ClusteringRange,
+        written_before: Timestamp,
+    ) {
         self.mutations.push(Mutation::DeleteRange { table, range, written_before });
     }
 }
@@ -104,6 +136,28 @@ pub enum Swap {
     },
 }
 
+impl Swap {
+    /// `Invalid` unless the table is swap-only and the rows are whole rows under `key`, within the bounds of
+    /// a batch. Every store calls it on every swap before anything is changed.
+    pub fn check(table: &Schema, key: &Key, expected: Option<&Row>, new: Option<&Row>) -> Result<()> {
+        if !table.swap_only() {
+            return Err(Error::Invalid(format!("table {} is not written by swap", table.name())));
+        }
+        table.check_key(key)?;
+        for row in [expected, new].into_iter().flatten() {
+            if row.key != *key {
+                return Err(Error::Invalid(format!(
+                    "a row of another key in a swap of table {}",
+                    table.name()
+                )));
+            }
+            table.check_values(&row.values)?;
+        }
+        let values = new.into_iter().flat_map(|row| row.values.iter().flatten());
+        check_size(key.partition.iter().chain(&key.clustering).chain(values))
+    }
+}
+
 impl Batch {
     /// `Invalid` unless the batch keeps every rule written at [`Mutation`] and [`Batch`]. Every store calls
     /// it on every batch before anything is changed.
@@ -113,40 +167,69 @@ impl Batch {
             if table.swap_only() {
                 return Err(Error::Invalid(format!("table {} is written by swap alone", table.name())));
             }
+            // Each table agrees with the values of the partition in number and types, and so with the others.
             table.check_partition(&self.partition)?;
             match mutation {
                 Mutation::Put { clustering, values, .. } => {
-                    table.check_key(&Key::new(self.partition.clone(), clustering.clone()))?;
+                    table.check_clustering(clustering)?;
                     table.check_values(values)?;
                 }
-                Mutation::Delete { clustering, .. } => {
-                    table.check_key(&Key::new(self.partition.clone(), clustering.clone()))?;
-                }
+                Mutation::Delete { clustering, .. } => table.check_clustering(clustering)?,
                 Mutation::DeleteRange { range, .. } => range.check(table)?,
             }
         }
+        check_size(self.partition.iter().chain(self.mutations.iter().flat_map(Mutation::written)))?;
         self.check_is_a_set()
     }
-}
 
-impl Batch {
+    /// About linear in the number of mutations: each row is looked up among the rows, and each of its
+    /// prefixes among the ranges.
     fn check_is_a_set(&self) -> Result<()> {
-        for (index, one) in self.mutations.iter().enumerate() {
-            for other in &self.mutations[..index] {
-                if one.table().name() == other.table().name() && one.overlaps(other) {
-                    return Err(Error::Invalid(format!(
-                        "two mutations of one batch touch the same row of table {}",
-                        one.table().name()
-                    )));
+        let mut rows = HashSet::with_capacity(self.mutations.len());
+        let mut ranges: HashMap<_, Vec<&ClusteringRange>> = HashMap::new();
+        for mutation in &self.mutations {
+            let table = mutation.table().name();
+            match mutation {
+                Mutation::Put { clustering, .. } | Mutation::Delete { clustering, .. } => {
+                    if !rows.insert((table, &clustering[..])) {
+                        return Err(twice(table));
+                    }
                 }
+                Mutation::DeleteRange { range, .. } => {
+                    ranges.entry((table, &range.prefix[..])).or_default().push(range);
+                }
+            }
+        }
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        for (table, clustering) in rows {
+            let covered = (0..=clustering.len())
+                .filter_map(|columns| ranges.get(&(table, &clustering[..columns])))
+                .flatten()
+                .any(|range| range.contains(clustering));
+            if covered {
+                return Err(twice(table));
             }
         }
         Ok(())
     }
 }
 
-impl Mutation {
-    fn overlaps(&self, _other: &Self) -> bool {
-        false
+fn twice(table: &str) -> Error {
+    Error::Invalid(format!("two mutations of one batch touch the same row of table {table}"))
+}
+
+fn check_size<'a>(values: impl Iterator<Item = &'a Value>) -> Result<()> {
+    let mut total = 0;
+    for size in values.map(Value::size) {
+        if size > MAX_VALUE_BYTES {
+            return Err(Error::Invalid(format!("a value of {size} bytes, above {MAX_VALUE_BYTES}")));
+        }
+        total += size;
     }
+    if total > MAX_BATCH_BYTES {
+        return Err(Error::Invalid(format!("a batch of {total} bytes, above {MAX_BATCH_BYTES}")));
+    }
+    Ok(())
 }

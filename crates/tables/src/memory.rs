@@ -1,0 +1,158 @@
+//! The store in memory: for tests, and the oracle that every other store is held against.
+
+mod cursor;
+mod position;
+mod table;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use rashomon_clock::Clock;
+
+use self::table::Table;
+use crate::{
+    Batch, Cursor, Error, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Value,
+};
+
+/// A store that lasts as long as its value does.
+///
+/// It is plain maps, compared by [`Value`]'s own order and the directions of the schema, behind one lock: so
+/// plain that it is the oracle for the others. Rows that have expired are invisible, and stay in memory until
+/// they are overwritten or deleted: it is for tests and small things, not for a service that runs for long.
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+    generations: Generations,
+}
+
+#[derive(Default)]
+struct Tables(BTreeMap<&'static str, Table>);
+
+impl Memory {
+    /// An empty store that goes by this clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, tables: Mutex::default(), generations: Generations::new() }
+    }
+
+    /// Nothing under this lock can panic halfway through a change, so a poisoned one is as good as any.
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change of these partitions, with no generation standing for them meanwhile.
+    fn bracket<T>(&self, partitions: &[&[Value]], change: impl FnOnce() -> T) -> T {
+        let slots: BTreeSet<_> =
+            partitions.iter().map(|partition| self.generations.slot(partition)).collect();
+        let slots: Vec<_> = slots.into_iter().collect();
+        self.generations.begin(&slots);
+        let result = change();
+        self.generations.end(&slots);
+        result
+    }
+}
+
+impl Tables {
+    fn get(&self, schema: &'static Schema) -> Result<&Table> {
+        let table = self.0.get(schema.name()).ok_or_else(|| not_created(schema))?;
+        table.check_schema(schema)?;
+        Ok(table)
+    }
+
+    fn get_mut(&mut self, schema: &'static Schema) -> Result<&mut Table> {
+        let table = self.0.get_mut(schema.name()).ok_or_else(|| not_created(schema))?;
+        table.check_schema(schema)?;
+        Ok(table)
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        batch.check()?;
+        batch.mutations.iter().try_for_each(|mutation| self.get(mutation.table()).map(drop))
+    }
+
+    fn apply(&mut self, batch: Batch) -> Result<()> {
+        let Batch { partition, mutations } = batch;
+        mutations.into_iter().try_for_each(|mutation| {
+            self.get_mut(mutation.table())?.apply(&partition, mutation);
+            Ok(())
+        })
+    }
+}
+
+fn not_created(schema: &Schema) -> Error {
+    Error::Invalid(format!("table {} has not been created", schema.name()))
+}
+
+#[async_trait]
+impl TableStore for Memory {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        let mut tables = self.tables();
+        if let Some(table) = tables.0.get_mut(schema.name()) {
+            table.change(schema)
+        } else {
+            tables.0.insert(schema.name(), Table::new(schema));
+            Ok(())
+        }
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        table.check_key(key)?;
+        Ok(self.tables().get(table)?.get(key, self.clock.now()).cloned())
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        scan.check(table)?;
+        self.tables().get(table)?.scan(&scan, self.clock.now())
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        self.tables().get(table)?.partitions(after.as_ref(), limit, self.clock.now())
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let mut tables = self.tables();
+        let batches = || first.iter().chain([&then]);
+        // All is checked before anything is changed, so that nothing can fail halfway.
+        batches().try_for_each(|batch| tables.check(batch))?;
+        let partitions: Vec<_> = batches().map(|batch| batch.partition.clone()).collect();
+        let partitions: Vec<_> = partitions.iter().map(Vec::as_slice).collect();
+        self.bracket(&partitions, || {
+            first.into_iter().chain([then]).try_for_each(|batch| tables.apply(batch))
+        })
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        Swap::check(table, key, expected, new.as_ref())?;
+        let mut tables = self.tables();
+        let table = tables.get_mut(table)?;
+        Ok(self.bracket(&[&key.partition], || table.swap(key, expected, new, self.clock.now())))
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        Some(&self.generations)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tables = self.tables();
+        f.debug_struct("Memory").field("tables", &tables.0.keys()).finish_non_exhaustive()
+    }
+}

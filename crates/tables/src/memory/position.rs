@@ -1,0 +1,71 @@
+//! Where a row stands in its partition.
+
+use std::{cmp::Reverse, ops::Bound};
+
+use crate::{ClusteringRange, Direction, Schema, Value};
+
+/// Clustering values as a table sorts them. One of fewer columns stands before all that begin with it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position(Vec<Place>);
+
+/// One value as its column sorts it. A column has values of one direction only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Ascending(Value),
+    Descending(Reverse<Value>),
+    /// Behind every value.
+    End,
+}
+
+pub(super) type Span = (Bound<Position>, Bound<Position>);
+
+impl Position {
+    pub(super) fn new(schema: &Schema, clustering: &[Value]) -> Self {
+        let place = |((_, direction), value): (&(_, Direction), &Value)| match direction {
+            Direction::Ascending => Place::Ascending(value.clone()),
+            Direction::Descending => Place::Descending(Reverse(value.clone())),
+        };
+        Self(schema.clustering().iter().zip(clustering).map(place).collect())
+    }
+
+    /// Behind every row that begins with this.
+    fn end(mut self) -> Self {
+        self.0.push(Place::End);
+        self
+    }
+}
+
+/// From the first row of the range, in the table's order, to the last.
+pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
+    let prefix = || Position::new(schema, &range.prefix);
+    let with = |value: &Value| {
+        let mut clustering = range.prefix.clone();
+        clustering.push(value.clone());
+        Position::new(schema, &clustering)
+    };
+    let descending = (schema.clustering().get(range.prefix.len()))
+        .is_some_and(|(_, direction)| *direction == Direction::Descending);
+    let (first, last) = if descending { (&range.upper, &range.lower) } else { (&range.lower, &range.upper) };
+    let start = match first {
+        Bound::Unbounded => prefix(),
+        Bound::Included(value) => with(value),
+        Bound::Excluded(value) => with(value).end(),
+    };
+    let end = match last {
+        Bound::Unbounded => prefix().end(),
+        Bound::Included(value) => with(value).end(),
+        Bound::Excluded(value) => with(value),
+    };
+    (Bound::Included(start), Bound::Excluded(end))
+}
+
+/// Whether nothing can lie in the span, which the standard maps refuse to be asked for.
+pub(super) fn is_empty(span: &Span) -> bool {
+    match span {
+        (Bound::Included(start), Bound::Included(end)) => start > end,
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
+            start >= end
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,191 @@
+//! One table in memory.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, ops::Bound, time::Duration};
+
+use rashomon_clock::Timestamp;
+
+use super::{
+    cursor,
+    position::{self, Position, Span},
+};
+use crate::{
+    ClusteringRange, Cursor, Error, Key, Mutation, Order, Page, Partition, Result, Row, Scan, Schema, Swap,
+    Value,
+};
+
+/// The partitions that have rows, visible or expired.
+pub(super) struct Table {
+    schema: &'static Schema,
+    partitions: BTreeMap<Partition, Rows>,
+}
+
+type Rows = BTreeMap<Position, Row>;
+
+impl Table {
+    pub(super) const fn new(schema: &'static Schema) -> Self {
+        Self { schema, partitions: BTreeMap::new() }
+    }
+
+    /// `Invalid` unless the caller knows the table as it is.
+    pub(super) fn check_schema(&self, schema: &'static Schema) -> Result<()> {
+        if std::ptr::eq(self.schema, schema) || self.schema == schema {
+            Ok(())
+        } else {
+            Err(Error::Invalid(format!("table {} was created with another schema", schema.name())))
+        }
+    }
+
+    /// Gives the table another schema, where that differs in what [`Schema::can_become`] allows.
+    pub(super) fn change(&mut self, schema: &'static Schema) -> Result<()> {
+        if !self.schema.can_become(schema) {
+            return Err(Error::Unsupported(format!(
+                "table {} of version {} stands with other columns or settings",
+                self.schema.name(),
+                self.schema.version()
+            )));
+        }
+        self.schema = schema;
+        for row in self.partitions.values_mut().flat_map(BTreeMap::values_mut) {
+            row.values.resize(schema.values().len(), None);
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, key: &Key, now: Timestamp) -> Option<&Row> {
+        let rows = self.partitions.get(&key.partition)?;
+        rows.get(&Position::new(self.schema, &key.clustering)).filter(|row| row.is_visible(now))
+    }
+
+    pub(super) fn scan(&self, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
+        let mut span = position::span(self.schema, &scan.range);
+        if let Some(after) = &scan.after {
+            let clustering = cursor::decode(after)?;
+            self.schema.check_clustering(&clustering)?;
+            let after = Bound::Excluded(Position::new(self.schema, &clustering));
+            match scan.order {
+                Order::Forward => span.0 = after,
+                Order::Reverse => span.1 = after,
+            }
+        }
+        let rows = self.partitions.get(&scan.partition).map(|rows| within(rows, span)).into_iter().flatten();
+        let visible = rows.filter(|row| row.is_visible(now));
+        Ok(match scan.order {
+            Order::Forward => page(visible, scan),
+            Order::Reverse => page(visible.rev(), scan),
+        })
+    }
+
+    pub(super) fn partitions(
+        &self,
+        after: Option<&Cursor>,
+        limit: NonZeroUsize,
+        now: Timestamp,
+    ) -> Result<Page<Partition>> {
+        let start = match after {
+            Some(after) => Bound::Excluded(cursor::decode(after)?),
+            None => Bound::Unbounded,
+        };
+        let mut found = (self.partitions.range((start, Bound::Unbounded)))
+            .filter(|(_, rows)| rows.values().any(|row| row.is_visible(now)))
+            .map(|(partition, _)| partition);
+        let items: Vec<_> = found.by_ref().take(limit.get()).cloned().collect();
+        let next = found.next().and(items.last()).map(|last| cursor::encode(last));
+        Ok(Page { items, next })
+    }
+
+    pub(super) fn apply(&mut self, partition: &[Value], mutation: Mutation) {
+        match mutation {
+            Mutation::Put { clustering, values, written_at, expires_at, .. } => {
+                let expires_at = self.schema.expiry(written_at, expires_at);
+                let key = Key::new(partition.to_vec(), clustering);
+                self.put(Row { key, values, written_at, expires_at });
+            }
+            Mutation::Delete { clustering, written_at, .. } => {
+                let position = Position::new(self.schema, &clustering);
+                let span = (Bound::Included(position.clone()), Bound::Included(position));
+                self.delete(partition, &span, written_at);
+            }
+            Mutation::DeleteRange { range, written_before, .. } => {
+                let span = position::span(self.schema, &range);
+                self.delete(partition, &span, written_before);
+            }
+        }
+    }
+
+    fn put(&mut self, row: Row) {
+        let rows = self.partitions.entry(row.key.partition.clone()).or_default();
+        let position = Position::new(self.schema, &row.key.clustering);
+        if rows.get(&position).is_none_or(|standing| standing.written_at <= row.written_at) {
+            rows.insert(position, row);
+        }
+    }
+
+    /// Deletes what was written at `latest` or before.
+    fn delete(&mut self, partition: &[Value], span: &Span, latest: Timestamp) {
+        let Some(rows) = self.partitions.get_mut(partition) else { return };
+        if position::is_empty(span) {
+            return;
+        }
+        let gone: Vec<_> = (rows.range(span.clone()))
+            .filter(|(_, row)| row.written_at <= latest)
+            .map(|(position, _)| position.clone())
+            .collect();
+        for position in gone {
+            rows.remove(&position);
+        }
+        if rows.is_empty() {
+            self.partitions.remove(partition);
+        }
+    }
+
+    pub(super) fn swap(
+        &mut self,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+        now: Timestamp,
+    ) -> Swap {
+        let current = self.get(key, now);
+        if current.map(|row| &row.values) != expected.map(|row| &row.values) {
+            return Swap::Refused { current: current.cloned() };
+        }
+        // Each swap of a row is later than the one before, whatever the clock says.
+        let position = Position::new(self.schema, &key.clustering);
+        let standing = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
+        let written_at =
+            standing.map_or(now, |row| now.max(row.written_at.saturating_add(Duration::from_micros(1))));
+        if let Some(new) = new {
+            let expires_at = self.schema.expiry(written_at, new.expires_at);
+            self.put(Row { written_at, expires_at, ..new });
+        } else {
+            self.delete(
+                &key.partition,
+                &position::span(self.schema, &ClusteringRange::prefix(key.clustering.clone())),
+                Timestamp::MAX,
+            );
+        }
+        Swap::Applied
+    }
+}
+
+fn within(rows: &Rows, span: Span) -> impl DoubleEndedIterator<Item = &Row> {
+    let rows = (!position::is_empty(&span)).then(|| rows.range(span));
+    rows.into_iter().flatten().map(|(_, row)| row)
+}
+
+/// As many rows as a page of the scan may hold, and a cursor where there are more.
+fn page<'a>(rows: impl Iterator<Item = &'a Row>, scan: &Scan) -> Page<Row> {
+    let mut items: Vec<Row> = Vec::new();
+    let mut bytes = 0;
+    for row in rows {
+        if let Some(last) = items.last()
+            && (items.len() == scan.limit.get() || bytes >= scan.max_bytes)
+        {
+            let next = Some(cursor::encode(&last.key.clustering));
+            return Page { items, next };
+        }
+        bytes += row.size();
+        items.push(row.clone());
+    }
+    Page { items, next: None }
+}
