@@ -1,3 +1,45 @@
-//! The project's own commands: test, tidy, bench.
+//! The project's own commands. `cargo xtask --help` lists them.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs everything that must hold before a change goes in; what fails soonest comes first.
+    Test(xtask::test::Options),
+    /// Checks what no compiler checks: arrows between crates, sizes, words, links, decisions.
+    Tidy,
+    /// Measures: import, write, read, kill. Builds with the release profile.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Passed on; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Test(options) => xtask::test::run(&options),
+        Command::Tidy => xtask::tidy::run(),
+        Command::Bench { arguments } => xtask::bench(&arguments),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What the project's own commands are made of.
+//!
+//! Nothing here is part of the service, and nothing of the service is needed to run it: see `bench` in the
+//! manifest for the one program that measures the service's own crates.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+
+pub mod process;
+pub mod service;
+pub mod test;
+pub mod tidy;
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context, Result};
+
+/// The root of the workspace.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+/// The real data for tests and measurements: `RASHOMON_TEST_DATA`, else `../shared/data` beside the workspace.
+#[must_use]
+pub fn test_data() -> std::path::PathBuf {
+    std::env::var_os("RASHOMON_TEST_DATA").map_or_else(|| root().join("../shared/data"), Into::into)
+}
+
+/// Builds the benchmarks and the service as users get them, and runs the benchmarks with these arguments.
+pub fn bench(arguments: &[String]) -> Result<bool> {
+    let status = Command::new(process::cargo())
+        .args(["run", "--quiet", "--release", "--package", "xtask", "--features", "bench"])
+        .args(["--bin", "xtask-bench", "--"])
+        .args(arguments)
+        .current_dir(root())
+        .status()
+        .context("cannot start cargo")?;
+    Ok(status.success())
+}

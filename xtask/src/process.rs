@@ -1,0 +1,177 @@
+//! Running other programs: all of their output goes to a file, some of it to the screen, and none for ever.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+/// At most so many lines of a program are shown while it runs. The file has all of them.
+const MAX_SHOWN: usize = 1_000;
+/// So many lines are shown of the end of a program that failed.
+const TAIL: usize = 60;
+/// Longer lines are cut on the screen.
+const MAX_LINE: usize = 400;
+
+/// The cargo that runs us, else the one in the path.
+#[must_use]
+pub fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The full path of a program, if it can be found in the path.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// What became of a program.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Where all of its output is.
+    pub log: PathBuf,
+    /// All lines that were worth showing, as far as they were kept.
+    pub shown: Vec<String>,
+}
+
+/// Runs a command to its end; its output goes to `log`, and the lines that `worth_showing` picks to the
+/// screen. After `limit` the command and everything it started is killed, and that is an error.
+pub fn run_logged(
+    mut command: Command,
+    log: &Path,
+    limit: Duration,
+    worth_showing: fn(&str) -> bool,
+) -> Result<Finished> {
+    let folder = log.parent().context("a log lies in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    writeln!(file, "{command:?}")?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    let lines = output_lines(&mut child);
+
+    let mut screen = Screen::default();
+    let deadline = std::time::Duration::as_millis(&limit);
+    let clock = Stopwatch::start();
+    loop {
+        let left = deadline.saturating_sub(clock.elapsed().as_millis());
+        match lines.recv_timeout(Duration::from_millis(u64::try_from(left)?)) {
+            Ok(line) => {
+                writeln!(file, "{line}")?;
+                screen.line(line, worth_showing);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                kill_group(&mut child);
+                bail!("{:?} took longer than {limit:?}; see {}", command.get_program(), log.display());
+            }
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        screen.print_tail();
+    }
+    Ok(Finished { status, log: log.to_owned(), shown: screen.shown })
+}
+
+/// Kills a program that was started as the head of its own process group, with everything in the group.
+pub fn kill_group(child: &mut Child) {
+    let group = rustix::process::Pid::from_child(child);
+    // It may have ended just now; then there is nothing to kill.
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    let _ = child.wait();
+}
+
+/// Both outputs of a program, line by line; the channel ends when both outputs do.
+fn output_lines(child: &mut Child) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(out) = child.stdout.take() {
+        forward_lines(out, sender.clone());
+    }
+    if let Some(err) = child.stderr.take() {
+        forward_lines(err, sender);
+    }
+    receiver
+}
+
+fn forward_lines(output: impl Read + Send + 'static, lines: Sender<String>) {
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned();
+            if lines.send(text).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+}
+
+#[derive(Debug, Default)]
+struct Screen {
+    shown: Vec<String>,
+    hidden: usize,
+    /// The last lines, shown or not.
+    tail: std::collections::VecDeque<String>,
+}
+
+impl Screen {
+    fn line(&mut self, line: String, worth_showing: fn(&str) -> bool) {
+        if worth_showing(&line) {
+            if self.shown.len() < MAX_SHOWN {
+                println!("    {}", cut(&line));
+                self.shown.push(line.clone());
+            } else {
+                self.hidden += 1;
+            }
+        }
+        self.tail.push_back(line);
+        if self.tail.len() > TAIL {
+            self.tail.pop_front();
+        }
+    }
+
+    fn print_tail(&self) {
+        if self.hidden > 0 {
+            println!("    ... {} more lines are in the log", self.hidden);
+        }
+        println!("    --- its last lines");
+        for line in &self.tail {
+            println!("    {}", cut(line));
+        }
+    }
+}
+
+fn cut(line: &str) -> &str {
+    line.char_indices().nth(MAX_LINE).map_or(line, |(end, _)| &line[..end])
+}
+
+/// How long something took.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(std::time::Instant);
+
+impl Stopwatch {
+    /// From now on.
+    #[must_use]
+    #[allow(clippy::disallowed_methods)] // Nothing here is tested with another clock.
+    pub fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    /// Since the start.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}

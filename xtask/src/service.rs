@@ -1,0 +1,121 @@
+//! Starting the real binary, and stopping it in both ways.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process::{Stopwatch, kill_group};
+
+/// How long the service may take until it takes connections, after a crash too.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take to finish what it accepted.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// A process of the service that takes connections. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    child: Child,
+    address: SocketAddr,
+    log: PathBuf,
+    started_in: Duration,
+}
+
+impl Service {
+    /// Starts `binary` with `arguments` and `--listen` on a free port of the loopback, its output in `log`,
+    /// and waits until it takes connections.
+    pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S], log: &Path) -> Result<Self> {
+        let address = free_address()?;
+        let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let clock = Stopwatch::start();
+        let child = Command::new(binary)
+            .args(arguments)
+            .args(["--listen", &address.to_string()])
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut service = Self { child, address, log: log.to_owned(), started_in: Duration::ZERO };
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = service.child.try_wait()? {
+                bail!("the service ended at its start, {status}: {}", service.output());
+            }
+            ensure!(clock.elapsed() < START_LIMIT, "the service takes no connections: {}", service.output());
+            thread::sleep(Duration::from_millis(2));
+        }
+        service.started_in = clock.elapsed();
+        Ok(service)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The id of the process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How long it took until it took connections.
+    #[must_use]
+    pub const fn started_in(&self) -> Duration {
+        self.started_in
+    }
+
+    /// The end of what it printed.
+    #[must_use]
+    pub fn output(&self) -> String {
+        const MAX: usize = 8_000;
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let start = text.char_indices().rev().nth(MAX).map_or(0, |(at, _)| at);
+        text[start..].to_owned()
+    }
+
+    /// Kills it with SIGKILL: it has no moment to finish anything.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks it with SIGTERM to end, and waits until it did.
+    pub fn stop(mut self) -> Result<ExitStatus> {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        let clock = Stopwatch::start();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(clock.elapsed() < STOP_LIMIT, "the service did not end: {}", self.output());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            kill_group(&mut self.child);
+        }
+    }
+}
+
+/// An address on the loopback that nobody listens on. Somebody else may take it before it is used; then
+/// whoever uses it says so.
+pub fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}

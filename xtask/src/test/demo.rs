@@ -1,0 +1,52 @@
+//! The demo as a newcomer meets it: it starts, it prints lines, and the lines work when they are pasted.
+
+use std::{fs, process::Command, thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Outcome, Toolbox, steps};
+use crate::{process::Stopwatch, service::Service};
+
+/// How many lines it promises.
+const CURL_LINES: usize = 5;
+/// How long it may take from the start until all is printed and served. The promise is a second for the
+/// program that users get; the tests run one without optimisation, on a machine that does other things too.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Starts the demo, and gives it with what it printed.
+pub(super) fn start() -> Result<(Service, String)> {
+    let clock = Stopwatch::start();
+    let log = steps::log("demo-service");
+    fs::create_dir_all(log.parent().context("a log lies in a folder")?)?;
+    let service = Service::start(&steps::binary(), &["demo"], &log)?;
+    loop {
+        let printed = service.output();
+        if curl_lines(&printed).len() >= CURL_LINES {
+            return Ok((service, printed));
+        }
+        ensure!(clock.elapsed() < START_LIMIT, "the demo printed no {CURL_LINES} curl lines:\n{printed}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub(super) fn run(_: &mut Toolbox) -> Result<Outcome> {
+    let (service, printed) = start()?;
+    // An answer of 4xx or 5xx shall be an error, although the line does not ask for it: curl reads this file.
+    let settings = tempfile::tempdir()?;
+    fs::write(settings.path().join(".curlrc"), "fail-with-body\nsilent\nshow-error\nmax-time=10\n")?;
+    let lines = curl_lines(&printed);
+    for line in &lines {
+        let answer = Command::new("sh").args(["-c", line]).env("CURL_HOME", settings.path()).output()?;
+        let text = [answer.stdout.as_slice(), answer.stderr.as_slice()].concat();
+        let text = String::from_utf8_lossy(&text);
+        ensure!(answer.status.success() && !text.trim().is_empty(), "`{line}`: {}\n{text}", answer.status);
+    }
+    let status = service.stop()?;
+    ensure!(status.success(), "the demo ended with {status} when it was asked to end");
+    Ok(Outcome::Passed(format!("{} lines", lines.len())))
+}
+
+/// The lines to paste in what the demo printed.
+fn curl_lines(printed: &str) -> Vec<String> {
+    printed.lines().map(str::trim).filter(|line| line.starts_with("curl ")).map(str::to_owned).collect()
+}

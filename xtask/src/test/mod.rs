@@ -1,0 +1,122 @@
+//! `cargo xtask test`: everything that must hold before a change goes in.
+//!
+//! The steps are in the order of what they cost. A failed step does not stop the ones after it, so that one
+//! run says everything that is wrong (`--fail-fast` for the other way). What a step needs it fetches where it
+//! may; what it cannot have it says, and goes without. On the build server (`CI=true`) nothing is gone
+//! without: there it is a failure.
+
+mod browser;
+mod demo;
+mod steps;
+mod tools;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::process::Stopwatch;
+use steps::{Need, STEPS, Step};
+use tools::Toolbox;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this step; may be given several times.
+    #[arg(long, value_name = "STEP")]
+    only: Vec<String>,
+    /// Says which steps there are, and runs none.
+    #[arg(long)]
+    list: bool,
+    /// Stops after the first step that fails.
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+/// How a step ended, with a remark for the table.
+enum Outcome {
+    Passed(String),
+    Skipped(String),
+    Failed(String),
+}
+
+/// Runs the steps, prints a table of them, and says whether none failed.
+pub fn run(options: &Options) -> Result<bool> {
+    if options.list {
+        for step in STEPS {
+            println!("{:<8} {}", step.name, step.about);
+        }
+        return Ok(true);
+    }
+    if let Some(unknown) = options.only.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
+        bail!("there is no step {unknown}; `--list` says which there are");
+    }
+    let wanted = |step: &&Step| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
+
+    let mut toolbox = Toolbox::new(on_build_server());
+    let mut table: Vec<(&str, Outcome, Duration)> = Vec::new();
+    for step in STEPS.iter().filter(wanted) {
+        let failed = table.iter().find(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
+        if let Some((before, ..)) = failed.filter(|_| options.fail_fast) {
+            let reason = format!("after {before} failed");
+            table.push((step.name, Outcome::Skipped(reason), Duration::ZERO));
+            continue;
+        }
+        println!("==> {}: {}", step.name, step.about);
+        let clock = Stopwatch::start();
+        let outcome =
+            run_step(step, &mut toolbox).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        if let Outcome::Failed(reason) = &outcome {
+            println!("    failed: {reason}");
+        }
+        table.push((step.name, outcome, clock.elapsed()));
+    }
+    print_table(&table);
+    Ok(!table.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))))
+}
+
+fn on_build_server() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
+}
+
+fn run_step(step: &Step, toolbox: &mut Toolbox) -> Result<Outcome> {
+    let mut without = Vec::new();
+    for need in step.needs {
+        let (tool, part) = match need {
+            Need::Everything(tool) => (*tool, None),
+            Need::Part(tool, part) => (*tool, Some(part)),
+        };
+        let Err(reason) = toolbox.fetch(tool) else { continue };
+        let reason = format!("{reason:#}");
+        match part {
+            _ if toolbox.must_have_all() => return Ok(Outcome::Failed(reason)),
+            None => return Ok(Outcome::Skipped(reason)),
+            Some(part) => without.push(format!("without {part}: {reason}")),
+        }
+    }
+    let outcome = (step.run)(toolbox)?;
+    Ok(match outcome {
+        Outcome::Passed(remark) => {
+            let remarks = [vec![remark], without].concat();
+            Outcome::Passed(
+                remarks.into_iter().filter(|remark| !remark.is_empty()).collect::<Vec<_>>().join("; "),
+            )
+        }
+        other => other,
+    })
+}
+
+fn print_table(table: &[(&str, Outcome, Duration)]) {
+    println!("\nstep     result      time  remark");
+    for (name, outcome, time) in table {
+        let (result, remark) = match outcome {
+            Outcome::Passed(remark) => ("passed", remark),
+            Outcome::Skipped(reason) => ("skipped", reason),
+            Outcome::Failed(reason) => ("FAILED", reason),
+        };
+        println!("{name:<8} {result:<8} {:>6.1}s  {remark}", time.as_secs_f64());
+    }
+    let failed = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count();
+    let skipped = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_))).count();
+    let time: Duration = table.iter().map(|(.., time)| *time).sum();
+    println!("{} steps, {failed} failed, {skipped} skipped, {:.0} s", table.len(), time.as_secs_f64());
+}

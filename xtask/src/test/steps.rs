@@ -1,0 +1,203 @@
+//! The steps, cheapest first.
+
+use std::{path::PathBuf, process::Command, time::Duration};
+
+use anyhow::Result;
+
+use super::{
+    Outcome, browser, demo,
+    tools::{Tool, Toolbox},
+};
+use crate::process::{Finished, cargo, run_logged};
+
+/// No step takes longer, on two cores that build everything anew.
+const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// What clippy, the build and the tests have in common, so that nothing is compiled twice.
+const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
+
+pub(super) enum Need {
+    /// Without it the step cannot run.
+    Everything(Tool),
+    /// Without it only this part of the step cannot run.
+    Part(Tool, &'static str),
+}
+
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) needs: &'static [Need],
+    pub(super) run: fn(&mut Toolbox) -> Result<Outcome>,
+}
+
+pub(super) const STEPS: &[Step] = &[
+    Step { name: "fmt", about: "the code is formatted", needs: &[], run: fmt },
+    Step { name: "tidy", about: "the map is true, files are small, links work", needs: &[], run: tidy },
+    Step { name: "clippy", about: "no warnings", needs: &[], run: clippy },
+    Step { name: "doc", about: "the documentation of the code builds, its links work", needs: &[], run: doc },
+    Step {
+        name: "deny",
+        about: "licences, sources and versions of dependencies",
+        needs: &[Need::Everything(Tool::CargoDeny)],
+        run: deny,
+    },
+    Step { name: "build", about: "every program and every test compiles", needs: &[], run: build },
+    Step {
+        name: "test",
+        about: "unit, integration and documentation tests",
+        needs: &[
+            Need::Part(Tool::TestData, "whole wikis"),
+            Need::Part(Tool::Xmllint, "validation of exports"),
+            Need::Part(Tool::SevenZip, "7z archives as others write them"),
+        ],
+        run: test,
+    },
+    Step { name: "kill", about: "kill -9 under load loses nothing, a few times", needs: &[], run: kill },
+    Step {
+        name: "demo",
+        about: "the demo starts, and the lines it prints work",
+        needs: &[Need::Everything(Tool::Curl)],
+        run: demo::run,
+    },
+    Step {
+        name: "browser",
+        about: "the pages for people render in a browser",
+        needs: &[Need::Everything(Tool::Chromium)],
+        run: browser::run,
+    },
+];
+
+/// Where the output of a program goes.
+pub(super) fn log(name: &str) -> PathBuf {
+    crate::root().join("target/xtask").join(format!("{name}.log"))
+}
+
+/// The service as the step `build` left it.
+pub(super) fn binary() -> PathBuf {
+    crate::root().join("target/debug/rashomon")
+}
+
+fn fmt(_: &mut Toolbox) -> Result<Outcome> {
+    let mut command = Command::new(cargo());
+    command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
+    finish("fmt", command, |_| true, |_| String::new())
+}
+
+fn tidy(_: &mut Toolbox) -> Result<Outcome> {
+    Ok(if crate::tidy::run()? { Outcome::Passed(String::new()) } else { Outcome::Failed("see above".into()) })
+}
+
+fn clippy(_: &mut Toolbox) -> Result<Outcome> {
+    let mut command = Command::new(cargo());
+    command.arg("clippy").args(EVERYTHING).args(["--all-targets", "--", "-D", "warnings"]);
+    finish("clippy", command, is_no_progress, |_| String::new())
+}
+
+fn doc(_: &mut Toolbox) -> Result<Outcome> {
+    let mut command = Command::new(cargo());
+    command.arg("doc").args(EVERYTHING).args(["--no-deps", "--document-private-items"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    finish("doc", command, is_no_progress, |_| String::new())
+}
+
+fn deny(toolbox: &mut Toolbox) -> Result<Outcome> {
+    let mut command = Command::new(toolbox.fetch(Tool::CargoDeny)?);
+    command.args(["--all-features", "--locked", "check", "bans", "licenses", "sources"]);
+    finish("deny", command, |_| true, |_| String::new())
+}
+
+fn build(_: &mut Toolbox) -> Result<Outcome> {
+    let mut command = Command::new(cargo());
+    command.arg("build").args(EVERYTHING).arg("--all-targets");
+    finish("build", command, is_no_progress, |_| String::new())
+}
+
+fn test(_: &mut Toolbox) -> Result<Outcome> {
+    let mut command = Command::new(cargo());
+    command.arg("test").args(EVERYTHING).arg("--no-fail-fast");
+    finish(
+        "test",
+        command,
+        |line| is_no_progress(line) && !line.ends_with(" ... ok"),
+        |lines| {
+            let passed: u64 = lines.iter().filter_map(|line| passed_tests(line)).sum();
+            format!("{passed} tests")
+        },
+    )
+}
+
+fn kill(_: &mut Toolbox) -> Result<Outcome> {
+    const ROUNDS: &str = "3";
+    let mut command = Command::new(crate::root().join("target/debug/xtask-bench"));
+    command.args(["kill", "--rounds", ROUNDS, "--binary"]).arg(binary());
+    finish("kill", command, |_| true, |_| format!("{ROUNDS} rounds; `cargo xtask bench kill` does more"))
+}
+
+/// Lines that say more than that something goes on.
+fn is_no_progress(line: &str) -> bool {
+    let word = line.split_whitespace().next().unwrap_or_default();
+    let progress = [
+        "Compiling",
+        "Checking",
+        "Downloading",
+        "Downloaded",
+        "Documenting",
+        "Blocking",
+        "Updating",
+        "running",
+    ];
+    !word.is_empty() && !progress.contains(&word)
+}
+
+/// How many tests a closing line says have passed: `test result: ok. 12 passed; 0 failed; ...`.
+fn passed_tests(line: &str) -> Option<u64> {
+    let counts = line.strip_prefix("test result: ")?;
+    let (before, _) = counts.split_once(" passed;")?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
+fn finish(
+    name: &str,
+    mut command: Command,
+    worth_showing: fn(&str) -> bool,
+    remark: fn(&[String]) -> String,
+) -> Result<Outcome> {
+    command.current_dir(crate::root()).env("CARGO_TERM_COLOR", "never");
+    let Finished { status, log, shown } = run_logged(command, &log(name), STEP_LIMIT, worth_showing)?;
+    Ok(if status.success() {
+        Outcome::Passed(remark(&shown))
+    } else {
+        Outcome::Failed(format!(
+            "{status}, all of it in {}",
+            log.strip_prefix(crate::root()).unwrap_or(&log).display()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_are_counted() {
+        assert_eq!(passed_tests("test result: ok. 12 passed; 0 failed; 1 ignored"), Some(12));
+        assert_eq!(passed_tests("test result: FAILED. 3 passed; 1 failed; 1 ignored"), Some(3));
+        assert_eq!(passed_tests("test a ... ok"), None);
+    }
+
+    #[test]
+    fn progress_is_not_shown_and_failures_are() {
+        assert!(!is_no_progress("   Compiling a v0.1.0"));
+        assert!(!is_no_progress("running 3 tests"));
+        assert!(is_no_progress("test a ... FAILED"));
+        assert!(is_no_progress("assertion `left == right` failed"));
+    }
+
+    #[test]
+    fn every_step_has_a_name_of_its_own() {
+        let mut names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STEPS.len());
+    }
+}

@@ -1,0 +1,181 @@
+//! Which crate may use which. `ARCHITECTURE.md` draws it and says why; this table is what holds.
+
+use toml::{Table, Value};
+
+use super::{Problem, Tree};
+
+/// Every crate of ours, and the crates of ours that it may depend on.
+///
+/// A crate's tests may use whatever can be reached from it along these arrows.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("rashomon-clock", &[]),
+    ("rashomon-tables", &["rashomon-clock"]),
+    ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-buckets", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
+    ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
+    (
+        "rashomon",
+        &[
+            "rashomon-api",
+            "rashomon-dumps",
+            "rashomon-buckets",
+            "rashomon-tables",
+            "rashomon-tables-sqlite",
+            "rashomon-clock",
+        ],
+    ),
+    // The benchmarks measure the table layer beside the service. Everything else that they measure they
+    // drive as a user would: through the binary and over HTTP.
+    ("xtask", &["rashomon-buckets", "rashomon-tables", "rashomon-tables-sqlite", "rashomon-clock"]),
+];
+
+/// No arrow but those of the table.
+pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, manifest) in packages(tree) {
+        let Ok(manifest) = manifest else {
+            problems.push(Problem::file(path, "this is not TOML"));
+            continue;
+        };
+        let name = package_name(&manifest);
+        let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
+            problems.push(Problem::file(
+                path,
+                format!("the crate {name} is not on the map: add it to xtask/src/tidy/arrows.rs and ARCHITECTURE.md"),
+            ));
+            continue;
+        };
+        for (used, for_tests) in our_dependencies(&manifest) {
+            let fine = allowed.contains(&used.as_str()) || (for_tests && reachable(&name, &used));
+            if !fine {
+                problems.push(Problem::file(
+                    path,
+                    format!(
+                        "a new arrow: {name} -> {used}. See ARCHITECTURE.md for the direction of dependencies"
+                    ),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Every crate takes the lints of the workspace.
+pub(super) fn workspace_lints(tree: &Tree) -> Vec<Problem> {
+    packages(tree)
+        .filter(|(_, manifest)| {
+            let lints = manifest.as_ref().ok().and_then(|manifest| manifest.get("lints")?.get("workspace"));
+            lints.and_then(Value::as_bool) != Some(true)
+        })
+        .map(|(path, _)| Problem::file(path, "add `[lints]` with `workspace = true`"))
+        .collect()
+}
+
+/// The manifests of packages; the workspace's own is none.
+fn packages(tree: &Tree) -> impl Iterator<Item = (&str, Result<Table, toml::de::Error>)> {
+    tree.texts()
+        .filter(|(path, _)| path.ends_with("/Cargo.toml"))
+        .map(|(path, text)| (path, text.parse::<Table>()))
+}
+
+fn package_name(manifest: &Table) -> String {
+    let name = manifest.get("package").and_then(|package| package.get("name"));
+    name.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// What a manifest uses of ours, wherever it says so, and whether for its tests alone.
+fn our_dependencies(manifest: &Table) -> Vec<(String, bool)> {
+    let mut found = section_dependencies(manifest);
+    let targets = manifest.get("target").and_then(Value::as_table);
+    for target in targets.into_iter().flat_map(Table::values).filter_map(Value::as_table) {
+        found.extend(section_dependencies(target));
+    }
+    found
+}
+
+fn section_dependencies(section: &Table) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    for (kind, for_tests) in
+        [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)]
+    {
+        for (key, value) in section.get(kind).and_then(Value::as_table).into_iter().flatten() {
+            // A dependency may be renamed.
+            let name = value.get("package").and_then(Value::as_str).unwrap_or(key);
+            if ARROWS.iter().any(|(ours, _)| *ours == name) || name.starts_with("rashomon-") {
+                found.push((name.to_owned(), for_tests));
+            }
+        }
+    }
+    found
+}
+
+/// Whether arrows lead from one crate to the other. A crate reaches itself.
+fn reachable(from: &str, to: &str) -> bool {
+    let next = ARROWS.iter().find(|(name, _)| *name == from).map_or(&[][..], |(_, next)| next);
+    from == to || next.iter().any(|next| reachable(next, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, dependencies: &str) -> Vec<String> {
+        let manifest = format!("[package]\nname = \"{name}\"\n{dependencies}");
+        let tree = Tree::of(&[("crates/a/Cargo.toml", &manifest)]);
+        between_crates(&tree).into_iter().map(|problem| problem.message).collect()
+    }
+
+    #[test]
+    fn an_arrow_of_the_table_is_fine_and_another_one_is_not() {
+        assert!(check("rashomon-api", "[dependencies]\nrashomon-buckets.workspace = true").is_empty());
+        let new = check("rashomon-api", "[dependencies]\nrashomon-tables.workspace = true");
+        assert!(new[0].contains("rashomon-api -> rashomon-tables"), "{new:?}");
+    }
+
+    #[test]
+    fn an_arrow_is_seen_under_another_name_and_for_one_target() {
+        let renamed = "[dependencies]\nstore = { package = \"rashomon-tables-sqlite\", path = \"x\" }";
+        assert_eq!(check("rashomon-buckets", renamed).len(), 1);
+        let target = "[target.'cfg(unix)'.dependencies]\nrashomon-api = { path = \"x\" }";
+        assert_eq!(check("rashomon-buckets", target).len(), 1);
+        assert_eq!(
+            check("rashomon-buckets", "[build-dependencies]\nrashomon-api = { path = \"x\" }").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn tests_may_reach_down_and_not_up_or_aside() {
+        assert!(check("rashomon-api", "[dev-dependencies]\nrashomon-tables.workspace = true").is_empty());
+        assert_eq!(
+            check("rashomon-tables", "[dev-dependencies]\nrashomon-buckets.workspace = true").len(),
+            1
+        );
+        assert_eq!(
+            check("rashomon-buckets", "[dev-dependencies]\nrashomon-tables-sqlite.workspace = true").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_crate_that_is_not_on_the_map_is_named() {
+        assert!(check("rashomon-magic", "")[0].contains("rashomon-magic is not on the map"));
+        assert_eq!(check("rashomon-api", "[dependencies]\nrashomon-magic.workspace = true").len(), 1);
+    }
+
+    #[test]
+    fn the_table_has_no_circle() {
+        for (name, next) in ARROWS {
+            assert!(!next.iter().any(|next| reachable(next, name)), "{name} reaches itself");
+        }
+    }
+
+    #[test]
+    fn a_crate_without_the_lints_of_the_workspace_is_named() {
+        let without = Tree::of(&[("crates/a/Cargo.toml", "[package]\nname = \"a\"")]);
+        assert_eq!(workspace_lints(&without).len(), 1);
+        let with = Tree::of(&[("crates/a/Cargo.toml", "[package]\n[lints]\nworkspace = true")]);
+        assert!(workspace_lints(&with).is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! Rust sources: their size, words that mean unfinished work, names that mean nothing.
+
+use super::{Problem, Tree};
+
+/// A file is one idea. Tests may be longer: they are read one at a time.
+const MAX_LINES: usize = 600;
+
+/// Files that may be longer, each with its reason.
+const LONGER: &[(&str, &str)] = &[];
+
+/// Words of work that was left. Split, so that this file does not hold them.
+const UNFINISHED: &[&str] = &[
+    concat!("to", "do!"),
+    concat!("unimplem", "ented!"),
+    concat!("db", "g!"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("for", " now"),
+];
+
+/// Names under which everything gathers.
+const NAMELESS: &[&str] = &["util", "utils", "common", "helpers", "misc"];
+
+/// Whether a file holds tests alone.
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/")
+        || path.ends_with("/tests.rs")
+        || path.ends_with("_tests.rs")
+        || path.contains("/benches/")
+}
+
+/// No file is long, but for tests.
+pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
+    tree.ending(".rs")
+        .filter(|(path, _)| !is_test(path) && !LONGER.iter().any(|(longer, _)| longer == path))
+        .filter_map(|(path, text)| {
+            let lines = text.lines().count();
+            let message = format!("{lines} lines, more than {MAX_LINES}: give the second idea its own file");
+            (lines > MAX_LINES).then(|| Problem::file(path, message))
+        })
+        .collect()
+}
+
+/// No work was left to be done.
+pub(super) fn unfinished(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        for (index, line) in text.lines().enumerate() {
+            for word in UNFINISHED {
+                if has_word(line, word) {
+                    problems.push(Problem::line(
+                        path,
+                        index,
+                        format!("`{word}`: finish it, or open an issue"),
+                    ));
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// Whether the line has the word, and not as a part of a longer one.
+fn has_word(line: &str, word: &str) -> bool {
+    let in_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let goes_on = word.ends_with(in_word) && line[at + word.len()..].starts_with(in_word);
+        !line[..at].ends_with(in_word) && !goes_on
+    })
+}
+
+/// Files, folders, modules and crates have names that say something.
+pub(super) fn names(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for path in tree.paths() {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let stem = name.strip_suffix(".rs").unwrap_or(name);
+        if NAMELESS.contains(&stem) {
+            problems.push(Problem::file(path, "a name under which everything gathers: say what is in it"));
+        }
+    }
+    for (path, text) in tree.ending(".rs") {
+        for (index, line) in text.lines().enumerate() {
+            // A module in a file of its own is found by its path.
+            if let Some(name) = inline_module(line)
+                && NAMELESS.contains(&name)
+            {
+                problems.push(Problem::line(
+                    path,
+                    index,
+                    format!("a module named {name}: say what is in it"),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+fn inline_module(line: &str) -> Option<&str> {
+    let line = line.trim().strip_suffix('{')?.trim_end();
+    let (before, name) = line.rsplit_once(' ')?;
+    (before == "mod" || (before.starts_with("pub") && before.ends_with(" mod"))).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(path: &str, text: &str) -> Tree {
+        Tree::of(&[(path, text)])
+    }
+
+    #[test]
+    fn a_long_file_is_named_unless_it_is_a_test() {
+        let fits = "x\n".repeat(MAX_LINES);
+        let long = "x\n".repeat(MAX_LINES + 1);
+        assert!(sizes(&with("crates/a/src/lib.rs", &fits)).is_empty());
+        assert_eq!(sizes(&with("crates/a/src/lib.rs", &long)).len(), 1);
+        assert!(sizes(&with("crates/a/tests/all.rs", &long)).is_empty());
+        assert!(sizes(&with("crates/a/src/scan/tests.rs", &long)).is_empty());
+        assert!(sizes(&with("docs/long.md", &long)).is_empty());
+    }
+
+    #[test]
+    fn each_word_of_unfinished_work_is_found() {
+        for word in UNFINISHED {
+            let line = format!("fn a() {{\n    {word}(); // {word}\n}}\n");
+            let found = unfinished(&with("a.rs", &line));
+            assert_eq!(found.len(), 1, "{word}");
+            assert_eq!(found[0].line, Some(2));
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_word_is_not_found() {
+        let line = format!(
+            "let a = \"{}Y{}\"; // {}here my_{}\n",
+            UNFINISHED[4], UNFINISHED[4], UNFINISHED[5], UNFINISHED[2]
+        );
+        assert_eq!(unfinished(&with("a.rs", &line)), []);
+    }
+
+    #[test]
+    fn names_that_mean_nothing_are_found_wherever_they_stand() {
+        assert_eq!(names(&with("crates/a/src/util.rs", "")).len(), 1);
+        assert_eq!(names(&with("crates/common/src/lib.rs", "")).len(), 1);
+        assert_eq!(names(&with("crates/a/tests/common/mod.rs", "")).len(), 1);
+        assert_eq!(names(&with("a.rs", "pub(crate) mod helpers {\n}\n")).len(), 1);
+        assert_eq!(names(&with("crates/a/src/commonplace.rs", "mod utilities {\n}\nlet common = 1;\n")), []);
+    }
+}
