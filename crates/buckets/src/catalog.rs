@@ -1,14 +1,35 @@
 //! What there is: domains and their site info, pages and what is known of them.
 
-use rashomon_clock::Timestamp;
-use serde::{Deserialize, Serialize};
+use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
-use crate::{BucketName, DomainName, Listing, Page, Result, Revision, Title};
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{Batch, ClusteringRange, Key, Scan, TableStore, Value};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    BucketName, DomainName, Listing, Page, Result, Revision, Title,
+    locks::Locks,
+    rows::{self, partition_of, to_json},
+    schemas::{DOMAINS, PAGES, SITE_INFOS, TITLES},
+};
+
+/// How many partitions the titles of a bucket are spread over: with sixty million of them, a million each.
+/// Written into every store: it cannot be changed.
+const SHARDS: u64 = 64;
+
+/// The one partition of `domains`.
+const CATALOG: &str = "domains";
+
+/// Domains that are read at once.
+const DOMAINS_PAGE: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// The catalog of a store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    _private: (),
+    store: Arc<dyn TableStore>,
+    clock: Arc<dyn Clock>,
+    locks: Arc<Locks>,
 }
 
 /// What an export says of a wiki: the `siteinfo` element, as JSON, to be written out again.
@@ -69,40 +90,152 @@ pub struct PageInfo {
 }
 
 impl Catalog {
+    pub(crate) fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, locks: Arc::new(Locks::new()) }
+    }
+
     /// The domains that have anything stored, in order.
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
-        todo!()
+        let mut domains = Vec::new();
+        let mut after = None;
+        loop {
+            let scan = Scan::new(vec![CATALOG.into()], DOMAINS_PAGE).after(after);
+            let rows = self.store.scan(&DOMAINS, scan).await?;
+            for row in &rows.items {
+                match row.key.clustering.first() {
+                    Some(Value::Text(name)) => {
+                        domains.push(DomainName::new(name).map_err(|_| rows::unreadable("domains", row))?);
+                    }
+                    _ => return Err(rows::unreadable("domains", row)),
+                }
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(domains);
+            }
+        }
     }
 
     /// What the newest import said of a domain, and when.
-    pub async fn site_info(&self, _domain: &DomainName) -> Result<Option<(SiteInfo, Timestamp)>> {
-        todo!()
+    pub async fn site_info(&self, domain: &DomainName) -> Result<Option<(SiteInfo, Timestamp)>> {
+        let key = Key::new(vec![domain.as_str().into()], Vec::new());
+        let Some(row) = self.store.get(&SITE_INFOS, &key).await? else { return Ok(None) };
+        let read = || {
+            let info = serde_json::from_str(rows::text(&row, 0)?).ok()?;
+            Some((info, rows::timestamp(&row, 1)?))
+        };
+        read().map(Some).ok_or_else(|| rows::unreadable("site_infos", &row))
     }
 
     /// Keeps what an import says of a domain.
-    pub async fn put_site_info(&self, _domain: &DomainName, _info: &SiteInfo) -> Result<()> {
-        todo!()
+    pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
+        let now = self.clock.now();
+        let mut batch = Batch::new(vec![domain.as_str().into()]);
+        batch.put(&SITE_INFOS, Vec::new(), vec![Some(to_json(info)), Some(now.into())], now);
+        Ok(self.store.write(vec![domain_entry(domain, now)], batch).await?)
     }
 
-    /// The titles of a bucket's pages, in byte order, from the one after `after` on.
+    /// The titles of a bucket's pages, in byte order, from the one after `after` on. A title is noted before
+    /// its page is written: where that write never came, there is no page.
     pub async fn titles(
         &self,
-        _domain: &DomainName,
-        _bucket: &BucketName,
-        _after: Option<&Title>,
-        _limit: usize,
+        domain: &DomainName,
+        bucket: &BucketName,
+        after: Option<&Title>,
+        limit: usize,
     ) -> Result<Listing<Title, Title>> {
-        todo!()
+        let per_shard = NonZeroUsize::MIN.saturating_add(limit);
+        let range = match after {
+            Some(title) => ClusteringRange::all().above(title.as_str()),
+            None => ClusteringRange::all(),
+        };
+        let shards = (0..SHARDS).map(|shard| {
+            let partition = vec![domain.as_str().into(), bucket.as_str().into(), Value::Int(shard as i64)];
+            self.first_titles(Scan::new(partition, per_shard).range(range.clone()))
+        });
+        let shards = futures::future::try_join_all(shards).await?;
+        // The smallest of all are among the smallest of each. What lies beyond the last
+        // row of a shard that has more is not known.
+        let known_until =
+            shards.iter().filter(|rows| rows.next.is_some()).filter_map(|rows| rows.items.last());
+        let known_until = known_until.map(|row| row.key.clustering[0].clone()).min();
+        let mut smallest = BinaryHeap::with_capacity(limit + 2);
+        for row in shards.iter().flat_map(|rows| &rows.items) {
+            if known_until.as_ref().is_some_and(|until| row.key.clustering[0] > *until) {
+                continue;
+            }
+            match row.key.clustering.first() {
+                Some(Value::Text(title)) => smallest.push(title.as_str()),
+                _ => return Err(rows::unreadable("titles", row)),
+            }
+            if smallest.len() > limit + 1 {
+                smallest.pop();
+            }
+        }
+        let more = smallest.len() > limit || known_until.is_some();
+        let mut titles = smallest.into_sorted_vec();
+        titles.truncate(limit);
+        let items = (titles.into_iter())
+            .map(|title| {
+                let error = || rashomon_tables::Error::Corrupt(format!("{title:?} is no title"));
+                Ok(Title::new(title).map_err(|_| error())?)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let next = items.last().filter(|_| more).cloned();
+        Ok(Listing { items, next })
+    }
+
+    /// The first page of a shard that has a title, or is the last.
+    async fn first_titles(&self, mut scan: Scan) -> Result<rashomon_tables::Page<rashomon_tables::Row>> {
+        loop {
+            let rows = self.store.scan(&TITLES, scan.clone()).await?;
+            if !rows.items.is_empty() || rows.next.is_none() {
+                return Ok(rows);
+            }
+            scan.after = rows.next;
+        }
     }
 
     /// What the newest import that had the page said of it.
-    pub async fn page_info(&self, _page: &Page) -> Result<Option<PageInfo>> {
-        todo!()
+    pub async fn page_info(&self, page: &Page) -> Result<Option<PageInfo>> {
+        Ok(self.read_page_info(page).await?.map(|(info, _)| info))
     }
 
     /// Keeps what an import says of a page, unless what stands came with a higher revision; of two that came
     /// with the same, the greater stays, so that the order of imports does not matter.
-    pub async fn put_page_info(&self, _page: &Page, _info: &PageInfo) -> Result<()> {
-        todo!()
+    pub async fn put_page_info(&self, page: &Page, info: &PageInfo) -> Result<()> {
+        let _page = self.locks.page(page).await;
+        let mut now = self.clock.now();
+        if let Some((stands, written_at)) = self.read_page_info(page).await? {
+            if stands >= *info {
+                return Ok(());
+            }
+            now = now.max(written_at.saturating_add(std::time::Duration::from_micros(1)));
+        }
+        let mut batch = Batch::new(partition_of(page));
+        batch.put(&PAGES, Vec::new(), vec![Some(to_json(info))], now);
+        Ok(self.store.write(Vec::new(), batch).await?)
     }
+
+    async fn read_page_info(&self, page: &Page) -> Result<Option<(PageInfo, Timestamp)>> {
+        let key = Key::new(partition_of(page), Vec::new());
+        let Some(row) = self.store.get(&PAGES, &key).await? else { return Ok(None) };
+        let info = rows::text(&row, 0).and_then(|json| serde_json::from_str(json).ok());
+        info.map(|info| Some((info, row.written_at))).ok_or_else(|| rows::unreadable("pages", &row))
+    }
+}
+
+/// What notes a page, and its domain, before the page is first written.
+pub(crate) fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
+    let shard = xxh3_64(page.title.as_str().as_bytes()) % SHARDS;
+    let partition = vec![page.domain.as_str().into(), page.bucket.as_str().into(), Value::Int(shard as i64)];
+    let mut title = Batch::new(partition);
+    title.put(&TITLES, vec![page.title.as_str().into()], Vec::new(), now);
+    [title, domain_entry(&page.domain, now)]
+}
+
+fn domain_entry(domain: &DomainName, now: Timestamp) -> Batch {
+    let mut batch = Batch::new(vec![CATALOG.into()]);
+    batch.put(&DOMAINS, vec![domain.as_str().into()], Vec::new(), now);
+    batch
 }

@@ -7,9 +7,11 @@ mod catalog;
 mod content;
 mod definitions;
 mod error;
+mod locks;
 mod model;
 mod names;
 mod revisioned;
+mod rows;
 pub mod schemas;
 mod tid;
 
@@ -18,10 +20,10 @@ pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Stag
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, Missing, Result};
 pub use model::{
-    Expect, ExportRecord, Headers, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty, NewRender, NewRevision,
-    Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo, RevisionDetail,
-    RevisionRecord, RevisionSummary, SlotRecord, StoredRevision, Written,
+    Expect, ExportRecord, Headers, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,
+    NewRender, NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
+    RevisionDetail, RevisionRecord, RevisionSummary, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
-pub use revisioned::{Revisioned, Settings};
+pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
 pub use tid::Tid;

@@ -69,7 +69,8 @@ impl DomainName {
             && text.len() <= 128;
         if !fits {
             return Err(NameError(
-                "a domain is 1 to 128 of a-z, 0-9, '.' and '-', and begins with a letter or a digit".to_owned(),
+                "a domain is 1 to 128 of a-z, 0-9, '.' and '-', and begins with a letter or a digit"
+                    .to_owned(),
             ));
         }
         if text == "batch" {
@@ -204,7 +205,10 @@ impl FromStr for Revision {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
         digits.then(|| text.parse().ok().and_then(Self::new)).flatten().ok_or_else(|| {
-            NameError("a revision is a decimal number from 1 to 9223372036854775807, without leading zeros".to_owned())
+            NameError(
+                "a revision is a decimal number from 1 to 9223372036854775807, without leading zeros"
+                    .to_owned(),
+            )
         })
     }
 }

@@ -1,1 +1,163 @@
-//! The tables of buckets.
+//! The tables that buckets stand on: fixed, so that neither a new property nor a new bucket needs the right
+//! to make one.
+//!
+//! All that is stored of a page is in its partition (domain, bucket, title), so that a write of it is one
+//! batch. What lives elsewhere is an intent, written before it, or a chunk of a large body, written before it.
+
+use std::sync::LazyLock;
+
+use rashomon_tables::{
+    ColumnType::{Blob, Int, Text, TimeUuid, Timestamp},
+    Direction::{Ascending, Descending},
+    Schema, SchemaBuilder,
+};
+
+fn of_a_page(name: &'static str) -> SchemaBuilder {
+    Schema::builder(name).partition("domain", Text).partition("bucket", Text).partition("title", Text)
+}
+
+fn with_body(schema: SchemaBuilder) -> Schema {
+    schema
+        .value("headers", Text)
+        .value("size", Int)
+        .value("sha1", Blob)
+        .value("rewritten_at", Timestamp)
+        .value("encoding", Text)
+        .value("value", Blob)
+        .build()
+}
+
+/// Revisions, the highest first: what is known of each, and what its own properties are (`properties`, JSON).
+/// `digest` is of the request that made it, `first_tid` of its first render.
+pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("revisions")
+        .clustering("rev", Int, Descending)
+        .value("parent", Int)
+        .value("timestamp", Timestamp)
+        .value("user", Text)
+        .value("comment", Text)
+        .value("minor", Int)
+        .value("export", Text)
+        .value("properties", Text)
+        .value("first_tid", TimeUuid)
+        .value("stored_at", Timestamp)
+        .value("digest", Blob)
+        .build()
+});
+
+/// Renders, the highest (rev, tid) first: when each was stored, and what its own properties are (JSON).
+/// The first row is the latest.
+pub static RENDERS: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("renders")
+        .clustering("rev", Int, Descending)
+        .clustering("tid", TimeUuid, Descending)
+        .value("properties", Text)
+        .value("stored_at", Timestamp)
+        .value("digest", Blob)
+        .build()
+});
+
+/// The bodies of properties that a render has.
+pub static RENDER_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
+    with_body(
+        of_a_page("render_content")
+            .clustering("property", Text, Ascending)
+            .clustering("rev", Int, Descending)
+            .clustering("tid", TimeUuid, Descending),
+    )
+});
+
+/// The bodies of properties that a revision has.
+pub static REVISION_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
+    with_body(
+        of_a_page("revision_content")
+            .clustering("property", Text, Ascending)
+            .clustering("rev", Int, Descending),
+    )
+});
+
+/// Revisions by the time of the edit, the newest first; of one time the highest first.
+pub static REVISIONS_BY_TIME: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("revisions_by_time")
+        .clustering("timestamp", Timestamp, Descending)
+        .clustering("rev", Int, Descending)
+        .build()
+});
+
+/// The way from a tid to its revision.
+pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("revisions_by_tid").clustering("tid", TimeUuid, Descending).value("rev", Int).build()
+});
+
+/// What an export says of a page (`info`, JSON).
+pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
+
+/// The chunk sets that the page's properties name. A set that is not here is nobody's.
+pub static CHUNK_REFERENCES: LazyLock<Schema> =
+    LazyLock::new(|| of_a_page("chunk_references").clustering("chunk_set", Blob, Ascending).build());
+
+/// The pieces of large bodies, each a zstd frame.
+pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("chunks")
+        .partition("chunk_set", Blob)
+        .clustering("number", Int, Ascending)
+        .value("value", Blob)
+        .build()
+});
+
+/// Chunk sets that somebody must look at: is it named by then, or is it nobody's? By the hour they were noted.
+pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("chunk_sets")
+        .partition("hour", Int)
+        .clustering("chunk_set", Blob, Ascending)
+        .value("domain", Text)
+        .value("bucket", Text)
+        .value("title", Text)
+        .value("noted_at", Timestamp)
+        .build()
+});
+
+/// The titles of a bucket's pages, in so many shards that none grows too large. An intent: a title whose page
+/// has no render is none.
+pub static TITLES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("titles")
+        .partition("domain", Text)
+        .partition("bucket", Text)
+        .partition("shard", Int)
+        .clustering("title", Text, Ascending)
+        .build()
+});
+
+/// The domains that something was written to.
+pub static DOMAINS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("domains").partition("catalog", Text).clustering("domain", Text, Ascending).build()
+});
+
+/// What the newest import said of a domain (`info`, JSON).
+pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("site_infos")
+        .partition("domain", Text)
+        .value("info", Text)
+        .value("stored_at", Timestamp)
+        .build()
+});
+
+/// All of them.
+#[must_use]
+pub fn all() -> [&'static Schema; 13] {
+    [
+        &REVISIONS,
+        &RENDERS,
+        &RENDER_CONTENT,
+        &REVISION_CONTENT,
+        &REVISIONS_BY_TIME,
+        &REVISIONS_BY_TID,
+        &PAGES,
+        &CHUNK_REFERENCES,
+        &CHUNKS,
+        &CHUNK_SETS,
+        &TITLES,
+        &DOMAINS,
+        &SITE_INFOS,
+    ]
+}

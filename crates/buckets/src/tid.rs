@@ -68,7 +68,8 @@ impl Tid {
 
     fn from_ticks(ticks: u64, distinction: u64) -> Self {
         let bits = distinction.to_be_bytes();
-        let last = [0x80 | (bits[0] & 0x3f), bits[1], bits[2] | 0x01, bits[3], bits[4], bits[5], bits[6], bits[7]];
+        let last =
+            [0x80 | (bits[0] & 0x3f), bits[1], bits[2] | 0x01, bits[3], bits[4], bits[5], bits[6], bits[7]];
         let uuid = Uuid::from_fields(
             (ticks & 0xffff_ffff) as u32,
             ((ticks >> 32) & 0xffff) as u16,
@@ -105,10 +106,15 @@ impl FromStr for Tid {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let shaped = text.len() == 36 && !text.bytes().any(|b| b.is_ascii_uppercase());
         let uuid = shaped.then(|| Uuid::try_parse(text).ok()).flatten().ok_or_else(|| {
-            NameError("a tid is a UUID in lower case, such as 8f545ba0-2601-11e3-885c-4160918f0fb9".to_owned())
+            NameError(
+                "a tid is a UUID in lower case, such as 8f545ba0-2601-11e3-885c-4160918f0fb9".to_owned(),
+            )
         })?;
         TimeUuid::new(uuid).map(Self).ok_or_else(|| {
-            NameError("a tid is a UUID of version 1: the third group begins with 1, the fourth with 8 to b".to_owned())
+            NameError(
+                "a tid is a UUID of version 1: the third group begins with 1, the fourth with 8 to b"
+                    .to_owned(),
+            )
         })
     }
 }

@@ -1,0 +1,155 @@
+//! Bodies at rest and on their way out.
+
+use std::{cell::RefCell, sync::Arc};
+
+use bytes::Bytes;
+use rashomon_tables::{Error as StoreError, Row, Value};
+
+use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Stored};
+use crate::{PropertyInfo, Result, rows};
+
+/// The level that bodies are compressed at: of those that keep up with the disk, the one that gains most.
+const LEVEL: i32 = 1;
+
+thread_local! {
+    static COMPRESSOR: RefCell<zstd::bulk::Compressor<'static>> =
+        RefCell::new(zstd::bulk::Compressor::new(LEVEL).expect("the level exists"));
+    static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> =
+        RefCell::new(zstd::bulk::Decompressor::new().expect("no dictionary is asked for"));
+}
+
+/// The bytes as one zstd frame.
+pub(crate) fn compress(plain: &[u8]) -> Bytes {
+    let frame = COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(plain));
+    frame.expect("the buffer is as large as zstd asks for").into()
+}
+
+/// The bytes of a frame that has exactly `size` of them.
+pub(crate) fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
+    let plain = DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(frame, size));
+    match plain {
+        Ok(plain) if plain.len() == size => Ok(plain.into()),
+        Ok(plain) => {
+            Err(StoreError::Corrupt(format!("a body has {} bytes instead of {size}", plain.len())).into())
+        }
+        Err(error) => Err(StoreError::Corrupt(format!("a body of {size} bytes: {error}")).into()),
+    }
+}
+
+/// The bytes of a stored property.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// All of them.
+    Inline(InlineBody),
+    /// To be read piece by piece.
+    Chunked(ChunkedBody),
+}
+
+/// A body in memory.
+#[derive(Debug, Clone)]
+pub struct InlineBody {
+    /// The bytes.
+    pub plain: Bytes,
+    /// The same as one or more zstd frames (RFC 8878), where they are stored so.
+    pub zstd: Option<Bytes>,
+}
+
+/// A large body in the store.
+#[derive(Debug, Clone)]
+pub struct ChunkedBody {
+    store: Arc<ChunkStore>,
+    set: ChunkSet,
+    size: u64,
+}
+
+/// A piece of a large body.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    /// The bytes.
+    pub plain: Bytes,
+    /// The same as a zstd frame: the frames of all chunks, one after another, are the whole body compressed.
+    pub zstd: Bytes,
+}
+
+impl ChunkedBody {
+    /// How many bytes every chunk has but the last.
+    #[must_use]
+    pub const fn chunk_size(&self) -> u64 {
+        CHUNK_SIZE as u64
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn chunks(&self) -> u32 {
+        self.set.count
+    }
+
+    /// One of them, counted from 0. `Corrupt` where it is not there, or not what was written.
+    pub async fn chunk(&self, index: u32) -> Result<Chunk> {
+        let zstd = self.store.frame(&self.set, index).await?;
+        let begin = u64::from(index) * self.chunk_size();
+        let size = self.size.saturating_sub(begin).min(self.chunk_size());
+        Ok(Chunk { plain: decompress(&zstd, size as usize)?, zstd })
+    }
+}
+
+/// A row of one of the two content tables, as far as it does not depend on which.
+#[derive(Debug, Clone)]
+pub(crate) struct BodyRow {
+    pub(crate) info: PropertyInfo,
+    pub(crate) stored: Stored,
+}
+
+impl BodyRow {
+    /// The value columns.
+    pub(crate) fn to_values(&self) -> Vec<Option<Value>> {
+        let (encoding, value) = match &self.stored {
+            Stored::Identity(bytes) => ("identity", bytes.clone()),
+            Stored::Zstd(bytes) => ("zstd", bytes.clone()),
+            Stored::Chunks(set) => ("chunks", set.to_bytes()),
+        };
+        vec![
+            Some(rows::to_json(&self.info.headers)),
+            Some(Value::Int(i64::try_from(self.info.size).unwrap_or(i64::MAX))),
+            Some(Value::Blob(Bytes::copy_from_slice(&self.info.sha1.0))),
+            self.info.rewritten_at.map(Value::Timestamp),
+            Some(encoding.into()),
+            Some(Value::Blob(value)),
+        ]
+    }
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        let read = || {
+            let bytes = rows::blob(row, 5)?.clone();
+            let stored = match rows::text(row, 4)? {
+                "identity" => Stored::Identity(bytes),
+                "zstd" => Stored::Zstd(bytes),
+                "chunks" => Stored::Chunks(ChunkSet::from_bytes(&bytes)?),
+                _ => return None,
+            };
+            let info = PropertyInfo {
+                headers: serde_json::from_str(rows::text(row, 0)?).ok()?,
+                size: u64::try_from(rows::int(row, 1)?).ok()?,
+                sha1: super::Sha1(rows::blob(row, 2)?.as_ref().try_into().ok()?),
+                rewritten_at: rows::timestamp(row, 3),
+            };
+            Some(Self { info, stored })
+        };
+        read().ok_or_else(|| rows::unreadable("content", row))
+    }
+
+    /// The bytes, or the way to them.
+    pub(crate) fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
+        let body = match self.stored {
+            Stored::Identity(plain) => Body::Inline(InlineBody { plain, zstd: None }),
+            Stored::Zstd(zstd) => {
+                let plain = decompress(&zstd, self.info.size as usize)?;
+                Body::Inline(InlineBody { plain, zstd: Some(zstd) })
+            }
+            Stored::Chunks(set) => {
+                Body::Chunked(ChunkedBody { store: Arc::clone(chunks), set, size: self.info.size })
+            }
+        };
+        Ok((self.info, body))
+    }
+}

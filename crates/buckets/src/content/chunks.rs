@@ -1,0 +1,190 @@
+//! Large bodies, in pieces that lie in partitions of their own.
+//!
+//! A set of chunks is written before anything names it, under an intent (`chunk_sets`) that has somebody look
+//! later whether anything does; the page's own batch names it (`chunk_references`). A set is never shared.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, TableStore, Value};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use super::compress;
+use crate::{
+    BucketName, DomainName, Page, Result, Title,
+    rows::{self, partition_of},
+    schemas::{CHUNK_REFERENCES, CHUNK_SETS, CHUNKS},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How many sets are looked at in one page of the work of [`ChunkStore::collect`].
+const COLLECT_PAGE: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// The chunks of one body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChunkSet {
+    /// Its random name.
+    pub(crate) id: [u8; 16],
+    /// How many there are.
+    pub(crate) count: u32,
+}
+
+impl ChunkSet {
+    pub(crate) const ROW_SIZE: usize = 20;
+
+    /// The value of a content row that names it.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(Self::ROW_SIZE);
+        bytes.put_slice(&self.id);
+        bytes.put_u32(self.count);
+        bytes.freeze()
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (id, count) = bytes.split_at_checked(16)?;
+        Some(Self { id: id.try_into().ok()?, count: u32::from_be_bytes(count.try_into().ok()?) })
+    }
+
+    pub(crate) fn name(&self) -> Value {
+        Value::Blob(Bytes::copy_from_slice(&self.id))
+    }
+}
+
+/// Writes and reads chunks.
+#[derive(Debug)]
+pub(crate) struct ChunkStore {
+    pub(crate) store: Arc<dyn TableStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    seed: u64,
+    counter: AtomicU64,
+}
+
+impl ChunkStore {
+    pub(crate) fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> Self {
+        Self { store, clock, seed, counter: AtomicU64::new(0) }
+    }
+
+    /// Bits that no other call gets, nor (the seed being random) another process.
+    pub(crate) fn distinction(&self) -> u128 {
+        let count = self.counter.fetch_add(1, Ordering::Relaxed);
+        xxh3_128_with_seed(&count.to_be_bytes(), self.seed)
+    }
+
+    /// A set that nothing is in yet.
+    pub(crate) fn begin(&self) -> ChunkSet {
+        ChunkSet { id: self.distinction().to_be_bytes(), count: 0 }
+    }
+
+    /// Adds a piece; before the first, notes the set.
+    pub(crate) async fn append(&self, page: &Page, set: &mut ChunkSet, plain: &[u8]) -> Result<()> {
+        let frame = compress(plain);
+        self.append_frame(page, set, frame).await
+    }
+
+    async fn append_frame(&self, page: &Page, set: &mut ChunkSet, frame: Bytes) -> Result<()> {
+        let now = self.clock.now();
+        let first = if set.count == 0 { vec![Self::intent(page, set, now)] } else { Vec::new() };
+        let mut chunk = Batch::new(vec![set.name()]);
+        chunk.put(&CHUNKS, vec![Value::Int(set.count.into())], vec![Some(Value::Blob(frame))], now);
+        self.store.write(first, chunk).await?;
+        set.count += 1;
+        Ok(())
+    }
+
+    /// The note that has somebody look at the set.
+    pub(crate) fn intent(page: &Page, set: &ChunkSet, now: Timestamp) -> Batch {
+        let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
+        let values = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
+        let mut values: Vec<_> = values.into_iter().map(|text| Some(text.into())).collect();
+        values.push(Some(now.into()));
+        note.put(&CHUNK_SETS, vec![set.name()], values, now);
+        note
+    }
+
+    /// One piece, as its frame.
+    pub(crate) async fn frame(&self, set: &ChunkSet, number: u32) -> Result<Bytes> {
+        let key = Key::new(vec![set.name()], vec![Value::Int(number.into())]);
+        match self.store.get(&CHUNKS, &key).await?.map(|row| row.values.into_iter().next()) {
+            Some(Some(Some(Value::Blob(frame)))) => Ok(frame),
+            _ => Err(StoreError::Corrupt(format!(
+                "chunk {number} of {} of a large body is missing",
+                set.count
+            ))
+            .into()),
+        }
+    }
+
+    /// A set of its own with the same pieces.
+    pub(crate) async fn copy(&self, page: &Page, set: &ChunkSet) -> Result<ChunkSet> {
+        let mut copy = self.begin();
+        for number in 0..set.count {
+            let frame = self.frame(set, number).await?;
+            self.append_frame(page, &mut copy, frame).await?;
+        }
+        Ok(copy)
+    }
+
+    /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.
+    /// Gives the number of sets deleted.
+    pub(crate) async fn collect(&self, age: Duration) -> Result<u64> {
+        let now = self.clock.now();
+        let due = now.saturating_sub(age);
+        let mut collected = 0;
+        let mut after = None;
+        loop {
+            let hours = self.store.partitions(&CHUNK_SETS, after, COLLECT_PAGE).await?;
+            for hour in hours.items {
+                collected += self.collect_hour(hour, due, now).await?;
+            }
+            after = hours.next;
+            if after.is_none() {
+                return Ok(collected);
+            }
+        }
+    }
+
+    async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, now: Timestamp) -> Result<u64> {
+        let mut collected = 0;
+        let mut after = None;
+        loop {
+            let scan = Scan::new(hour.clone(), COLLECT_PAGE).after(after);
+            let notes = self.store.scan(&CHUNK_SETS, scan).await?;
+            for note in notes.items {
+                let Some((page, name)) = noted(&note, due) else { continue };
+                let reference = Key::new(partition_of(&page), vec![name.clone()]);
+                if self.store.get(&CHUNK_REFERENCES, &reference).await?.is_none() {
+                    let mut chunks = Batch::new(vec![name.clone()]);
+                    chunks.delete_range(&CHUNKS, ClusteringRange::all(), now);
+                    self.store.write(Vec::new(), chunks).await?;
+                    collected += 1;
+                }
+                let mut done = Batch::new(hour.clone());
+                done.delete(&CHUNK_SETS, vec![name], note.written_at);
+                self.store.write(Vec::new(), done).await?;
+            }
+            after = notes.next;
+            if after.is_none() {
+                return Ok(collected);
+            }
+        }
+    }
+}
+
+/// The page and the name of a noted set that is due; `None` where it is not, or the note says nothing.
+fn noted(note: &Row, due: Timestamp) -> Option<(Page, Value)> {
+    let page = Page {
+        domain: DomainName::new(rows::text(note, 0)?).ok()?,
+        bucket: BucketName::new(rows::text(note, 1)?).ok()?,
+        title: Title::new(rows::text(note, 2)?).ok()?,
+    };
+    (rows::timestamp(note, 3)? <= due).then(|| (page, note.key.clustering[0].clone()))
+}

@@ -1,0 +1,95 @@
+//! The bytes of a property: on their way in, at rest, and on their way out.
+
+mod body;
+mod chunks;
+mod sink;
+
+use std::{fmt, str::FromStr};
+
+use bytes::Bytes;
+
+pub use self::{
+    body::{Body, Chunk, ChunkedBody, InlineBody},
+    sink::PropertySink,
+};
+pub(crate) use self::{
+    body::{BodyRow, compress, decompress},
+    chunks::{ChunkSet, ChunkStore},
+};
+use crate::NameError;
+
+/// Bytes of a chunk: even where zstd cannot make it smaller, it stays below the table layer's 1 MiB a value.
+pub(crate) const CHUNK_SIZE: usize = 1_000_000;
+
+/// A SHA-1, which names content in MediaWiki; no security rests on it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha1(pub [u8; 20]);
+
+impl Sha1 {
+    /// The SHA-1 of some bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha1::Digest;
+        Self(sha1::Sha1::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Sha1 {
+    /// In lower-case hex.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Sha1 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Sha1 {
+    type Err = NameError;
+
+    /// From hex.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let mut sha1 = Self([0; 20]);
+        let hex = text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        for (index, byte) in sha1.0.iter_mut().enumerate() {
+            *byte = (hex.then(|| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()).flatten())
+                .ok_or_else(|| NameError("a SHA-1 is 40 hexadecimal digits".to_owned()))?;
+        }
+        Ok(sha1)
+    }
+}
+
+/// A body that is ready to be stored: small ones are held in memory, large ones have been written already,
+/// where nobody sees them until a write names them.
+#[derive(Debug, Clone)]
+pub struct Staged {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its SHA-1.
+    pub sha1: Sha1,
+    pub(crate) stored: Stored,
+}
+
+/// How a body is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// As it is.
+    Identity(Bytes),
+    /// As a zstd frame.
+    Zstd(Bytes),
+    /// In chunks.
+    Chunks(ChunkSet),
+}
+
+impl Stored {
+    /// The bytes that it takes in its row.
+    pub(crate) fn row_size(&self) -> usize {
+        match self {
+            Self::Identity(bytes) | Self::Zstd(bytes) => bytes.len(),
+            Self::Chunks(_) => ChunkSet::ROW_SIZE,
+        }
+    }
+}

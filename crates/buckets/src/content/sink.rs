@@ -1,0 +1,77 @@
+//! Receiving a body.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha1::Digest;
+
+use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Sha1, Staged, Stored, compress};
+use crate::{Error, Page, PropertyName, Result};
+
+/// What becomes of a body that is being received: see [`crate::Revisioned::stage`]. Holds at most about a
+/// megabyte of it in memory.
+#[derive(Debug)]
+pub struct PropertySink {
+    chunks: Arc<ChunkStore>,
+    page: Page,
+    name: PropertyName,
+    limit: u64,
+    sha1: sha1::Sha1,
+    size: u64,
+    buffer: Vec<u8>,
+    set: Option<ChunkSet>,
+}
+
+impl PropertySink {
+    pub(crate) fn new(chunks: Arc<ChunkStore>, page: Page, name: PropertyName, limit: u64) -> Self {
+        Self { chunks, page, name, limit, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
+    }
+
+    /// Takes some more bytes. `TooLarge` as soon as they are too many.
+    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        self.size += bytes.len() as u64;
+        if self.size > self.limit {
+            return Err(Error::TooLarge { property: self.name.clone(), limit: self.limit });
+        }
+        self.sha1.update(bytes);
+        while self.buffer.len() + bytes.len() > CHUNK_SIZE {
+            let (now, later) = bytes.split_at(CHUNK_SIZE - self.buffer.len());
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            let set = self.set.get_or_insert_with(|| self.chunks.begin());
+            self.chunks.append(&self.page, set, &self.buffer).await?;
+            self.buffer.clear();
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// There are no more.
+    pub async fn finish(mut self) -> Result<Staged> {
+        let stored = match self.set.take() {
+            Some(mut set) => {
+                self.chunks.append(&self.page, &mut set, &self.buffer).await?;
+                Stored::Chunks(set)
+            }
+            None => inline(self.buffer.into()),
+        };
+        Ok(Staged { size: self.size, sha1: Sha1(self.sha1.finalize().into()), stored })
+    }
+}
+
+/// Compressed, where that makes it smaller.
+fn inline(plain: Bytes) -> Stored {
+    let frame = compress(&plain);
+    if frame.len() < plain.len() { Stored::Zstd(frame) } else { Stored::Identity(plain) }
+}
+
+impl Staged {
+    /// A body in memory that is small enough to stay there; `None` where it is not.
+    pub(crate) fn inline(plain: &[u8]) -> Option<Self> {
+        (plain.len() <= CHUNK_SIZE).then(|| Self {
+            size: plain.len() as u64,
+            sha1: Sha1::of(plain),
+            stored: inline(Bytes::copy_from_slice(plain)),
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! Whole histories out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rashomon_tables::{ClusteringRange, Scan, Value};
+
+use super::{Revisioned, Shared, read::INDEX_PAGE};
+use crate::{
+    Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
+    Tid,
+    content::BodyRow,
+    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
+};
+
+impl Revisioned {
+    /// The page's revisions, lowest first, from the one above `after` on, at most `limit` and about 4 MiB. One
+    /// without a render is left out.
+    pub async fn history(
+        &self,
+        page: &Page,
+        after: Option<Revision>,
+        limit: usize,
+    ) -> Result<Listing<StoredRevision, Revision>> {
+        let range = match after {
+            Some(rev) => ClusteringRange::all().above(rev.get()),
+            None => ClusteringRange::all(),
+        };
+        let limit = INDEX_PAGE.min(std::num::NonZeroUsize::new(limit).unwrap_or(INDEX_PAGE));
+        let rows =
+            self.0.scan(&REVISIONS, Scan::new(partition_of(page), limit).range(range).reverse()).await?;
+        let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
+        let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
+            return Ok(Listing { items: Vec::new(), next: None });
+        };
+        let next = rows.next.is_some().then_some(last.record.rev);
+        let mut renders = self.0.renders_between(page, first.record.rev, last.record.rev).await?;
+        let items = (revisions.into_iter())
+            .filter_map(|revision| {
+                let renders = renders.remove(&revision.record.rev)?;
+                Some(StoredRevision {
+                    record: Arc::new(revision.record),
+                    properties: revision.properties,
+                    renders,
+                })
+            })
+            .collect();
+        Ok(Listing { items, next })
+    }
+
+    /// The bodies of one property that belongs to revisions, for the revisions from `first` to `last`, at most
+    /// about 4 MiB of them as stored: what a whole history is read with. Where it does not reach `last`, go on
+    /// above the last that was given.
+    pub async fn bodies(
+        &self,
+        page: &Page,
+        name: &PropertyName,
+        first: Revision,
+        last: Revision,
+    ) -> Result<BTreeMap<Revision, Property>> {
+        let range = ClusteringRange::prefix(vec![Value::from(name.as_str())])
+            .at_least(first.get())
+            .at_most(last.get());
+        let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range).reverse();
+        let rows = self.0.scan(&REVISION_CONTENT, scan).await?;
+        let mut bodies = BTreeMap::new();
+        for row in &rows.items {
+            let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revision_content", row))?;
+            let (info, body) = BodyRow::from_row(row)?.into_body(&self.0.chunks)?;
+            // The body is the revision's, whichever its render.
+            let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
+            let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
+            bodies.insert(rev, Property { version, parent: None, info, body });
+        }
+        Ok(bodies)
+    }
+}
+
+impl Shared {
+    /// The renders of the revisions from `first` to `last`, each revision's oldest first.
+    async fn renders_between(
+        &self,
+        page: &Page,
+        first: Revision,
+        last: Revision,
+    ) -> Result<BTreeMap<Revision, Vec<RenderInfo>>> {
+        let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
+        let mut renders: BTreeMap<Revision, Vec<RenderInfo>> = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).reverse().after(after);
+            let rows = self.scan(&RENDERS, scan).await?;
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
+                renders
+                    .entry(row.rev)
+                    .or_default()
+                    .push(RenderInfo { tid: row.tid, properties: row.properties });
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(renders);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The newest render of the latest revision: what nearly everybody reads.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use moka::sync::Cache;
+use rashomon_tables::{ClusteringRange, Slot, Value};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{LOOKS, Revisioned, Shared, render_content_key, rev_key, revision_content_key};
+use crate::{
+    Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
+    Versions,
+    content::BodyRow,
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+
+/// What an entry takes beside its bytes, roughly.
+const ENTRY_OVERHEAD: usize = 1024;
+
+/// The newest properties, in memory. Exact where the store has generations; else empty.
+#[derive(Debug)]
+pub(super) struct LatestCache {
+    entries: Cache<u128, Arc<Entry>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// How the memory for newest properties has served so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Reads of the latest that were answered from memory.
+    pub hits: u64,
+    /// Reads of the latest that went to the store.
+    pub misses: u64,
+    /// Properties in memory.
+    pub entries: u64,
+    /// Their bytes, about.
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    page: Page,
+    name: PropertyName,
+    slot: Slot,
+    generation: u64,
+    property: Arc<Property>,
+}
+
+impl Entry {
+    fn weight(&self) -> u32 {
+        let bytes = match &self.property.body {
+            Body::Inline(body) => body.plain.len() + body.zstd.as_ref().map_or(0, bytes::Bytes::len),
+            Body::Chunked(_) => 0,
+        };
+        u32::try_from(bytes + ENTRY_OVERHEAD).unwrap_or(u32::MAX)
+    }
+}
+
+impl LatestCache {
+    pub(super) fn new(bytes: u64) -> Self {
+        let entries = Cache::builder()
+            .max_capacity(bytes)
+            .weigher(|_: &u128, entry: &Arc<Entry>| entry.weight())
+            // The keys are hashes already.
+            .build();
+        Self { entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+}
+
+fn cache_key(page: &Page, name: &PropertyName) -> u128 {
+    let mut hash = Xxh3::new();
+    for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str(), name.as_str()] {
+        hash.update(part.as_bytes());
+        hash.update(&[0xff]);
+    }
+    hash.digest128()
+}
+
+impl Revisioned {
+    /// A property of the newest render of the latest revision. Served from memory where it can be: the same
+    /// `Arc` is then given again and again, until the page changes.
+    pub async fn latest(&self, page: &Page, name: &PropertyName) -> Result<Arc<Property>> {
+        let shared = &self.0;
+        let Some(generations) = shared.store.generations() else {
+            return Ok(Arc::new(shared.read_latest(page, name).await?));
+        };
+        let cache = &shared.latest;
+        let key = cache_key(page, name);
+        if let Some(entry) = cache.entries.get(&key)
+            && generations.current(entry.slot) == Some(entry.generation)
+            && entry.page == *page
+            && entry.name == *name
+        {
+            cache.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(Arc::clone(&entry.property));
+        }
+        cache.misses.fetch_add(1, Ordering::Relaxed);
+        let slot = generations.slot(&partition_of(page));
+        let before = generations.current(slot);
+        let property = Arc::new(shared.read_latest(page, name).await?);
+        if let Some(generation) = before.filter(|_| generations.current(slot) == before) {
+            let (page, name) = (page.clone(), name.clone());
+            let entry = Entry { page, name, slot, generation, property: Arc::clone(&property) };
+            cache.entries.insert(key, Arc::new(entry));
+        }
+        Ok(property)
+    }
+
+    /// How the memory for newest properties has served so far.
+    #[must_use]
+    pub fn cache_stats(&self) -> CacheStats {
+        let cache = &self.0.latest;
+        CacheStats {
+            hits: cache.hits.load(Ordering::Relaxed),
+            misses: cache.misses.load(Ordering::Relaxed),
+            entries: cache.entries.entry_count(),
+            bytes: cache.entries.weighted_size(),
+        }
+    }
+
+    /// The newest render of the latest revision.
+    pub async fn latest_render(&self, page: &Page) -> Result<Render> {
+        self.0.latest_render(page).await
+    }
+}
+
+impl Shared {
+    pub(super) async fn latest_render(&self, page: &Page) -> Result<Render> {
+        for _ in 0..LOOKS {
+            let (render, revision) = futures::future::try_join(
+                self.first(&RENDERS, page, ClusteringRange::all()),
+                self.first(&REVISIONS, page, ClusteringRange::all()),
+            )
+            .await?;
+            let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Page))?)?;
+            let revision = match revision {
+                Some(row) if clustering_rev(&row, 0) == Some(render.rev) => Some(row),
+                _ => self.get(&REVISIONS, page, rev_key(render.rev)).await?,
+            };
+            if let Some(revision) = revision {
+                return Ok(super::read::render_of(RevisionRow::from_row(&revision)?, render));
+            }
+        }
+        Err(self.incomplete(page))
+    }
+
+    /// One round where all is still: the first row of the index, of the revisions and of the property, side by
+    /// side. Where they name different renders, the exact ones are fetched.
+    async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
+        let versions = self.settings.definitions.get(name).versions;
+        let content = match versions {
+            Versions::Render => &*RENDER_CONTENT,
+            Versions::Revision => &*REVISION_CONTENT,
+        };
+        let of_name = ClusteringRange::prefix(vec![name.as_str().into()]);
+        let mut absent = None;
+        for _ in 0..LOOKS {
+            let (index, revision, body) = futures::future::try_join3(
+                self.first(&RENDERS, page, ClusteringRange::all()),
+                self.first(&REVISIONS, page, ClusteringRange::all()),
+                self.first(content, page, of_name.clone()),
+            )
+            .await?;
+            let index = RenderRow::from_row(&index.ok_or(Error::NotFound(Missing::Page))?)?;
+            let (rev, tid) = (index.rev, index.tid);
+            let revision = match revision {
+                Some(row) if clustering_rev(&row, 0) == Some(rev) => row,
+                // A later one is not whole yet for us, or another has come meanwhile.
+                _ => match self.get(&REVISIONS, page, rev_key(rev)).await? {
+                    Some(row) => row,
+                    None => continue,
+                },
+            };
+            let revision = RevisionRow::from_row(&revision)?;
+            let (expected, key) = match versions {
+                Versions::Render => (index.properties.contains_key(name), render_content_key(name, rev, tid)),
+                Versions::Revision => {
+                    (revision.properties.contains_key(name), revision_content_key(name, rev))
+                }
+            };
+            if !expected {
+                let newest = body.as_ref().and_then(|row| {
+                    let rev = clustering_rev(row, 1)?;
+                    Some((rev, clustering_tid(row, 2)))
+                });
+                absent = Some((rev, newest));
+                break;
+            }
+            let body = match body {
+                Some(row) if row.key.clustering == key => Some(row),
+                _ => self.get(content, page, key).await?,
+            };
+            let Some(body) = body else { continue };
+            let (info, body) = BodyRow::from_row(&body)?.into_body(&self.chunks)?;
+            let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
+            return Ok(Property { version, parent: revision.record.parent, info, body });
+        }
+        match absent {
+            Some((latest, newest)) => Err(self.no_latest(page, latest, newest).await?),
+            None => Err(self.incomplete(page)),
+        }
+    }
+
+    /// The latest revision lacks the property: says which newest one has it.
+    async fn no_latest(
+        &self,
+        page: &Page,
+        latest: Revision,
+        newest: Option<(Revision, Option<Tid>)>,
+    ) -> Result<Error> {
+        let (predecessor, predecessor_tid) = match newest {
+            None => (None, None),
+            Some((rev, Some(tid))) => (Some(rev), Some(tid)),
+            Some((rev, None)) => {
+                let range = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+                let render = self.first(&RENDERS, page, range).await?;
+                (Some(rev), render.as_ref().and_then(|row| clustering_tid(row, 1)))
+            }
+        };
+        Ok(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid }))
+    }
+
+    /// However often one looks, the index names what is not there.
+    pub(super) fn incomplete(&self, page: &Page) -> Error {
+        tracing::error!(domain = %page.domain, title = %page.title, "the index names what is not stored");
+        let what = format!("page {} of {} is not stored whole", page.title, page.domain);
+        rashomon_tables::Error::Corrupt(what).into()
+    }
+}

@@ -1,0 +1,179 @@
+//! Buckets of revisions.
+//!
+//! Reading and writing are a file each; what they decide, they decide in functions without I/O.
+
+mod history;
+mod import;
+mod latest;
+mod mementos;
+mod read;
+mod rewrite;
+mod stats;
+mod verify;
+mod write;
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
+
+use self::latest::LatestCache;
+pub use self::{
+    latest::CacheStats,
+    stats::{DomainStats, PropertyStats},
+    verify::VerifyReport,
+};
+use crate::{
+    Catalog, Definitions, Page, PropertyName, PropertySink, Result, Revision, Staged, Tid,
+    content::ChunkStore, locks::Locks, rows::partition_of, schemas,
+};
+
+/// The settings of the revisioned buckets.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is known of properties beforehand.
+    pub definitions: Definitions,
+    /// The bytes of newest properties that are kept in memory, where the store allows it.
+    pub cache_bytes: u64,
+    /// How far in the future the time given for a write may lie.
+    pub skew: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { definitions: Definitions::default(), cache_bytes: 256 << 20, skew: Duration::from_secs(300) }
+    }
+}
+
+/// All revisioned buckets of a store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Revisioned(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn TableStore>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    catalog: Catalog,
+    chunks: Arc<ChunkStore>,
+    locks: Locks,
+    latest: LatestCache,
+}
+
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// How often a read that saw an index row and not yet its body looks again.
+const LOOKS: usize = 4;
+
+impl Revisioned {
+    /// Opens the buckets of a store, and makes the tables that are missing. `seed` is random: of two processes
+    /// each has its own.
+    pub async fn open(
+        store: Arc<dyn TableStore>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        seed: u64,
+    ) -> Result<Self> {
+        for schema in schemas::all() {
+            store.create(schema).await?;
+        }
+        Ok(Self(Arc::new(Shared {
+            catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
+            chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
+            locks: Locks::new(),
+            latest: LatestCache::new(settings.cache_bytes),
+            store,
+            clock,
+            settings,
+        })))
+    }
+
+    /// The settings that it was opened with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// What there is: domains and pages.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.0.catalog
+    }
+
+    /// Whether the store answers.
+    pub async fn ping(&self) -> Result<()> {
+        self.0.catalog.domains().await.map(drop)
+    }
+
+    /// Starts receiving the body of a property.
+    #[must_use]
+    pub fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
+        let limit = self.0.settings.definitions.get(name).max_size;
+        PropertySink::new(Arc::clone(&self.0.chunks), page.clone(), name.clone(), limit)
+    }
+
+    /// Receives a body that is in memory already.
+    pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
+        let limit = self.0.settings.definitions.get(name).max_size;
+        if let Some(staged) = Staged::inline(body).filter(|staged| staged.size <= limit) {
+            return Ok(staged);
+        }
+        let mut sink = self.stage(page, name);
+        sink.write(body).await?;
+        sink.finish().await
+    }
+
+    /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of
+    /// writes that were refused or cut short, and of bodies that were replaced. `age` is longer than any write
+    /// may take. Gives the number of bodies deleted.
+    pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
+        self.0.chunks.collect(age).await
+    }
+}
+
+impl Shared {
+    async fn get(&self, table: &'static Schema, page: &Page, clustering: Vec<Value>) -> Result<Option<Row>> {
+        Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
+        Ok(self.store.scan(table, scan).await?)
+    }
+
+    /// The first row of a range, as the table sorts.
+    async fn first(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+    ) -> Result<Option<Row>> {
+        let scan = Scan::new(partition_of(page), ONE).range(range);
+        Ok(self.scan(table, scan).await?.items.into_iter().next())
+    }
+
+    /// A time at which a row that stands with `written_at` may be written again.
+    fn after(&self, written_at: Timestamp) -> Timestamp {
+        self.clock.now().max(written_at.saturating_add(Duration::from_micros(1)))
+    }
+
+    /// Bits that no other render gets.
+    fn distinction(&self) -> u64 {
+        self.chunks.distinction() as u64
+    }
+}
+
+fn rev_key(rev: Revision) -> Vec<Value> {
+    vec![Value::Int(rev.get())]
+}
+
+fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
+    vec![Value::Int(rev.get()), tid.as_time_uuid().into()]
+}
+
+fn revision_content_key(name: &PropertyName, rev: Revision) -> Vec<Value> {
+    vec![name.as_str().into(), Value::Int(rev.get())]
+}
+
+fn render_content_key(name: &PropertyName, rev: Revision, tid: Tid) -> Vec<Value> {
+    vec![name.as_str().into(), Value::Int(rev.get()), tid.as_time_uuid().into()]
+}

@@ -1,0 +1,252 @@
+//! Reading by name and by time.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Cursor, Scan, Value};
+
+use super::{LOOKS, ONE, Revisioned, Shared, render_content_key, render_key, rev_key, revision_content_key};
+use crate::{
+    Error, Listing, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
+    Revision, RevisionDetail, RevisionSummary, Tid, Versions,
+    content::BodyRow,
+    rows::{Properties, RenderRow, RevisionRow, clustering_rev, partition_of, rev_of_tid},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+};
+
+/// Rows of an index that are read at once.
+pub(super) const INDEX_PAGE: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+impl Revisioned {
+    /// A property of a render.
+    pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
+        let shared = &self.0;
+        let rev = shared.revision_of(page, tid).await?;
+        let (content, key) = match shared.settings.definitions.get(name).versions {
+            Versions::Render => (&*RENDER_CONTENT, render_content_key(name, rev, tid)),
+            Versions::Revision => (&*REVISION_CONTENT, revision_content_key(name, rev)),
+        };
+        let (body, revision) = futures::future::try_join(
+            shared.get(content, page, key),
+            shared.get(&REVISIONS, page, rev_key(rev)),
+        )
+        .await?;
+        let body = body.ok_or(Error::NotFound(Missing::Property { rev, tid }))?;
+        let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+        let (info, body) = BodyRow::from_row(&body)?.into_body(&shared.chunks)?;
+        let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
+        Ok(Property { version, parent: revision.record.parent, info, body })
+    }
+
+    /// A render.
+    pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
+        let rev = self.0.revision_of(page, tid).await?;
+        let (render, revision) = futures::future::try_join(
+            self.0.get(&RENDERS, page, render_key(rev, tid)),
+            self.0.get(&REVISIONS, page, rev_key(rev)),
+        )
+        .await?;
+        match (render, revision) {
+            (Some(render), Some(revision)) => {
+                Ok(render_of(RevisionRow::from_row(&revision)?, RenderRow::from_row(&render)?))
+            }
+            _ => Err(Error::NotFound(Missing::Render(tid))),
+        }
+    }
+
+    /// The newest render of a revision.
+    pub async fn newest_render(&self, page: &Page, rev: Revision) -> Result<Render> {
+        let (revision, render) = futures::future::try_join(
+            self.0.get(&REVISIONS, page, rev_key(rev)),
+            self.0.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))),
+        )
+        .await?;
+        match (revision, render) {
+            (Some(revision), Some(render)) => {
+                Ok(render_of(RevisionRow::from_row(&revision)?, RenderRow::from_row(&render)?))
+            }
+            _ => Err(self.0.no_revision(page, rev).await?),
+        }
+    }
+
+    /// The render of the page as it was at a time: of the revision with the greatest timestamp at or before
+    /// it (of several the highest), the newest render at or before it, else its oldest. `BeforeFirst` where
+    /// there was no page yet.
+    pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
+        let shared = &self.0;
+        let range = ClusteringRange::all().at_most(time);
+        let Some(row) = shared.first(&REVISIONS_BY_TIME, page, range).await? else {
+            shared.check_exists(page).await?;
+            return Err(Error::NotFound(Missing::BeforeFirst));
+        };
+        let rev =
+            clustering_rev(&row, 1).ok_or_else(|| crate::rows::unreadable("revisions_by_time", &row))?;
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
+        for _ in 0..LOOKS {
+            let (revision, render) = futures::future::try_join(
+                shared.get(&REVISIONS, page, rev_key(rev)),
+                shared.first(&RENDERS, page, until.clone()),
+            )
+            .await?;
+            let render = match render {
+                Some(render) => Some(render),
+                None => {
+                    let oldest = Scan::new(partition_of(page), ONE).range(of_rev.clone()).reverse();
+                    shared.scan(&RENDERS, oldest).await?.items.into_iter().next()
+                }
+            };
+            if let (Some(revision), Some(render)) = (revision, render) {
+                return Ok(render_of(RevisionRow::from_row(&revision)?, RenderRow::from_row(&render)?));
+            }
+        }
+        Err(shared.incomplete(page))
+    }
+
+    /// A revision with all its renders.
+    pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
+        let Some(row) = self.0.get(&REVISIONS, page, rev_key(rev)).await? else {
+            return Err(self.0.no_revision(page, rev).await?);
+        };
+        let revision = RevisionRow::from_row(&row)?;
+        let mut renders = Vec::new();
+        let mut after = None;
+        loop {
+            let range = ClusteringRange::prefix(rev_key(rev));
+            let (rows, next) = self.0.renders(page, range, after).await?;
+            renders.extend(rows.into_iter().map(|row| RenderInfo {
+                tid: row.tid,
+                properties: with_revision(row.properties, &revision.properties),
+            }));
+            after = next;
+            if after.is_none() {
+                return Ok(RevisionDetail { record: Arc::new(revision.record), renders });
+            }
+        }
+    }
+
+    /// The page's revisions, latest first, from the one below `after` on. `Page` where there are none at all.
+    pub async fn revisions(
+        &self,
+        page: &Page,
+        after: Option<Revision>,
+        limit: usize,
+    ) -> Result<Listing<RevisionSummary, Revision>> {
+        let shared = &self.0;
+        let below = |rev: Option<Revision>| match rev {
+            Some(rev) => ClusteringRange::all().below(rev.get()),
+            None => ClusteringRange::all(),
+        };
+        let mut items: Vec<RevisionSummary> = Vec::new();
+        let mut last = after;
+        loop {
+            let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE.get());
+            let scan =
+                Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE)).range(below(last));
+            let rows = shared.scan(&REVISIONS, scan).await?;
+            let more = rows.next.is_some();
+            let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
+            last = revisions.last().map(|row| row.record.rev).or(last);
+            items.extend(shared.summaries(page, revisions).await?);
+            if items.len() > limit || !more {
+                break;
+            }
+        }
+        if items.is_empty() {
+            shared.check_exists(page).await?;
+        }
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(|last| last.record.rev);
+        Ok(Listing { items, next })
+    }
+}
+
+impl Shared {
+    /// The revision that a render is of.
+    pub(super) async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
+        let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+        rev_of_tid(&row.ok_or(Error::NotFound(Missing::Render(tid)))?)
+    }
+
+    /// `Missing::Page` unless the page has a render.
+    pub(super) async fn check_exists(&self, page: &Page) -> Result<()> {
+        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        latest.map(drop).ok_or(Error::NotFound(Missing::Page))
+    }
+
+    /// The page, or else the revision, is missing.
+    pub(super) async fn no_revision(&self, page: &Page, rev: Revision) -> Result<Error> {
+        Ok(match self.check_exists(page).await {
+            Ok(()) => Error::NotFound(Missing::Revision(rev)),
+            Err(error) => error,
+        })
+    }
+
+    /// Some of the renders in a range, the highest first, and where to go on.
+    pub(super) async fn renders(
+        &self,
+        page: &Page,
+        range: ClusteringRange,
+        after: Option<Cursor>,
+    ) -> Result<(Vec<RenderRow>, Option<Cursor>)> {
+        let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range).after(after);
+        let rows = self.scan(&RENDERS, scan).await?;
+        Ok((rows.items.iter().map(RenderRow::from_row).collect::<Result<_>>()?, rows.next))
+    }
+
+    /// The lines of a listing for some revisions that follow one another, the highest first. One whose render
+    /// is not there (yet) is left out.
+    async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Vec<RevisionSummary>> {
+        let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(Vec::new()) };
+        let range = ClusteringRange::all()
+            .at_most(Value::Int(first.record.rev.get()))
+            .at_least(Value::Int(last.record.rev.get()));
+        let mut counted: Vec<(RenderRow, u64)> = Vec::with_capacity(revisions.len());
+        let mut after = None;
+        loop {
+            let (rows, next) = self.renders(page, range.clone(), after).await?;
+            for row in rows {
+                match counted.last_mut() {
+                    Some((newest, count)) if newest.rev == row.rev => *count += 1,
+                    _ => counted.push((row, 1)),
+                }
+            }
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let mut counted = counted.into_iter().peekable();
+        let mut summaries = Vec::with_capacity(revisions.len());
+        for revision in revisions {
+            while counted.next_if(|(newest, _)| newest.rev > revision.record.rev).is_some() {}
+            let Some((newest, renders)) = counted.next_if(|(newest, _)| newest.rev == revision.record.rev)
+            else {
+                continue;
+            };
+            let properties = newest.properties.values().chain(revision.properties.values());
+            summaries.push(RevisionSummary {
+                size: properties.map(|info| info.size).sum(),
+                record: Arc::new(revision.record),
+                tid: newest.tid,
+                renders,
+            });
+        }
+        Ok(summaries)
+    }
+}
+
+/// A render has the properties of its revision too.
+pub(super) fn with_revision(mut own: Properties, of_revision: &Properties) -> Properties {
+    own.extend(of_revision.iter().map(|(name, info)| (name.clone(), info.clone())));
+    own
+}
+
+pub(super) fn render_of(revision: RevisionRow, render: RenderRow) -> Render {
+    Render {
+        properties: with_revision(render.properties, &revision.properties),
+        tid: render.tid,
+        record: Arc::new(revision.record),
+    }
+}

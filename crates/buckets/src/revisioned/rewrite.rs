@@ -1,0 +1,149 @@
+//! Replacing a property in place.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Revisioned, Shared, render_content_key, render_key, rev_key, revision_content_key,
+    write::{MAX_BODIES, PageWrite, body_of, whole},
+};
+use crate::{
+    Error, Expect, Missing, NewProperty, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision,
+    Tid, Versions,
+    content::{BodyRow, Stored},
+    rows::{RenderRow, RevisionRow},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+
+impl Revisioned {
+    /// Replaces the bytes and the type of a property in place, and gives its new version. The same bytes and
+    /// type change nothing; where no type or other header is given, those that stand stay.
+    ///
+    /// The whole render gets a new write time, so that what was due for the old one is not for the new.
+    pub async fn rewrite(
+        &self,
+        page: &Page,
+        tid: Tid,
+        property: NewProperty,
+        expect: Expect,
+    ) -> Result<(PropertyVersion, PropertyInfo)> {
+        let (this, page) = (self.clone(), page.clone());
+        whole(async move { this.0.rewrite(&page, tid, property, expect).await }).await
+    }
+}
+
+impl Shared {
+    async fn rewrite(
+        &self,
+        page: &Page,
+        tid: Tid,
+        mut property: NewProperty,
+        expect: Expect,
+    ) -> Result<(PropertyVersion, PropertyInfo)> {
+        let rev = self.revision_of(page, tid).await?;
+        let _revision = self.locks.revision(page, rev).await;
+        let (revision, render) = futures::future::try_join(
+            self.get(&REVISIONS, page, rev_key(rev)),
+            self.get(&RENDERS, page, render_key(rev, tid)),
+        )
+        .await?;
+        let (Some(revision), Some(render)) = (revision, render) else {
+            return Err(Error::NotFound(Missing::Render(tid)));
+        };
+        let mut standing = Standing {
+            revision: RevisionRow::from_row(&revision)?,
+            render: RenderRow::from_row(&render)?,
+            bodies: BTreeMap::new(),
+        };
+        let versions = self.settings.definitions.get(&property.name).versions;
+        self.read_bodies(page, rev, tid, versions, &mut standing).await?;
+        let name = property.name.clone();
+        let Some((old, _)) = standing.bodies.get(&name) else {
+            return Err(Error::NotFound(Missing::Property { rev, tid }));
+        };
+        let old = old.clone();
+        let stands = PropertyVersion { rev, tid, rewritten_at: old.info.rewritten_at };
+        if matches!(&expect, Expect::OneOf(versions) if !versions.contains(&stands)) {
+            return Err(Error::NotExpected);
+        }
+        property.content_type.get_or_insert_with(|| old.info.headers.content_type.clone());
+        if property.other_headers.is_empty() {
+            property.other_headers.clone_from(&old.info.headers.other);
+        }
+        let (_, mut new) = body_of(property, None, &self.settings);
+        if new.info.headers == old.info.headers
+            && new.info.sha1 == old.info.sha1
+            && new.info.size == old.info.size
+        {
+            return Ok((stands, old.info));
+        }
+        let at = self.after(standing.last_written());
+        new.info.rewritten_at = Some(at);
+        let mut bodies: BTreeMap<_, _> =
+            standing.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
+        bodies.insert(name.clone(), new.clone());
+        let bodies = self.fit(page, bodies, MAX_BODIES).await?;
+
+        let mut write = PageWrite::new(page, at);
+        let properties = match versions {
+            Versions::Revision => &mut standing.revision.properties,
+            Versions::Render => &mut standing.render.properties,
+        };
+        properties.insert(name, new.info.clone());
+        match versions {
+            Versions::Revision => write.revision(&standing.revision),
+            Versions::Render => write.render(&standing.render),
+        }
+        for (name, body) in &bodies {
+            write.body(rev, tid, name, body, versions);
+        }
+        if let Stored::Chunks(set) = &old.stored {
+            write.release(set);
+        }
+        self.commit(write).await?;
+        Ok((PropertyVersion { rev, tid, rewritten_at: Some(at) }, new.info))
+    }
+
+    /// The bodies that are written again with the one that is replaced: those of its render, or (where it
+    /// belongs to the revision) of its revision.
+    async fn read_bodies(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        versions: Versions,
+        standing: &mut Standing,
+    ) -> Result<()> {
+        let names: Vec<PropertyName> = match versions {
+            Versions::Revision => standing.revision.properties.keys().cloned().collect(),
+            Versions::Render => standing.render.properties.keys().cloned().collect(),
+        };
+        for name in names {
+            let row = match versions {
+                Versions::Revision => {
+                    self.get(&REVISION_CONTENT, page, revision_content_key(&name, rev)).await?
+                }
+                Versions::Render => {
+                    self.get(&RENDER_CONTENT, page, render_content_key(&name, rev, tid)).await?
+                }
+            };
+            if let Some(row) = row {
+                standing.bodies.insert(name, (BodyRow::from_row(&row)?, row.written_at));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What stands of a render before it is written again.
+struct Standing {
+    revision: RevisionRow,
+    render: RenderRow,
+    bodies: BTreeMap<PropertyName, (BodyRow, rashomon_clock::Timestamp)>,
+}
+
+impl Standing {
+    fn last_written(&self) -> rashomon_clock::Timestamp {
+        (self.bodies.values().map(|(_, written_at)| *written_at))
+            .fold(self.revision.written_at.max(self.render.written_at), Ord::max)
+    }
+}

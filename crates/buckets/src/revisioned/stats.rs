@@ -1,0 +1,110 @@
+//! How much there is.
+
+use std::collections::BTreeMap;
+
+use rashomon_tables::Value;
+use serde::Serialize;
+
+use super::Revisioned;
+use crate::{
+    BucketName, DomainName, Page, PropertyName, Result,
+    content::{BodyRow, Stored},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+
+/// Titles that are read at once.
+const TITLES_PAGE: usize = 500;
+
+/// How much a domain has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DomainStats {
+    /// Pages.
+    pub pages: u64,
+    /// Their revisions.
+    pub revisions: u64,
+    /// The renders of those.
+    pub renders: u64,
+    /// Bytes of all bodies, as they came.
+    pub raw_bytes: u64,
+    /// Bytes of all bodies, as they are stored.
+    pub stored_bytes: u64,
+    /// The same by property.
+    pub properties: BTreeMap<PropertyName, PropertyStats>,
+}
+
+/// How much there is of one property.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PropertyStats {
+    /// Bodies.
+    pub bodies: u64,
+    /// Their bytes, as they came.
+    pub raw_bytes: u64,
+    /// Their bytes, as they are stored.
+    pub stored_bytes: u64,
+}
+
+impl Revisioned {
+    /// Counts all that a domain's pages have, by reading it.
+    pub async fn stats(&self, domain: &DomainName) -> Result<DomainStats> {
+        let mut stats = DomainStats::default();
+        let mut last = None;
+        loop {
+            let titles =
+                self.catalog().titles(domain, &BucketName::page(), last.as_ref(), TITLES_PAGE).await?;
+            for title in titles.items {
+                let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
+                self.count_page(&page, &mut stats).await?;
+            }
+            last = titles.next;
+            if last.is_none() {
+                return Ok(stats);
+            }
+        }
+    }
+
+    async fn count_page(&self, page: &Page, stats: &mut DomainStats) -> Result<()> {
+        let shared = &self.0;
+        let mut after = None;
+        let revisions_before = stats.revisions;
+        while let Some(rows) = shared.next_rows(&REVISIONS, page, &mut after).await? {
+            stats.revisions += rows.len() as u64;
+        }
+        // A title is noted before its page is written.
+        stats.pages += u64::from(stats.revisions > revisions_before);
+        let mut after = None;
+        while let Some(rows) = shared.next_rows(&RENDERS, page, &mut after).await? {
+            stats.renders += rows.len() as u64;
+        }
+        for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
+            let mut after = None;
+            while let Some(rows) = shared.next_rows(table, page, &mut after).await? {
+                for row in &rows {
+                    let Some(Value::Text(name)) = row.key.clustering.first() else { continue };
+                    let Ok(name) = PropertyName::new(name) else { continue };
+                    self.count_body(name, &BodyRow::from_row(row)?, stats).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn count_body(&self, name: PropertyName, body: &BodyRow, stats: &mut DomainStats) -> Result<()> {
+        let stored = match &body.stored {
+            Stored::Identity(bytes) | Stored::Zstd(bytes) => bytes.len() as u64,
+            Stored::Chunks(set) => {
+                let mut bytes = 0;
+                for number in 0..set.count {
+                    bytes += self.0.chunks.frame(set, number).await?.len() as u64;
+                }
+                bytes
+            }
+        };
+        let property = stats.properties.entry(name).or_default();
+        property.bodies += 1;
+        property.raw_bytes += body.info.size;
+        property.stored_bytes += stored;
+        stats.raw_bytes += body.info.size;
+        stats.stored_bytes += stored;
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Whether all that is stored is whole: every index entry has its content, and the other way round.
+
+use rashomon_tables::{ClusteringRange, Cursor, Key, Row, Scan, Schema, Value};
+use sha1::Digest;
+
+use super::{Revisioned, Shared, read::INDEX_PAGE, render_key, rev_key};
+use crate::{
+    Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Title,
+    content::{BodyRow, Stored},
+    rows::{
+        Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid,
+        unreadable,
+    },
+    schemas::{
+        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME, TITLES,
+    },
+};
+
+/// Problems that are named; the others are counted.
+const MAX_PROBLEMS: usize = 1000;
+
+/// What a verification found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Pages looked at.
+    pub pages: u64,
+    /// Their revisions.
+    pub revisions: u64,
+    /// The renders of those.
+    pub renders: u64,
+    /// Bodies read, and compared with their SHA-1.
+    pub bodies: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is wrong, at most a thousand of it.
+    pub problems: Vec<String>,
+    /// What else is wrong.
+    pub more_problems: u64,
+}
+
+impl VerifyReport {
+    fn problem(&mut self, page: &Page, problem: impl std::fmt::Display) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(format!("{} {}: {problem}", page.domain, page.title));
+        } else {
+            self.more_problems += 1;
+        }
+    }
+}
+
+impl Revisioned {
+    /// Reads all that is stored and compares it: every body with its SHA-1, every index with what it points to,
+    /// and back. Nobody may write meanwhile. `progress` is told, now and then, the number of bodies read.
+    pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        let mut after = None;
+        // A page that has content and no index must be found too.
+        for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT] {
+            loop {
+                let partitions = self.0.store.partitions(table, after, INDEX_PAGE).await?;
+                for partition in partitions.items {
+                    let Some(page) = page_of(&partition) else {
+                        let what = format!("{partition:?} of {} is no page", table.name());
+                        return Err(rashomon_tables::Error::Corrupt(what).into());
+                    };
+                    if table.name() == REVISIONS.name() {
+                        self.0.verify_page(&page, &mut report, progress).await?;
+                    } else if self.0.first(&REVISIONS, &page, ClusteringRange::all()).await?.is_none() {
+                        report.problem(&page, format_args!("it has {} and no revision", table.name()));
+                    }
+                }
+                after = partitions.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(report)
+    }
+}
+
+fn page_of(partition: &[Value]) -> Option<Page> {
+    match partition {
+        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Some(Page {
+            domain: DomainName::new(domain).ok()?,
+            bucket: BucketName::new(bucket).ok()?,
+            title: Title::new(title).ok()?,
+        }),
+        _ => None,
+    }
+}
+
+impl Shared {
+    async fn verify_page(
+        &self,
+        page: &Page,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<()> {
+        report.pages += 1;
+        self.verify_title(page, report).await?;
+        let mut named = self.verify_revisions(page, report).await?;
+        named += self.verify_renders(page, report).await?;
+        let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
+        found += self.verify_bodies(page, &RENDER_CONTENT, report, progress).await?;
+        if found < named {
+            report.problem(page, format_args!("{} bodies that its index names are missing", named - found));
+        }
+        Ok(())
+    }
+
+    async fn verify_title(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
+        let [title, _] = crate::catalog::entries(page, self.clock.now());
+        let key = Key::new(title.partition, vec![page.title.as_str().into()]);
+        if self.store.get(&TITLES, &key).await?.is_none() {
+            report.problem(page, "it is not among the titles of its domain");
+        }
+        Ok(())
+    }
+
+    /// Gives the number of bodies that the revisions name.
+    async fn verify_revisions(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
+        let mut named = 0;
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
+            for row in &rows {
+                let row = RevisionRow::from_row(row)?;
+                let rev = row.record.rev;
+                report.revisions += 1;
+                named += row.properties.len() as u64;
+                let by_time = vec![row.record.timestamp.into(), Value::Int(rev.get())];
+                if self.get(&REVISIONS_BY_TIME, page, by_time).await?.is_none() {
+                    report.problem(page, format_args!("revision {rev} cannot be found by its time"));
+                }
+                if self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?.is_none() {
+                    report.problem(page, format_args!("revision {rev} has no render"));
+                }
+            }
+        }
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&REVISIONS_BY_TIME, page, &mut after).await? {
+            for row in &rows {
+                let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))?;
+                self.verify_revision_exists(page, rev, REVISIONS_BY_TIME.name(), report).await?;
+            }
+        }
+        Ok(named)
+    }
+
+    /// Gives the number of bodies that the renders name.
+    async fn verify_renders(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
+        let mut named = 0;
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
+            for row in &rows {
+                let row = RenderRow::from_row(row)?;
+                report.renders += 1;
+                named += row.properties.len() as u64;
+                let by_tid = self.get(&REVISIONS_BY_TID, page, vec![row.tid.as_time_uuid().into()]).await?;
+                if by_tid.map(|row| rev_of_tid(&row)).transpose()? != Some(row.rev) {
+                    report.problem(page, format_args!("render {} cannot be found by its tid", row.tid));
+                }
+                self.verify_revision_exists(page, row.rev, RENDERS.name(), report).await?;
+            }
+        }
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
+            for row in &rows {
+                let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
+                if self.get(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await?.is_none() {
+                    report.problem(page, format_args!("tid {tid} leads to no render"));
+                }
+            }
+        }
+        Ok(named)
+    }
+
+    async fn verify_revision_exists(
+        &self,
+        page: &Page,
+        rev: Revision,
+        table: &str,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        if self.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
+            report.problem(page, format_args!("{table} names revision {rev}, which is not there"));
+        }
+        Ok(())
+    }
+
+    /// Reads the bodies of one table. Gives the number of those that an index names.
+    async fn verify_bodies(
+        &self,
+        page: &Page,
+        table: &'static Schema,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<u64> {
+        let mut found = 0;
+        let mut after = None;
+        while let Some(rows) = self.next_rows(table, page, &mut after).await? {
+            for row in &rows {
+                let Some(name) = property_name(row) else { return Err(unreadable(table.name(), row)) };
+                let rev = clustering_rev(row, 1).ok_or_else(|| unreadable(table.name(), row))?;
+                let body = BodyRow::from_row(row)?;
+                let place = match clustering_tid(row, 2) {
+                    Some(tid) => format!("{name} of render {tid}"),
+                    None => format!("{name} of revision {rev}"),
+                };
+                match self.properties_of(page, row, rev).await?.get(&name) {
+                    Some(info) if *info == body.info => found += 1,
+                    Some(_) => {
+                        found += 1;
+                        report.problem(page, format_args!("{place} is not what its index says"));
+                    }
+                    None => report.problem(page, format_args!("{place} is named by no index")),
+                }
+                report.bodies += 1;
+                report.bytes += body.info.size;
+                if let Err(problem) = self.verify_body(page, body).await {
+                    report.problem(page, format_args!("{place}: {problem}"));
+                }
+            }
+            progress(report.bodies);
+        }
+        Ok(found)
+    }
+
+    /// What the index says of the revision or render that a body is of.
+    async fn properties_of(&self, page: &Page, body: &Row, rev: Revision) -> Result<Properties> {
+        Ok(match clustering_tid(body, 2) {
+            Some(tid) => match self.get(&RENDERS, page, render_key(rev, tid)).await? {
+                Some(row) => RenderRow::from_row(&row)?.properties,
+                None => Properties::new(),
+            },
+            None => match self.get(&REVISIONS, page, rev_key(rev)).await? {
+                Some(row) => RevisionRow::from_row(&row)?.properties,
+                None => Properties::new(),
+            },
+        })
+    }
+
+    async fn verify_body(&self, page: &Page, body: BodyRow) -> Result<()> {
+        if let Stored::Chunks(set) = &body.stored
+            && self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?.is_none()
+        {
+            return Err(corrupt("its chunks are not named, and will be collected"));
+        }
+        let (info, body) = body.into_body(&self.chunks)?;
+        let (sha1, size) = match body {
+            Body::Inline(body) => (Sha1::of(&body.plain), body.plain.len() as u64),
+            Body::Chunked(body) => {
+                let (mut sha1, mut size) = (sha1::Sha1::new(), 0);
+                for number in 0..body.chunks() {
+                    let chunk = body.chunk(number).await?;
+                    sha1.update(&chunk.plain);
+                    size += chunk.plain.len() as u64;
+                }
+                (Sha1(sha1.finalize().into()), size)
+            }
+        };
+        let PropertyInfo { size: expected_size, sha1: expected, .. } = info;
+        if size != expected_size || sha1 != expected {
+            return Err(corrupt("its bytes are not those that were written"));
+        }
+        Ok(())
+    }
+
+    /// The next rows of a page's table; `None` at the end.
+    pub(super) async fn next_rows(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        after: &mut Option<Option<Cursor>>,
+    ) -> Result<Option<Vec<Row>>> {
+        let cursor = match after.take() {
+            Some(None) => {
+                *after = Some(None);
+                return Ok(None);
+            }
+            Some(cursor) => cursor,
+            None => None,
+        };
+        let rows = self.scan(table, Scan::new(partition_of(page), INDEX_PAGE).after(cursor)).await?;
+        *after = Some(rows.next);
+        Ok(Some(rows.items))
+    }
+}
+
+fn property_name(row: &Row) -> Option<PropertyName> {
+    match row.key.clustering.first()? {
+        Value::Text(name) => PropertyName::new(name).ok(),
+        _ => None,
+    }
+}
+
+fn corrupt(what: &str) -> Error {
+    rashomon_tables::Error::Corrupt(what.to_owned()).into()
+}

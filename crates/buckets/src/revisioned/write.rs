@@ -1,0 +1,549 @@
+//! New revisions and new renders.
+
+use std::{collections::BTreeMap, future::Future};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Value};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Revisioned, Shared, render_content_key, render_key, rev_key, revision_content_key};
+use crate::{
+    Error, ExportRecord, Headers, Missing, NewProperty, NewRender, NewRevision, Page, Parent, PropertyInfo,
+    PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Tid, Versions, Written, catalog,
+    content::{BodyRow, ChunkSet, ChunkStore, Stored},
+    rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev, partition_of},
+    schemas::{
+        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME,
+    },
+};
+
+/// 1990-01-01T00:00:00Z: no wiki is older.
+const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
+
+/// The bytes of bodies that one batch of a page holds: the largest above it go into chunks, so that the whole
+/// batch stays below the table layer's 4 MiB.
+pub(super) const MAX_BODIES: usize = 7 << 19;
+
+impl Revisioned {
+    /// Stores a new revision with its first render.
+    ///
+    /// The same again is harmless, and gives what the first gave; another under the same number is a
+    /// `Conflict`.
+    pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
+        let (this, page) = (self.clone(), page.clone());
+        whole(async move { this.0.put_revision(&page, new).await }).await
+    }
+
+    /// Stores a new render of a revision that stands. It takes over from its base what it is not given, unless
+    /// it is given a time; what equals the newest render is not stored again.
+    pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
+        let (this, page) = (self.clone(), page.clone());
+        whole(async move { this.0.put_render(&page, new).await }).await
+    }
+}
+
+/// Runs a write to its end, even if whoever asked for it goes away meanwhile: half done, it would let go of
+/// its locks while the store still works on it.
+pub(super) async fn whole<T: Send + 'static>(
+    write: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    match tokio::spawn(write).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(rashomon_tables::Error::Unavailable("the process is ending".to_owned()).into()),
+        },
+    }
+}
+
+impl Shared {
+    async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
+        let given = Given::new(new.properties, &self.settings)?;
+        check_parent(new.rev, new.parent)?;
+        self.check_time(new.timestamp)?;
+        let _page = match new.if_latest {
+            Some(_) => Some(self.locks.page(page).await),
+            None => None,
+        };
+        let _revision = self.locks.revision(page, new.rev).await;
+        let (stands, latest) = futures::future::try_join(
+            self.get(&REVISIONS, page, rev_key(new.rev)),
+            self.first(&RENDERS, page, ClusteringRange::all()),
+        )
+        .await?;
+        if let Some(row) = stands {
+            return repeat(&RevisionRow::from_row(&row)?, new.parent, new.timestamp, given.digest);
+        }
+        let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
+        self.check_latest(page, new.if_latest, latest_rev).await?;
+
+        let bodies = self.fit(page, given.bodies, MAX_BODIES).await?;
+        let now = self.clock.now();
+        let timestamp = new.timestamp.unwrap_or(now);
+        let tid = match new.timestamp {
+            Some(time) => Tid::imported(page, new.rev, time),
+            None => Tid::new(now, self.distinction()),
+        };
+        let record = RevisionRecord {
+            rev: new.rev,
+            parent: new.parent,
+            timestamp,
+            user: new.user,
+            comment: new.comment,
+            minor: new.minor,
+            export: ExportRecord::default(),
+        };
+        let (of_revision, of_render) = by_versions(&bodies, &self.settings);
+        let mut write = PageWrite::new(page, now);
+        write.new_revision(&RevisionRow {
+            record,
+            properties: of_revision,
+            first_tid: tid,
+            stored_at: now,
+            digest: given.digest,
+            written_at: now,
+        });
+        write.new_render(&RenderRow {
+            rev: new.rev,
+            tid,
+            properties: of_render,
+            stored_at: now,
+            digest: given.digest,
+            written_at: now,
+        });
+        write.bodies(new.rev, tid, &bodies, &self.settings);
+        if latest.is_none() {
+            write.new_page();
+        }
+        self.commit(write).await?;
+        Ok(Written { rev: new.rev, tid, created: true })
+    }
+
+    async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
+        let given = Given::new(new.properties, &self.settings)?;
+        self.check_time(new.timestamp)?;
+        let rev = match new.base {
+            RenderBase::Revision(rev) => rev,
+            RenderBase::Render(tid) => self.revision_of(page, tid).await?,
+        };
+        let _page = match new.if_latest {
+            Some(_) => Some(self.locks.page(page).await),
+            None => None,
+        };
+        let _revision = self.locks.revision(page, rev).await;
+        let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await? else {
+            return Err(self.no_revision(page, rev).await?);
+        };
+        let revision = RevisionRow::from_row(&revision)?;
+        let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
+        let added = added_to_revision(&revision.properties, of_revision)?;
+        let render = match new.timestamp {
+            Some(time) => {
+                let tid = Tid::imported(page, rev, time);
+                if let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await? {
+                    return repeated_render(&RenderRow::from_row(&row)?, given.digest);
+                }
+                PlannedRender { tid, properties: of_render, taken_over: None }
+            }
+            None => match self.plan_render(page, rev, new.base, of_render, added.is_empty()).await? {
+                Plan::Stands(tid) => return Ok(Written { rev, tid, created: false }),
+                Plan::Render(render) => render,
+            },
+        };
+        if new.if_latest.is_some() {
+            let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+            let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
+            self.check_latest(page, new.if_latest, latest_rev).await?;
+        }
+        // What was given again is stored already, with the revision.
+        let mut bodies = given.bodies;
+        bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
+        if let Some((base, names)) = &render.taken_over {
+            self.take_over(page, rev, *base, names, &mut bodies).await?;
+        }
+        let bodies = self.fit(page, bodies, MAX_BODIES).await?;
+        let now = self.clock.now();
+        let mut write = PageWrite::new(page, self.after(revision.written_at));
+        if !added.is_empty() {
+            let mut properties = revision.properties.clone();
+            properties.extend(added);
+            write.revision(&RevisionRow { properties, ..revision });
+        }
+        let tid = render.tid;
+        write.new_render(&RenderRow {
+            rev,
+            tid,
+            properties: render.properties,
+            stored_at: now,
+            digest: given.digest,
+            written_at: now,
+        });
+        write.bodies(rev, tid, &bodies, &self.settings);
+        self.commit(write).await?;
+        Ok(Written { rev, tid, created: true })
+    }
+
+    /// What the render will be: what was given, and what it takes over from its base; or that it stands.
+    async fn plan_render(
+        &self,
+        page: &Page,
+        rev: Revision,
+        base: RenderBase,
+        mut properties: Properties,
+        nothing_added: bool,
+    ) -> Result<Plan> {
+        let newest = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        let newest = RenderRow::from_row(&newest.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+        let base = match base {
+            RenderBase::Render(tid) if tid != newest.tid => {
+                let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
+                RenderRow::from_row(&row.ok_or(Error::NotFound(Missing::Render(tid)))?)?
+            }
+            _ => newest.clone(),
+        };
+        let mut taken_over = Vec::new();
+        for (name, info) in base.properties {
+            if !properties.contains_key(&name) {
+                taken_over.push(name.clone());
+                properties.insert(name, PropertyInfo { rewritten_at: None, ..info });
+            }
+        }
+        if nothing_added && same_content(&properties, &newest.properties) {
+            return Ok(Plan::Stands(newest.tid));
+        }
+        let at_now = Tid::new(self.clock.now(), self.distinction());
+        let tid = at_now.max(newest.tid.next(self.distinction()));
+        Ok(Plan::Render(PlannedRender { tid, properties, taken_over: Some((base.tid, taken_over)) }))
+    }
+
+    /// Fetches what a render takes over. A large body is copied, so that each has its own.
+    async fn take_over(
+        &self,
+        page: &Page,
+        rev: Revision,
+        base: Tid,
+        names: &[PropertyName],
+        bodies: &mut Bodies,
+    ) -> Result<()> {
+        for name in names {
+            let row = self.get(&RENDER_CONTENT, page, render_content_key(name, rev, base)).await?;
+            let Some(row) = row else {
+                return Err(Error::Conflict(format!(
+                    "property {name} of render {base} is gone, and cannot be taken over: give it with the new render"
+                )));
+            };
+            let mut body = BodyRow::from_row(&row)?;
+            body.info.rewritten_at = None;
+            if let Stored::Chunks(set) = &body.stored {
+                body.stored = Stored::Chunks(self.chunks.copy(page, set).await?);
+            }
+            bodies.insert(name.clone(), body);
+        }
+        Ok(())
+    }
+
+    /// `NotLatest` unless the latest revision is the one that the write was made for.
+    async fn check_latest(
+        &self,
+        page: &Page,
+        expected: Option<Parent>,
+        latest: Option<Revision>,
+    ) -> Result<()> {
+        let stands = latest.map_or(Parent::None, Parent::Revision);
+        if expected.is_none_or(|expected| expected == stands) {
+            return Ok(());
+        }
+        let latest = match self.latest_render(page).await {
+            Ok(render) => Some(Box::new(render)),
+            Err(Error::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        Err(Error::NotLatest { latest })
+    }
+
+    fn check_time(&self, time: Option<Timestamp>) -> Result<()> {
+        let Some(time) = time else { return Ok(()) };
+        if time < EARLIEST {
+            return Err(Error::Invalid("the timestamp is before 1990: give the time of the edit".to_owned()));
+        }
+        if time > self.clock.now().saturating_add(self.settings.skew) {
+            let skew = self.settings.skew.as_secs();
+            return Err(Error::Invalid(format!(
+                "the timestamp is more than {skew} s in the future: give the time of the edit, in UTC, or set the clock"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Puts the largest bodies into chunks until the others fit into one batch.
+    pub(super) async fn fit(&self, page: &Page, mut bodies: Bodies, limit: usize) -> Result<Bodies> {
+        loop {
+            let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
+            if total <= limit {
+                return Ok(bodies);
+            }
+            let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
+            let Some(largest) = largest else { return Ok(bodies) };
+            largest.stored = self.chunks.moved(page, &largest.stored, largest.info.size).await?;
+        }
+    }
+
+    pub(super) async fn commit(&self, write: PageWrite<'_>) -> Result<()> {
+        Ok(self.store.write(write.first, write.then).await?)
+    }
+}
+
+impl ChunkStore {
+    /// A body that would be too much for its row's batch, in chunks.
+    async fn moved(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
+        let plain = match stored {
+            Stored::Chunks(_) => return Ok(stored.clone()),
+            Stored::Identity(plain) => plain.clone(),
+            Stored::Zstd(frame) => crate::content::decompress(frame, size as usize)?,
+        };
+        let mut set = self.begin();
+        self.append(page, &mut set, &plain).await?;
+        Ok(Stored::Chunks(set))
+    }
+}
+
+/// The bodies of a write, by their names.
+pub(super) type Bodies = BTreeMap<PropertyName, BodyRow>;
+
+/// The properties that a request gives.
+struct Given {
+    bodies: Bodies,
+    digest: Digest,
+}
+
+impl Given {
+    fn new(properties: Vec<NewProperty>, settings: &Settings) -> Result<Self> {
+        let mut bodies = BTreeMap::new();
+        for property in properties {
+            let (name, body) = body_of(property, None, settings);
+            if bodies.insert(name.clone(), body).is_some() {
+                return Err(Error::Invalid(format!("property {name} is given twice")));
+            }
+        }
+        if bodies.is_empty() {
+            return Err(Error::Invalid("give at least one property, such as html or wikitext".to_owned()));
+        }
+        let digest = digest(bodies.iter().map(|(name, body)| (name, &body.info)));
+        Ok(Self { bodies, digest })
+    }
+}
+
+/// A property as it will be stored.
+pub(super) fn body_of(
+    property: NewProperty,
+    rewritten_at: Option<Timestamp>,
+    settings: &Settings,
+) -> (PropertyName, BodyRow) {
+    let content_type = property
+        .content_type
+        .unwrap_or_else(|| settings.definitions.get(&property.name).content_type.clone());
+    let headers = Headers { content_type, other: property.other_headers };
+    let info = PropertyInfo { headers, size: property.body.size, sha1: property.body.sha1, rewritten_at };
+    (property.name, BodyRow { info, stored: property.body.stored })
+}
+
+/// A digest of names, headers and bytes.
+pub(super) fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
+    let mut hash = Xxh3::new();
+    for (name, info) in properties {
+        for text in [name.as_str(), info.headers.content_type.as_str()] {
+            hash.update(text.as_bytes());
+            hash.update(&[0xff]);
+        }
+        for (name, value) in &info.headers.other {
+            for text in [name, value] {
+                hash.update(text.as_bytes());
+                hash.update(&[0xff]);
+            }
+        }
+        hash.update(&[0xfe]);
+        hash.update(&info.sha1.0);
+        hash.update(&info.size.to_be_bytes());
+    }
+    hash.digest128().to_be_bytes()
+}
+
+/// Which of the properties belong to the revision, and which to the render.
+pub(super) fn by_versions(bodies: &Bodies, settings: &Settings) -> (Properties, Properties) {
+    (bodies.iter())
+        .map(|(name, body)| (name.clone(), body.info.clone()))
+        .partition(|(name, _)| settings.definitions.get(name).versions == Versions::Revision)
+}
+
+fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
+    if parent == Some(Parent::Revision(rev)) {
+        return Err(Error::Invalid(format!("revision {rev} cannot be its own parent")));
+    }
+    Ok(())
+}
+
+/// A revision that stands is posted again: the same is harmless.
+fn repeat(
+    stands: &RevisionRow,
+    parent: Option<Parent>,
+    timestamp: Option<Timestamp>,
+    digest: Digest,
+) -> Result<Written> {
+    let rev = stands.record.rev;
+    let differs = if digest != stands.digest {
+        "other properties"
+    } else if parent.is_some_and(|parent| stands.record.parent != Some(parent)) {
+        "another parent"
+    } else if timestamp.is_some_and(|timestamp| stands.record.timestamp != timestamp) {
+        "another timestamp"
+    } else {
+        return Ok(Written { rev, tid: stands.first_tid, created: false });
+    };
+    Err(Error::Conflict(format!(
+        "revision {rev} stands already, with {differs}: post a new render to ?rev/{rev}/, or take another number"
+    )))
+}
+
+/// A render of history that stands is posted again: the same is harmless.
+fn repeated_render(stands: &RenderRow, digest: Digest) -> Result<Written> {
+    if stands.digest == digest {
+        return Ok(Written { rev: stands.rev, tid: stands.tid, created: false });
+    }
+    Err(Error::Conflict(format!(
+        "render {} of revision {} stands already, with other properties: give another _timestamp",
+        stands.tid, stands.rev
+    )))
+}
+
+/// Those of a revision's properties that it does not have yet. One that it has may be given again with the
+/// same bytes only.
+fn added_to_revision(stand: &Properties, given: Properties) -> Result<Properties> {
+    let mut added = Properties::new();
+    for (name, info) in given {
+        match stand.get(&name) {
+            None => {
+                added.insert(name, info);
+            }
+            Some(stands) if stands.sha1 == info.sha1 && stands.size == info.size => {}
+            Some(_) => {
+                return Err(Error::Conflict(format!(
+                    "property {name} belongs to the revision, which has other bytes: store it with a new revision, or replace it with PUT"
+                )));
+            }
+        }
+    }
+    Ok(added)
+}
+
+/// Whether two renders have the same names, headers and bytes.
+fn same_content(one: &Properties, other: &Properties) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).all(|((name, info), (other_name, other))| {
+            name == other_name
+                && info.headers == other.headers
+                && info.sha1 == other.sha1
+                && info.size == other.size
+        })
+}
+
+enum Plan {
+    Stands(Tid),
+    Render(PlannedRender),
+}
+
+struct PlannedRender {
+    tid: Tid,
+    properties: Properties,
+    taken_over: Option<(Tid, Vec<PropertyName>)>,
+}
+
+/// Puts together the one batch that a write of a page is, and what must be there before it.
+pub(super) struct PageWrite<'a> {
+    page: &'a Page,
+    at: Timestamp,
+    first: Vec<Batch>,
+    then: Batch,
+}
+
+impl<'a> PageWrite<'a> {
+    pub(super) fn new(page: &'a Page, at: Timestamp) -> Self {
+        Self { page, at, first: Vec::new(), then: Batch::new(partition_of(page)) }
+    }
+
+    /// The time that it is written at.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// How many mutations there are.
+    pub(super) fn len(&self) -> usize {
+        self.then.mutations.len()
+    }
+
+    /// The page has nothing yet: it needs an entry among the titles, and its domain one too.
+    pub(super) fn new_page(&mut self) {
+        self.first.extend(catalog::entries(self.page, self.at));
+    }
+
+    /// A revision that was not there.
+    pub(super) fn new_revision(&mut self, row: &RevisionRow) {
+        self.revision(row);
+        let rev = row.record.rev.get();
+        let clustering = vec![row.record.timestamp.into(), Value::Int(rev)];
+        self.then.put(&REVISIONS_BY_TIME, clustering, Vec::new(), self.at);
+    }
+
+    /// A revision's row, new or once more.
+    pub(super) fn revision(&mut self, row: &RevisionRow) {
+        self.then.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
+    }
+
+    /// A render that was not there.
+    pub(super) fn new_render(&mut self, row: &RenderRow) {
+        self.render(row);
+        let rev = Some(Value::Int(row.rev.get()));
+        self.then.put(&REVISIONS_BY_TID, vec![row.tid.as_time_uuid().into()], vec![rev], self.at);
+    }
+
+    /// A render's row, new or once more.
+    pub(super) fn render(&mut self, row: &RenderRow) {
+        self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
+    }
+
+    /// Bodies, each in the table that its definition says.
+    pub(super) fn bodies(&mut self, rev: Revision, tid: Tid, bodies: &Bodies, settings: &Settings) {
+        for (name, body) in bodies {
+            self.body(rev, tid, name, body, settings.definitions.get(name).versions);
+        }
+    }
+
+    /// One body.
+    pub(super) fn body(
+        &mut self,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+        body: &BodyRow,
+        versions: Versions,
+    ) {
+        if let Stored::Chunks(set) = &body.stored {
+            self.then.put(&CHUNK_REFERENCES, vec![set.name()], Vec::new(), self.at);
+        }
+        let values = body.to_values();
+        match versions {
+            Versions::Render => {
+                self.then.put(&RENDER_CONTENT, render_content_key(name, rev, tid), values, self.at);
+            }
+            Versions::Revision => {
+                self.then.put(&REVISION_CONTENT, revision_content_key(name, rev), values, self.at);
+            }
+        }
+    }
+
+    /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.
+    pub(super) fn release(&mut self, set: &ChunkSet) {
+        self.then.delete(&CHUNK_REFERENCES, vec![set.name()], self.at);
+        self.first.push(ChunkStore::intent(self.page, set, self.at));
+    }
+}

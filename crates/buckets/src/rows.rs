@@ -1,0 +1,224 @@
+//! Reading and writing the columns of rows.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Error as StoreError, Row, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, ExportRecord, Headers, Page, Parent, PropertyInfo, PropertyName, Result, Revision, RevisionRecord,
+    Sha1, Tid,
+};
+
+/// The properties of a revision or of a render.
+pub(crate) type Properties = BTreeMap<PropertyName, PropertyInfo>;
+
+/// A digest of what a request gave, by which a repeat of it is known.
+pub(crate) type Digest = [u8; 16];
+
+pub(crate) fn partition_of(page: &Page) -> Vec<Value> {
+    [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
+}
+
+pub(crate) fn text(row: &Row, column: usize) -> Option<&str> {
+    match row.values.get(column)? {
+        Some(Value::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+pub(crate) fn int(row: &Row, column: usize) -> Option<i64> {
+    match row.values.get(column)? {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+pub(crate) fn timestamp(row: &Row, column: usize) -> Option<Timestamp> {
+    match row.values.get(column)? {
+        Some(Value::Timestamp(time)) => Some(*time),
+        _ => None,
+    }
+}
+
+pub(crate) fn blob(row: &Row, column: usize) -> Option<&Bytes> {
+    match row.values.get(column)? {
+        Some(Value::Blob(bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn tid(row: &Row, column: usize) -> Option<Tid> {
+    match row.values.get(column)? {
+        Some(Value::TimeUuid(uuid)) => Some(Tid::from(*uuid)),
+        _ => None,
+    }
+}
+
+pub(crate) fn to_json(value: &impl Serialize) -> Value {
+    Value::Text(serde_json::to_string(value).expect("plain data with text keys"))
+}
+
+/// A row that was not written by this program, or not by this version of it.
+pub(crate) fn unreadable(what: &str, row: &Row) -> Error {
+    StoreError::Corrupt(format!("a row of {what} cannot be understood: {:?}", row.key)).into()
+}
+
+/// The number in a clustering column.
+pub(crate) fn clustering_rev(row: &Row, column: usize) -> Option<Revision> {
+    match row.key.clustering.get(column)? {
+        Value::Int(number) => Revision::new(*number),
+        _ => None,
+    }
+}
+
+pub(crate) fn clustering_tid(row: &Row, column: usize) -> Option<Tid> {
+    match row.key.clustering.get(column)? {
+        Value::TimeUuid(uuid) => Some(Tid::from(*uuid)),
+        _ => None,
+    }
+}
+
+/// A property in the JSON of an index row. Short names: there are as many of them as renders.
+#[derive(Serialize, Deserialize)]
+struct PropertyJson {
+    #[serde(flatten)]
+    headers: Headers,
+    size: u64,
+    sha1: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    rewritten_at: Option<i64>,
+}
+
+pub(crate) fn properties_to_json(properties: &Properties) -> Value {
+    let json: BTreeMap<&PropertyName, PropertyJson> = (properties.iter())
+        .map(|(name, info)| {
+            let json = PropertyJson {
+                headers: info.headers.clone(),
+                size: info.size,
+                sha1: info.sha1.to_string(),
+                rewritten_at: info.rewritten_at.map(Timestamp::as_micros),
+            };
+            (name, json)
+        })
+        .collect();
+    to_json(&json)
+}
+
+fn properties_from_json(json: &str) -> Option<Properties> {
+    let json: BTreeMap<PropertyName, PropertyJson> = serde_json::from_str(json).ok()?;
+    (json.into_iter())
+        .map(|(name, json)| {
+            let info = PropertyInfo {
+                headers: json.headers,
+                size: json.size,
+                sha1: json.sha1.parse::<Sha1>().ok()?,
+                rewritten_at: json.rewritten_at.map(Timestamp::from_micros),
+            };
+            Some((name, info))
+        })
+        .collect()
+}
+
+/// A row of `revisions`.
+#[derive(Debug, Clone)]
+pub(crate) struct RevisionRow {
+    pub(crate) record: RevisionRecord,
+    pub(crate) properties: Properties,
+    pub(crate) first_tid: Tid,
+    pub(crate) stored_at: Timestamp,
+    pub(crate) digest: Digest,
+    pub(crate) written_at: Timestamp,
+}
+
+impl RevisionRow {
+    pub(crate) fn to_values(&self) -> Vec<Option<Value>> {
+        let record = &self.record;
+        let export = (record.export != ExportRecord::default()).then(|| to_json(&record.export));
+        vec![
+            record.parent.map(|parent| Value::Int(parent.to_number())),
+            Some(record.timestamp.into()),
+            record.user.clone().map(Value::Text),
+            record.comment.clone().map(Value::Text),
+            Some(Value::Int(record.minor.into())),
+            export,
+            Some(properties_to_json(&self.properties)),
+            Some(self.first_tid.as_time_uuid().into()),
+            Some(self.stored_at.into()),
+            Some(Value::Blob(Bytes::copy_from_slice(&self.digest))),
+        ]
+    }
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        let read = || {
+            let parent = match int(row, 0) {
+                None => None,
+                Some(number) => Some(Parent::from_number(number)?),
+            };
+            let export = match text(row, 5) {
+                None => ExportRecord::default(),
+                Some(json) => serde_json::from_str(json).ok()?,
+            };
+            let record = RevisionRecord {
+                rev: clustering_rev(row, 0)?,
+                parent,
+                timestamp: timestamp(row, 1)?,
+                user: text(row, 2).map(str::to_owned),
+                comment: text(row, 3).map(str::to_owned),
+                minor: int(row, 4)? != 0,
+                export,
+            };
+            Some(Self {
+                record,
+                properties: properties_from_json(text(row, 6)?)?,
+                first_tid: tid(row, 7)?,
+                stored_at: timestamp(row, 8)?,
+                digest: blob(row, 9)?.as_ref().try_into().ok()?,
+                written_at: row.written_at,
+            })
+        };
+        read().ok_or_else(|| unreadable("revisions", row))
+    }
+}
+
+/// A row of `renders`.
+#[derive(Debug, Clone)]
+pub(crate) struct RenderRow {
+    pub(crate) rev: Revision,
+    pub(crate) tid: Tid,
+    pub(crate) properties: Properties,
+    pub(crate) stored_at: Timestamp,
+    pub(crate) digest: Digest,
+    pub(crate) written_at: Timestamp,
+}
+
+impl RenderRow {
+    pub(crate) fn to_values(&self) -> Vec<Option<Value>> {
+        vec![
+            Some(properties_to_json(&self.properties)),
+            Some(self.stored_at.into()),
+            Some(Value::Blob(Bytes::copy_from_slice(&self.digest))),
+        ]
+    }
+
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        let read = || {
+            Some(Self {
+                rev: clustering_rev(row, 0)?,
+                tid: clustering_tid(row, 1)?,
+                properties: properties_from_json(text(row, 0)?)?,
+                stored_at: timestamp(row, 1)?,
+                digest: blob(row, 2)?.as_ref().try_into().ok()?,
+                written_at: row.written_at,
+            })
+        };
+        read().ok_or_else(|| unreadable("renders", row))
+    }
+}
+
+/// The revision in a row of `revisions_by_tid`.
+pub(crate) fn rev_of_tid(row: &Row) -> Result<Revision> {
+    int(row, 0).and_then(Revision::new).ok_or_else(|| unreadable("revisions_by_tid", row))
+}
