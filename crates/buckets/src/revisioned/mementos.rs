@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn the_timemap_lists_what_the_timegate_selects() {
         for (timestamp, renders, next) in [
-            (100, vec![100], None),
+            (100_i64, vec![100], None::<i64>),
             (100, vec![100, 105, 108], None),
             (100, vec![100, 105, 110, 119, 150], Some(140)),
             (100, vec![50, 60, 300], Some(200)),

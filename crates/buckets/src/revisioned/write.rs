@@ -1,6 +1,9 @@
 //! New revisions and new renders.
 
-use std::{collections::BTreeMap, future::Future};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    future::Future,
+};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Value};
@@ -204,9 +207,9 @@ impl Shared {
         };
         let mut taken_over = Vec::new();
         for (name, info) in base.properties {
-            if !properties.contains_key(&name) {
-                taken_over.push(name.clone());
-                properties.insert(name, PropertyInfo { rewritten_at: None, ..info });
+            if let Entry::Vacant(entry) = properties.entry(name) {
+                taken_over.push(entry.key().clone());
+                entry.insert(PropertyInfo { rewritten_at: None, ..info });
             }
         }
         if nothing_added && same_content(&properties, &newest.properties) {
