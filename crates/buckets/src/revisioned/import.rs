@@ -9,8 +9,10 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{
-    Revisioned, Shared, render_key, rev_key,
-    write::{Bodies, MAX_BODIES, PageWrite, body_of, digest, whole},
+    Revisioned, Shared,
+    page_write::PageWrite,
+    render_key, rev_key,
+    write::{Bodies, MAX_BODIES, body_of, digest, whole},
 };
 use crate::{
     Error, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result, Revision,

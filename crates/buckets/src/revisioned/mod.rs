@@ -6,6 +6,7 @@ mod history;
 mod import;
 mod latest;
 mod mementos;
+mod page_write;
 mod read;
 mod rewrite;
 mod stats;

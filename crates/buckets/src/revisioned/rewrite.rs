@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Revisioned, Shared, render_content_key, render_key, rev_key, revision_content_key,
-    write::{MAX_BODIES, PageWrite, body_of, whole},
+    Revisioned, Shared,
+    page_write::PageWrite,
+    render_content_key, render_key, rev_key, revision_content_key,
+    write::{MAX_BODIES, body_of, whole},
 };
 use crate::{
     Error, Expect, Missing, NewProperty, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision,

@@ -1,0 +1,105 @@
+//! The one batch that a write of a page is.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Value};
+
+use super::{render_content_key, render_key, rev_key, revision_content_key, write::Bodies};
+use crate::{
+    Page, PropertyName, Revision, Settings, Tid, Versions, catalog,
+    content::{BodyRow, ChunkSet, ChunkStore, Stored},
+    rows::{RenderRow, RevisionRow, partition_of},
+    schemas::{
+        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME,
+    },
+};
+
+/// Puts together the one batch that a write of a page is, and what must be there before it.
+pub(super) struct PageWrite<'a> {
+    page: &'a Page,
+    at: Timestamp,
+    pub(super) first: Vec<Batch>,
+    pub(super) then: Batch,
+}
+
+impl<'a> PageWrite<'a> {
+    pub(super) fn new(page: &'a Page, at: Timestamp) -> Self {
+        Self { page, at, first: Vec::new(), then: Batch::new(partition_of(page)) }
+    }
+
+    /// The time that it is written at.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// How many mutations there are.
+    pub(super) fn len(&self) -> usize {
+        self.then.mutations.len()
+    }
+
+    /// The page has nothing yet: it needs an entry among the titles, and its domain one too.
+    pub(super) fn new_page(&mut self) {
+        self.first.extend(catalog::entries(self.page, self.at));
+    }
+
+    /// A revision that was not there.
+    pub(super) fn new_revision(&mut self, row: &RevisionRow) {
+        self.revision(row);
+        let rev = row.record.rev.get();
+        let clustering = vec![row.record.timestamp.into(), Value::Int(rev)];
+        self.then.put(&REVISIONS_BY_TIME, clustering, Vec::new(), self.at);
+    }
+
+    /// A revision's row, new or once more.
+    pub(super) fn revision(&mut self, row: &RevisionRow) {
+        self.then.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
+    }
+
+    /// A render that was not there.
+    pub(super) fn new_render(&mut self, row: &RenderRow) {
+        self.render(row);
+        let rev = Some(Value::Int(row.rev.get()));
+        self.then.put(&REVISIONS_BY_TID, vec![row.tid.as_time_uuid().into()], vec![rev], self.at);
+    }
+
+    /// A render's row, new or once more.
+    pub(super) fn render(&mut self, row: &RenderRow) {
+        self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
+    }
+
+    /// Bodies, each in the table that its definition says.
+    pub(super) fn bodies(&mut self, rev: Revision, tid: Tid, bodies: &Bodies, settings: &Settings) {
+        for (name, body) in bodies {
+            self.body(rev, tid, name, body, settings.definitions.get(name).versions);
+        }
+    }
+
+    /// One body.
+    pub(super) fn body(
+        &mut self,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+        body: &BodyRow,
+        versions: Versions,
+    ) {
+        if let Stored::Chunks(set) = &body.stored {
+            self.then.put(&CHUNK_REFERENCES, vec![set.name()], Vec::new(), self.at);
+        }
+        let values = body.to_values();
+        match versions {
+            Versions::Render => {
+                self.then.put(&RENDER_CONTENT, render_content_key(name, rev, tid), values, self.at);
+            }
+            Versions::Revision => {
+                self.then.put(&REVISION_CONTENT, revision_content_key(name, rev), values, self.at);
+            }
+        }
+    }
+
+    /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.
+    pub(super) fn release(&mut self, set: &ChunkSet) {
+        self.then.delete(&CHUNK_REFERENCES, vec![set.name()], self.at);
+        self.first.push(ChunkStore::intent(self.page, set, self.at));
+    }
+}
