@@ -3,6 +3,8 @@
 //! A [`TableStore`] keeps rows and knows nothing of what they mean. What it promises is written at the trait
 //! and checked by `contract` (behind the feature of that name), the suite that every store runs; nothing is in it that a cluster cannot keep.
 
+#[cfg(feature = "contract")]
+pub mod contract;
 mod error;
 mod generations;
 mod memory;

@@ -1,0 +1,224 @@
+//! What every store must keep, as tests: one function a promise.
+//!
+//! A store runs them by saying how it is opened, and one line:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use rashomon_clock::Clock;
+//! use rashomon_tables::{Memory, TableStore, contract::Factory};
+//!
+//! struct InMemory;
+//!
+//! #[async_trait::async_trait]
+//! impl Factory for InMemory {
+//!     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+//!         Arc::new(Memory::new(clock))
+//!     }
+//!
+//!     async fn reopen(&self, _: Arc<dyn TableStore>, _: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
+//!         None
+//!     }
+//! }
+//!
+//! rashomon_tables::contract_tests!(InMemory);
+//! ```
+//!
+//! Nothing is asked for that a cluster could not keep: no two rows are written under one key with one time,
+//! no put comes after a delete that is later than it, and times are near a real one.
+
+mod columns;
+mod creation;
+mod deletes;
+mod durability;
+mod expiry;
+mod fixtures;
+mod generations;
+mod order;
+mod pages;
+mod partitions;
+mod swaps;
+mod writes;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use rashomon_clock::Clock;
+
+pub use self::{
+    columns::*, creation::*, deletes::*, durability::*, expiry::*, generations::*, order::*, pages::*,
+    partitions::*, swaps::*, writes::*,
+};
+use crate::TableStore;
+
+/// How a store is opened.
+#[async_trait]
+pub trait Factory: Send + Sync {
+    /// A store without tables. Called once: each promise has a factory of its own.
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore>;
+
+    /// Closes the store and opens it again with what it had. `None` where the store keeps nothing.
+    async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>>;
+}
+
+/// One promise, by name.
+pub struct Promise {
+    /// The function's name.
+    pub name: &'static str,
+    /// Panics unless the store keeps it.
+    pub check: for<'a> fn(&'a dyn Factory) -> BoxFuture<'a, ()>,
+}
+
+impl std::fmt::Debug for Promise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All promises: what [`contract_tests!`](crate::contract_tests) makes tests of.
+pub const PROMISES: &[Promise] = crate::contract_tests!(@promises list);
+
+/// Checks every promise, each on a store of a factory of its own.
+///
+/// # Panics
+///
+/// At the first one that is not kept.
+pub async fn run<F: Factory>(mut factory: impl FnMut() -> F) {
+    for promise in PROMISES {
+        (promise.check)(&factory()).await;
+    }
+}
+
+/// Runs a promise's future on two threads of its own.
+///
+/// # Panics
+///
+/// Where the future does.
+pub fn block_on<T>(promise: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(2).enable_all().build().expect("a runtime").block_on(promise)
+}
+
+/// Makes one test of each promise, for the store that the factory opens. The expression is evaluated anew for
+/// each of them.
+#[macro_export]
+macro_rules! contract_tests {
+    ($factory:expr) => {
+        $crate::contract_tests!(@promises tests $factory);
+    };
+    (@promises $rule:ident $($arguments:tt)*) => {
+        $crate::contract_tests! {
+            @$rule [$($arguments)*]
+            creating_again_changes_nothing
+            a_table_may_be_created_by_many_at_once
+            an_added_column_is_none_in_old_rows
+            other_changes_of_a_schema_are_refused
+            a_table_that_was_not_created_is_refused
+            tables_are_apart
+            values_of_every_type_come_back
+            values_may_be_none
+            a_table_may_have_no_clustering_columns
+            a_table_may_have_no_value_columns
+            values_up_to_the_limit_are_kept
+            what_does_not_fit_the_table_is_refused
+            text_is_sorted_by_its_bytes
+            blobs_are_sorted_by_their_bytes
+            numbers_are_sorted_by_size
+            times_are_sorted_by_size
+            time_uuids_are_sorted_by_time_then_by_signed_bytes
+            columns_are_sorted_one_after_the_other
+            ranges_below_a_prefix
+            a_row_is_read_as_it_was_put
+            a_batch_spans_tables
+            a_call_applies_all_its_batches
+            a_batch_may_have_many_mutations
+            an_empty_call_changes_nothing
+            an_invalid_call_changes_nothing
+            an_older_put_is_ignored
+            a_later_put_replaces_all_of_the_row
+            the_same_call_may_be_made_again
+            calls_may_be_made_by_many_at_once
+            a_delete_spares_what_was_written_later
+            a_deleted_row_can_be_put_again
+            a_delete_takes_one_row
+            a_range_delete_goes_by_write_time
+            a_range_delete_takes_its_range
+            range_deletes_may_overlap
+            a_range_delete_beside_puts
+            pages_add_up
+            pages_are_bounded_in_bytes
+            limits_may_differ_between_pages
+            a_cursor_may_be_used_again
+            a_scan_of_nothing_ends
+            a_scan_sees_what_stands_throughout_once
+            a_scan_beside_writers
+            a_row_is_in_the_scan_of_its_partition_alone
+            partitions_are_apart
+            every_partition_is_listed_once
+            partitions_without_a_visible_row_are_not_listed
+            partitions_that_stand_throughout_are_listed_once
+            a_row_is_invisible_from_its_expiry_on
+            an_expired_row_is_none_to_a_swap
+            the_default_time_to_live_counts_from_the_write_time
+            the_default_time_to_live_holds_for_swaps
+            a_row_may_be_put_expired
+            an_expired_row_can_be_put_again
+            a_scan_passes_over_expired_rows
+            a_swap_compares_and_sets
+            a_swap_compares_values_alone
+            swaps_follow_one_another
+            one_of_many_swaps_wins
+            swaps_lose_no_count
+            swapped_rows_are_read_as_others
+            swaps_that_do_not_fit_are_refused
+            a_generation_stands_until_its_partition_is_written
+            what_is_kept_by_generation_is_never_stale
+            what_was_acknowledged_is_there_after_reopening
+            schemas_are_known_after_reopening
+        }
+    };
+    (@tests [$factory:expr] $($promise:ident)*) => {
+        $(
+            #[test]
+            fn $promise() {
+                let factory = $factory;
+                $crate::contract::block_on($crate::contract::$promise(&factory));
+            }
+        )*
+    };
+    (@list [] $($promise:ident)*) => {
+        &[$(Promise { name: stringify!($promise), check: |factory| Box::pin($promise(factory)) }),*]
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROMISES;
+
+    #[test]
+    fn every_promise_is_listed() {
+        let sources = [
+            include_str!("contract/columns.rs"),
+            include_str!("contract/creation.rs"),
+            include_str!("contract/deletes.rs"),
+            include_str!("contract/durability.rs"),
+            include_str!("contract/expiry.rs"),
+            include_str!("contract/generations.rs"),
+            include_str!("contract/order.rs"),
+            include_str!("contract/pages.rs"),
+            include_str!("contract/partitions.rs"),
+            include_str!("contract/swaps.rs"),
+            include_str!("contract/writes.rs"),
+        ];
+        let written = sources
+            .iter()
+            .flat_map(|source| source.lines())
+            .filter_map(|line| line.strip_prefix("pub async fn ")?.strip_suffix("(factory: &dyn Factory) {"));
+        let mut written: Vec<_> = written.collect();
+        let mut listed: Vec<_> = PROMISES.iter().map(|promise| promise.name).collect();
+        written.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(written, listed);
+    }
+}

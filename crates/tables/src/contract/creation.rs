@@ -1,0 +1,153 @@
+//! Tables and their schemas.
+
+use std::{sync::LazyLock, time::Duration};
+
+use super::{
+    Factory,
+    fixtures::{World, assert_invalid, assert_unsupported, key, limit, numbered, plain},
+};
+use crate::{Batch, ColumnType, Direction, Key, Row, Scan, Schema, Value};
+
+static PLAIN: LazyLock<Schema> = LazyLock::new(|| plain("plain").build());
+static SWAPPED: LazyLock<Schema> = LazyLock::new(|| plain("swapped").swap_only().build());
+
+/// Creating a table again keeps its rows.
+pub async fn creating_again_changes_nothing(factory: &dyn Factory) {
+    let world = World::new(factory, &[&PLAIN]).await;
+    world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
+    world.store.create(&PLAIN).await.expect("the same schema is taken again");
+    assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
+}
+
+/// Tables may be created by many at once.
+pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
+    let world = World::new(factory, &[]).await;
+    let mut creations = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = world.store.clone();
+        creations.spawn(async move { store.create(&PLAIN).await });
+    }
+    for created in creations.join_all().await {
+        created.expect("created, by whoever came first");
+    }
+    world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
+}
+
+/// A higher version that adds value columns is taken; old rows have `None` there, and the old one is refused.
+pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
+    static GROWN: LazyLock<Schema> = LazyLock::new(|| {
+        plain("plain").value("size", ColumnType::Int).value("more", ColumnType::Blob).version(2).build()
+    });
+    let world = World::new(factory, &[&PLAIN]).await;
+    let written_at = world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
+    world.store.create(&GROWN).await.expect("columns are added");
+
+    let mut values = numbered(1);
+    values.extend([None, None]);
+    let old = Row { key: key("page", "a"), values, written_at, expires_at: None };
+    assert_eq!(world.get(&GROWN, &key("page", "a")).await, Some(old.clone()));
+    assert_eq!(world.scan(&GROWN, Scan::new(vec!["page".into()], limit(9))).await, [old]);
+
+    let mut values = numbered(2);
+    values.extend([Some(3.into()), None]);
+    world.put(&GROWN, &key("page", "b"), values.clone()).await;
+    assert_eq!(world.values(&GROWN, &key("page", "b")).await, Some(values));
+
+    world.store.create(&GROWN).await.expect("the same schema is taken again");
+    assert_unsupported(world.store.create(&PLAIN).await);
+}
+
+/// Every other change is `Unsupported`, and the table stays as it was.
+pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
+    let world = World::new(factory, &[&PLAIN, &SWAPPED]).await;
+    world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
+    for schema in other_schemas() {
+        let schema: &'static Schema = Box::leak(Box::new(schema));
+        let result = world.store.create(schema).await;
+        assert!(matches!(result, Err(crate::Error::Unsupported(_))), "{schema:?}: {result:?}");
+    }
+    world.store.create(&PLAIN).await.expect("the table is as it was");
+    assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
+}
+
+/// Each differs from `PLAIN` or `SWAPPED` in one way that no table can be changed by.
+fn other_schemas() -> Vec<Schema> {
+    let base = || Schema::builder("plain").version(2);
+    let keyed = || {
+        base().partition("page", ColumnType::Text).clustering("name", ColumnType::Text, Direction::Ascending)
+    };
+    let valued = |builder: crate::SchemaBuilder| {
+        builder.value("number", ColumnType::Int).value("note", ColumnType::Text).value("new", ColumnType::Int)
+    };
+    vec![
+        // A column more, but no higher version.
+        plain("plain").value("new", ColumnType::Int).build(),
+        plain("plain").value("new", ColumnType::Int).version(0).build(),
+        // Value columns renamed, retyped, left out, put elsewhere.
+        keyed().value("number", ColumnType::Int).value("remark", ColumnType::Text).build(),
+        keyed().value("number", ColumnType::Text).value("note", ColumnType::Text).build(),
+        keyed().value("number", ColumnType::Int).build(),
+        keyed()
+            .value("new", ColumnType::Int)
+            .value("number", ColumnType::Int)
+            .value("note", ColumnType::Text)
+            .build(),
+        // Another key, beside an added column.
+        valued(base().partition("page", ColumnType::Text)).build(),
+        valued(base().partition("page", ColumnType::Text).clustering(
+            "name",
+            ColumnType::Text,
+            Direction::Descending,
+        ))
+        .build(),
+        valued(base().partition("page", ColumnType::Text).clustering(
+            "name",
+            ColumnType::Blob,
+            Direction::Ascending,
+        ))
+        .build(),
+        valued(keyed().clustering("rev", ColumnType::Int, Direction::Ascending)).build(),
+        valued(keyed().partition("domain", ColumnType::Text)).build(),
+        // Other settings, beside an added column.
+        valued(keyed()).default_ttl(Duration::from_secs(1)).build(),
+        valued(keyed()).swap_only().build(),
+        plain("swapped").value("new", ColumnType::Int).version(2).build(),
+    ]
+}
+
+/// No call takes a table that was not created.
+pub async fn a_table_that_was_not_created_is_refused(factory: &dyn Factory) {
+    let world = World::new(factory, &[]).await;
+    let key = key("page", "a");
+    assert_invalid(world.store.get(&PLAIN, &key).await);
+    assert_invalid(world.store.scan(&PLAIN, Scan::new(key.partition.clone(), limit(1))).await);
+    assert_invalid(world.store.partitions(&PLAIN, None, limit(1)).await);
+    let mut batch = Batch::new(key.partition.clone());
+    batch.put(&PLAIN, key.clustering.clone(), numbered(1), world.tick());
+    assert_invalid(world.store.write(Vec::new(), batch).await);
+    assert_invalid(world.store.swap(&SWAPPED, &key, None, None).await);
+}
+
+/// Rows of one table are not those of another, however alike their names and keys.
+pub async fn tables_are_apart(factory: &dyn Factory) {
+    static LONGER: LazyLock<Schema> = LazyLock::new(|| plain("plain_index").build());
+    static SHORTER: LazyLock<Schema> = LazyLock::new(|| plain("plai").build());
+    let tables: [&'static Schema; 3] = [&SHORTER, &PLAIN, &LONGER];
+    let world = World::new(factory, &tables).await;
+    let keys = [key("page", "a"), key("plain", "page"), key("n_index", "a")];
+    for (number, table) in tables.into_iter().enumerate() {
+        world.put(table, &keys[number], numbered(number as i64)).await;
+    }
+    for (number, table) in tables.into_iter().enumerate() {
+        assert_eq!(world.partitions(table, limit(9)).await, [keys[number].partition.clone()]);
+        for (other, key) in keys.iter().enumerate() {
+            let expected: Option<Vec<Option<Value>>> = (number == other).then(|| numbered(number as i64));
+            assert_eq!(world.values(table, key).await, expected);
+        }
+    }
+    let mut batch = Batch::new(keys[1].partition.clone());
+    batch.delete_range(&PLAIN, crate::ClusteringRange::all(), world.tick());
+    world.write(batch).await;
+    assert_eq!(world.values(&LONGER, &keys[2]).await, Some(numbered(2)));
+    assert_eq!(world.values(&PLAIN, &Key::new(keys[1].partition.clone(), vec!["page".into()])).await, None);
+}

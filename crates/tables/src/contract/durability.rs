@@ -1,0 +1,91 @@
+//! What was acknowledged is there after the store was closed and opened.
+
+use std::{sync::LazyLock, time::Duration};
+
+use super::{
+    Factory,
+    fixtures::{World, assert_unsupported, key, numbered, plain},
+};
+use crate::{Batch, ClusteringRange, ColumnType, Row, Schema, Swap, Value};
+
+static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
+static INDEX: LazyLock<Schema> = LazyLock::new(|| plain("pages_index").build());
+static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
+
+/// Rows are there as they were acknowledged, and deletes and swaps are as well.
+pub async fn what_was_acknowledged_is_there_after_reopening(factory: &dyn Factory) {
+    let tables: [&'static Schema; 3] = [&PAGES, &INDEX, &HEADS];
+    let world = World::new(factory, &tables).await;
+    let mut batch = Batch::new(vec!["page".into()]);
+    for (number, name) in (0..).zip(["a", "deleted", "ranged", "z"]) {
+        batch.put(&PAGES, vec![name.into()], numbered(number), world.tick());
+        batch.put(&INDEX, vec![name.into()], numbered(number), world.tick());
+    }
+    let mut other = Batch::new(vec!["other".into()]);
+    other.put(&PAGES, vec!["b".into()], numbered(7), world.tick());
+    world.store.write(vec![other], batch).await.expect("written");
+    let expires_at = world.now().saturating_add(Duration::from_secs(9));
+    world.put_until(&PAGES, &key("page", "passing"), numbered(8), expires_at).await;
+    world.delete(&PAGES, &key("page", "deleted"), world.tick()).await;
+    let mut batch = Batch::new(vec!["page".into()]);
+    batch.delete_range(&PAGES, ClusteringRange::all().at_least("q").below("s"), world.tick());
+    world.write(batch).await;
+    for (name, stays) in [("a", true), ("b", false)] {
+        let key = key("page", name);
+        let row = Row { key: key.clone(), values: numbered(9), written_at: world.now(), expires_at: None };
+        let swap = |expected, new| world.store.swap(&HEADS, &key, expected, new);
+        assert_eq!(swap(None, Some(row.clone())).await.expect("answered"), Swap::Applied);
+        if !stays {
+            assert_eq!(swap(Some(&row), None).await.expect("answered"), Swap::Applied);
+        }
+    }
+
+    let before = contents(&world, &tables).await;
+    assert_eq!(before.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 1]);
+    let Some(world) = reopen(factory, world).await else { return };
+    for table in tables {
+        world.store.create(table).await.expect("the table is there");
+    }
+    assert_eq!(contents(&world, &tables).await, before);
+    // The times are there too: an older put is ignored, and the row expires when it should.
+    let old = world.now().saturating_sub(Duration::from_secs(1));
+    world.put_at(&PAGES, &key("page", "a"), numbered(99), old).await;
+    world.clock.set(expires_at);
+    let left: Vec<_> = ["a", "z"].map(|name| [Value::from(name)]).into();
+    assert_eq!(world.clustering(&PAGES, &["page".into()]).await, left);
+    assert_eq!(world.values(&PAGES, &key("page", "a")).await, Some(numbered(0)));
+}
+
+/// The store knows its tables' schemas after it was opened again, and refuses others.
+pub async fn schemas_are_known_after_reopening(factory: &dyn Factory) {
+    static GROWN: LazyLock<Schema> =
+        LazyLock::new(|| plain("pages").value("size", ColumnType::Int).version(2).build());
+    static OTHER: LazyLock<Schema> =
+        LazyLock::new(|| plain("pages").value("weight", ColumnType::Int).version(2).build());
+    let world = World::new(factory, &[&PAGES]).await;
+    world.put(&PAGES, &key("page", "a"), numbered(1)).await;
+    let Some(world) = reopen(factory, world).await else { return };
+    world.store.create(&GROWN).await.expect("a column is added");
+    let mut values = numbered(1);
+    values.push(None);
+    assert_eq!(world.values(&GROWN, &key("page", "a")).await, Some(values.clone()));
+    let Some(world) = reopen(factory, world).await else { return };
+    assert_unsupported(world.store.create(&PAGES).await);
+    assert_unsupported(world.store.create(&OTHER).await);
+    world.store.create(&GROWN).await.expect("the table is as it was");
+    assert_eq!(world.values(&GROWN, &key("page", "a")).await, Some(values));
+}
+
+async fn reopen(factory: &dyn Factory, world: World) -> Option<World> {
+    let World { store, clock } = world;
+    let store = factory.reopen(store, clock.clone()).await?;
+    Some(World { store, clock })
+}
+
+async fn contents(world: &World, tables: &[&'static Schema]) -> Vec<Vec<Row>> {
+    let mut contents = Vec::new();
+    for table in tables {
+        contents.push(world.contents(table).await);
+    }
+    contents
+}

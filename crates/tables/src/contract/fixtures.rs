@@ -1,0 +1,241 @@
+//! What the promises share: a store with its clock, and short ways to write and read.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use uuid::Uuid;
+
+use super::Factory;
+use crate::{
+    Batch, ColumnType, Cursor, Direction, Error, Key, Mutation, Page, Partition, Result, Row, Scan, Schema,
+    SchemaBuilder, TableStore, TimeUuid, Value,
+};
+
+/// When every test begins: some day of 2025.
+const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
+
+/// No test has as many pages; a store that gives more goes round in circles.
+const MAX_PAGES: usize = 10_000;
+
+/// A store, and the clock it goes by.
+pub(super) struct World {
+    pub(super) store: Arc<dyn TableStore>,
+    pub(super) clock: Arc<ManualClock>,
+}
+
+impl World {
+    /// A store with these tables.
+    pub(super) async fn new(factory: &dyn Factory, tables: &[&'static Schema]) -> Self {
+        let clock = Arc::new(ManualClock::new(BEGINNING));
+        let store = factory.open(clock.clone()).await;
+        for table in tables {
+            store.create(table).await.expect("a new table is created");
+        }
+        Self { store, clock }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The next microsecond, which the clock shows from now on: a write time like no other.
+    pub(super) fn tick(&self) -> Timestamp {
+        self.clock.advance(Duration::from_micros(1));
+        self.now()
+    }
+
+    /// Writes one batch, which must succeed.
+    pub(super) async fn write(&self, batch: Batch) {
+        self.store.write(Vec::new(), batch).await.expect("a batch is written");
+    }
+
+    /// Puts a row in the next microsecond.
+    pub(super) async fn put(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        values: Vec<Option<Value>>,
+    ) -> Timestamp {
+        let written_at = self.tick();
+        self.put_at(table, key, values, written_at).await;
+        written_at
+    }
+
+    pub(super) async fn put_at(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        values: Vec<Option<Value>>,
+        written_at: Timestamp,
+    ) {
+        let mut batch = Batch::new(key.partition.clone());
+        batch.put(table, key.clustering.clone(), values, written_at);
+        self.write(batch).await;
+    }
+
+    /// Puts a row that expires.
+    pub(super) async fn put_until(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        values: Vec<Option<Value>>,
+        expires_at: Timestamp,
+    ) {
+        let mut batch = Batch::new(key.partition.clone());
+        batch.mutations.push(Mutation::Put {
+            table,
+            clustering: key.clustering.clone(),
+            values,
+            written_at: self.tick(),
+            expires_at: Some(expires_at),
+        });
+        self.write(batch).await;
+    }
+
+    pub(super) async fn delete(&self, table: &'static Schema, key: &Key, written_at: Timestamp) {
+        let mut batch = Batch::new(key.partition.clone());
+        batch.delete(table, key.clustering.clone(), written_at);
+        self.write(batch).await;
+    }
+
+    pub(super) async fn get(&self, table: &'static Schema, key: &Key) -> Option<Row> {
+        self.store.get(table, key).await.expect("a row is read")
+    }
+
+    /// The values of a row; `None` where there is none.
+    pub(super) async fn values(&self, table: &'static Schema, key: &Key) -> Option<Vec<Option<Value>>> {
+        self.get(table, key).await.map(|row| row.values)
+    }
+
+    /// All rows of a scan, through all its pages, each of which is held against the scan's limits.
+    pub(super) async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let page = self.page(table, &scan).await;
+            rows.extend(page.items);
+            match page.next {
+                Some(next) => scan.after = Some(next),
+                None => return rows,
+            }
+        }
+        panic!("a scan does not end");
+    }
+
+    /// One page, held against the scan's limits.
+    pub(super) async fn page(&self, table: &'static Schema, scan: &Scan) -> Page<Row> {
+        let page = self.store.scan(table, scan.clone()).await.expect("a page is read");
+        assert!(page.items.len() <= scan.limit.get(), "{} rows, limit {}", page.items.len(), scan.limit);
+        let before_last: usize = page.items.iter().rev().skip(1).map(Row::size).sum();
+        let room = page.items.len() < 2 || before_last < scan.max_bytes;
+        assert!(room, "{before_last} bytes before the last row, limit {}", scan.max_bytes);
+        page
+    }
+
+    /// The clustering values of all rows of a partition, in order.
+    pub(super) async fn clustering(&self, table: &'static Schema, partition: &[Value]) -> Vec<Vec<Value>> {
+        clustering(self.scan(table, Scan::new(partition.to_vec(), limit(100))).await)
+    }
+
+    /// All partitions, read so many a page.
+    pub(super) async fn partitions(&self, table: &'static Schema, limit: NonZeroUsize) -> Vec<Partition> {
+        let mut partitions = Vec::new();
+        let mut after = None;
+        for _ in 0..MAX_PAGES {
+            let page = self.partitions_page(table, after, limit).await;
+            partitions.extend(page.items);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return partitions,
+            }
+        }
+        panic!("the partitions do not end");
+    }
+
+    /// All rows of a table, by partition.
+    pub(super) async fn contents(&self, table: &'static Schema) -> Vec<Row> {
+        let mut partitions = self.partitions(table, limit(100)).await;
+        partitions.sort();
+        let mut rows = Vec::new();
+        for partition in partitions {
+            rows.extend(self.scan(table, Scan::new(partition, limit(100))).await);
+        }
+        rows
+    }
+
+    pub(super) async fn partitions_page(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Page<Partition> {
+        let page = self.store.partitions(table, after, limit).await.expect("partitions are read");
+        assert!(page.items.len() <= limit.get(), "{} partitions, limit {limit}", page.items.len());
+        page
+    }
+}
+
+/// `[partition: text] [clustering: text, ascending] -> number, note`: what most tests need.
+pub(super) fn plain(name: &'static str) -> SchemaBuilder {
+    Schema::builder(name)
+        .partition("page", ColumnType::Text)
+        .clustering("name", ColumnType::Text, Direction::Ascending)
+        .value("number", ColumnType::Int)
+        .value("note", ColumnType::Text)
+}
+
+/// The key of a row of a [`plain`] table.
+pub(super) fn key(partition: &str, clustering: &str) -> Key {
+    Key::new(vec![partition.into()], vec![clustering.into()])
+}
+
+/// The values of a row of a [`plain`] table.
+pub(super) fn numbered(number: i64) -> Vec<Option<Value>> {
+    vec![Some(number.into()), Some("note".into())]
+}
+
+pub(super) fn blob(bytes: &[u8]) -> Value {
+    Value::Blob(Bytes::copy_from_slice(bytes))
+}
+
+pub(super) fn micros(micros: i64) -> Value {
+    Value::Timestamp(Timestamp::from_micros(micros))
+}
+
+/// A UUID of version 1 of this time and these last eight bytes.
+pub(super) fn time_uuid(ticks: u64, last: [u8; 8]) -> Value {
+    let mut last = last;
+    last[0] = last[0] & 0x3f | 0x80;
+    let uuid = Uuid::from_fields(
+        (ticks & 0xffff_ffff) as u32,
+        (ticks >> 32 & 0xffff) as u16,
+        (ticks >> 48 & 0x0fff) as u16 | 0x1000,
+        &last,
+    );
+    Value::TimeUuid(TimeUuid::new(uuid).expect("version 1"))
+}
+
+pub(super) fn limit(limit: usize) -> NonZeroUsize {
+    NonZeroUsize::new(limit).expect("a limit above 0")
+}
+
+pub(super) fn clustering(rows: impl IntoIterator<Item = Row>) -> Vec<Vec<Value>> {
+    rows.into_iter().map(|row| row.key.clustering).collect()
+}
+
+/// The same, in an order that is neither the given one nor its reverse.
+pub(super) fn shuffled<T: Clone>(items: &[T]) -> Vec<T> {
+    let (odd, even): (Vec<_>, Vec<_>) =
+        items.iter().cloned().enumerate().partition(|(index, _)| index % 2 == 1);
+    odd.into_iter().rev().chain(even).map(|(_, item)| item).collect()
+}
+
+#[track_caller]
+pub(super) fn assert_invalid<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Invalid(_))), "{result:?} instead of Invalid");
+}
+
+#[track_caller]
+pub(super) fn assert_unsupported<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Unsupported(_))), "{result:?} instead of Unsupported");
+}

@@ -1,0 +1,109 @@
+//! Generations, where a store has them: what is kept beside it must never be served too long.
+
+use std::{
+    sync::Arc,
+    sync::{
+        LazyLock,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use super::{
+    Factory,
+    fixtures::{World, key, limit, numbered, plain},
+};
+use crate::{Batch, Row, Scan, Schema, Swap, TableStore, Value};
+
+static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
+static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
+
+/// A partition's generation stands while nothing is written to it, and is another after every write and every
+/// swap of it.
+pub async fn a_generation_stands_until_its_partition_is_written(factory: &dyn Factory) {
+    let world = World::new(factory, &[&PAGES, &HEADS]).await;
+    let Some(generations) = world.store.generations() else { return };
+    let key = key("page", "a");
+    let slot = generations.slot(&key.partition);
+    let mut seen = vec![generations.current(slot).expect("nothing is under way")];
+    let mut changed = || {
+        let now = generations.current(slot).expect("what was acknowledged is over");
+        let new = !seen.contains(&now);
+        seen.push(now);
+        new
+    };
+
+    world.put(&PAGES, &key, numbered(1)).await;
+    assert!(changed(), "by a put");
+    world.get(&PAGES, &key).await;
+    world.scan(&PAGES, Scan::new(key.partition.clone(), limit(1))).await;
+    world.partitions(&PAGES, limit(1)).await;
+    assert!(!changed(), "by reads");
+
+    let mut first = Batch::new(key.partition.clone());
+    first.delete(&PAGES, key.clustering.clone(), world.tick());
+    let mut then = Batch::new(vec!["elsewhere".into()]);
+    then.put(&PAGES, key.clustering.clone(), numbered(2), world.tick());
+    let elsewhere = generations.slot(&then.partition);
+    let before = generations.current(elsewhere);
+    world.store.write(vec![first], then).await.expect("written");
+    assert!(changed(), "by a delete in `first`");
+    assert_ne!(generations.current(elsewhere), before, "`then` is another partition");
+
+    let row = Row { key: key.clone(), values: numbered(1), written_at: world.now(), expires_at: None };
+    let swap = world.store.swap(&HEADS, &key, None, Some(row)).await.expect("answered");
+    assert_eq!(swap, Swap::Applied);
+    assert!(changed(), "by a swap");
+}
+
+/// Whoever keeps what he read by the rule of [`crate::Generations`] never serves less than what was
+/// acknowledged when he was asked.
+pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
+    const WRITES: i64 = 300;
+    let world = World::new(factory, &[&PAGES]).await;
+    if world.store.generations().is_none() {
+        return;
+    }
+    let acknowledged = Arc::new(AtomicI64::new(-1));
+    let writer = tokio::spawn({
+        let (store, clock, acknowledged) = (world.store.clone(), world.clock.clone(), acknowledged.clone());
+        async move {
+            for number in 0..WRITES {
+                clock.advance(std::time::Duration::from_micros(1));
+                let mut batch = Batch::new(vec!["page".into()]);
+                batch.put(&PAGES, vec!["a".into()], numbered(number), rashomon_clock::Clock::now(&*clock));
+                store.write(Vec::new(), batch).await.expect("written");
+                acknowledged.store(number, Ordering::SeqCst);
+            }
+        }
+    });
+    let mut kept = None;
+    loop {
+        let asked = acknowledged.load(Ordering::SeqCst);
+        let served = look(&*world.store, &mut kept).await;
+        assert!(served >= asked, "{served} was served when {asked} was acknowledged");
+        if asked == WRITES - 1 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    writer.await.expect("the writer ends");
+}
+
+/// The number in the row: the kept one where its generation stands, else read, and kept if that is allowed.
+async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
+    let generations = store.generations().expect("it had them before");
+    let slot = generations.slot(&["page".into()]);
+    let before = generations.current(slot);
+    if let (Some((generation, number)), Some(before)) = (*kept, before)
+        && generation == before
+    {
+        return number;
+    }
+    let row = store.get(&PAGES, &key("page", "a")).await.expect("read");
+    let number = match row.as_ref().map(|row| &row.values[..]) {
+        Some([Some(Value::Int(number)), _]) => *number,
+        _ => -1,
+    };
+    *kept = before.filter(|before| generations.current(slot) == Some(*before)).map(|before| (before, number));
+    number
+}
