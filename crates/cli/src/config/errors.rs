@@ -1,0 +1,144 @@
+//! What is wrong with a configuration, and where.
+
+use std::{fmt, ops::Range, path::Path};
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {source}")]
+    Unreadable { path: String, source: std::io::Error },
+    /// These things are wrong, in the order of the file.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Invalid(Vec<Problem>),
+}
+
+/// One thing that is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// What, and what to do about it.
+    pub(crate) message: String,
+    /// Where; `None` where no single place of the file is to blame.
+    pub(crate) place: Option<Place>,
+}
+
+/// A place in a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    path: String,
+    /// Counted from 1.
+    line: usize,
+    /// Characters, counted from 1.
+    column: usize,
+    /// The whole line.
+    text: String,
+    /// How many characters of it are meant.
+    width: usize,
+}
+
+impl Place {
+    /// The place of a range of bytes of the file.
+    pub(crate) fn new(path: &Path, file: &str, span: Range<usize>) -> Self {
+        let at = file.floor_char_boundary(span.start);
+        let start = file[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let text = file[start..].lines().next().unwrap_or_default().to_owned();
+        let end = file.floor_char_boundary(span.end).clamp(at, start + text.len().max(at - start));
+        Self {
+            path: path.display().to_string(),
+            line: file[..start].matches('\n').count() + 1,
+            column: file[start..at].chars().count() + 1,
+            width: file[at..end].chars().count().max(1),
+            text,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    /// As compilers do: the place first, so that editors can jump there, and the line below.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(place) = &self.place else { return f.write_str(&self.message) };
+        writeln!(f, "{}:{}:{}: {}", place.path, place.line, place.column, self.message)?;
+        let margin = " ".repeat(place.line.to_string().len());
+        writeln!(f, "{margin} |")?;
+        writeln!(f, "{} | {}", place.line, place.text)?;
+        write!(f, "{margin} | {}{}", " ".repeat(place.column - 1), "^".repeat(place.width))
+    }
+}
+
+/// What the reader of the file says, in our words: a key that does not exist comes with the nearest that does.
+pub(crate) fn explain(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let Some(wrong) = quoted.next() else { return message.to_owned() };
+    let known: Vec<&str> = quoted.collect();
+    if message.starts_with("unknown field") {
+        format!("there is no setting '{wrong}'{}", suggestion(wrong, &known))
+    } else if message.starts_with("unknown variant") {
+        format!("'{wrong}' is not a value of this setting{}", suggestion(wrong, &known))
+    } else {
+        message.replace('`', "'")
+    }
+}
+
+/// The nearest of the words, where one is near, else all of them.
+fn suggestion(wrong: &str, known: &[&str]) -> String {
+    match nearest(wrong, known) {
+        Some(near) => format!("; did you mean '{near}'?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; there are {}", known.join(", ")),
+    }
+}
+
+/// The word that was probably meant.
+pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+    /// Below this likeness (1: the same) a suggestion would be a guess.
+    const LIKENESS: f64 = 0.75;
+    let wrong = wrong.to_lowercase().replace('-', "_");
+    (known.iter())
+        .map(|&word| (strsim::jaro_winkler(&wrong, word), word))
+        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_counted_in_characters_from_one() {
+        let file = "a = 1\n\n\"é\" = x\n";
+        let at = file.find('x').unwrap();
+        let problem = Problem {
+            message: "no".to_owned(),
+            place: Some(Place::new(Path::new("f.toml"), file, at..at + 1)),
+        };
+        assert_eq!(problem.to_string(), "f.toml:3:7: no\n  |\n3 | \"é\" = x\n  |       ^");
+    }
+
+    #[test]
+    fn the_end_of_the_file_is_a_place_too() {
+        let file = "[log";
+        let place = Place::new(Path::new("f"), file, 4..4);
+        assert_eq!((place.line, place.column, place.width), (1, 5, 1));
+        let file = "a = 1\n";
+        let place = Place::new(Path::new("f"), file, 6..6);
+        assert_eq!((place.line, place.column), (2, 1));
+        // What reaches over several lines is shown to the end of its first.
+        let place = Place::new(Path::new("f"), "a = [\n1,\n]", 4..10);
+        assert_eq!((place.line, place.column, place.width), (1, 5, 1));
+    }
+
+    #[test]
+    fn a_wrong_word_comes_with_the_nearest_right_one() {
+        let explained = explain("unknown field `lisen`, expected one of `listen`, `log_level`");
+        assert_eq!(explained, "there is no setting 'lisen'; did you mean 'listen'?");
+        let explained = explain("unknown field `port`, expected `listen` or `store`");
+        assert_eq!(explained, "there is no setting 'port'; there are listen, store");
+        let explained = explain("unknown variant `jsn`, expected `text` or `json`");
+        assert_eq!(explained, "'jsn' is not a value of this setting; did you mean 'json'?");
+        assert_eq!(
+            explain("invalid type: integer `5`, expected a string"),
+            "invalid type: integer '5', expected a string"
+        );
+    }
+}

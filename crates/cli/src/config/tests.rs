@@ -1,0 +1,142 @@
+use super::*;
+
+/// What `Settings::load` makes of a file, and of what is given above it.
+fn load_above(file: &str, given: GivenSettings) -> Result<Settings, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rashomon.toml");
+    std::fs::write(&path, file).unwrap();
+    let place = format!("{}/", directory.path().display());
+    Settings::load(given, Some(&path)).map_err(|error| error.to_string().replace(&place, ""))
+}
+
+fn load(file: &str) -> Result<Settings, String> {
+    load_above(file, GivenSettings::default())
+}
+
+fn refused(file: &str, expected: &str) {
+    let error = load(file).expect_err(file);
+    assert!(error.contains(expected), "{file}\n{error}");
+}
+
+#[test]
+fn nothing_given_is_the_defaults() {
+    let settings = Settings::load(GivenSettings::default(), None).unwrap();
+    assert_eq!(settings, load("").unwrap());
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:7231");
+    assert_eq!(settings.store.to_string(), "sqlite:./rashomon-data");
+    assert_eq!(settings.definitions(), Definitions::default());
+}
+
+#[test]
+fn what_is_printed_is_a_configuration_that_means_the_same() {
+    let file = "store = 'memory:'\ncache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
+                access = 'open'\nshutdown_grace = '1m'\nskew = '1s'\nbody_limit = 70000000\nlog_format = 'json'\n\
+                log_level = 'debug'\naccess_log = false\n[properties.html]\nmax_size = '1 MB'\n\
+                [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n";
+    let settings = load(file).unwrap();
+    let printed = toml::to_string(&settings).unwrap();
+    assert_eq!(load(&printed).unwrap(), settings);
+    // Every setting was changed, so each is read from the file and printed.
+    let defaults = toml::to_string(&load("").unwrap()).unwrap();
+    for line in printed.lines().take_while(|line| !line.starts_with('[')).filter(|line| !line.is_empty()) {
+        assert!(!defaults.contains(line), "{line}");
+    }
+}
+
+#[test]
+fn what_is_given_stands_above_the_file() {
+    let given = || GivenSettings {
+        listen: Some("127.0.0.1:1".parse().unwrap()),
+        skew: Some("1s".parse().unwrap()),
+        ..GivenSettings::default()
+    };
+    let settings = load_above("listen = '127.0.0.1:2'\nstore = 'memory:'\n", given()).unwrap();
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
+    assert_eq!(settings.skew.to_string(), "1s");
+    assert_eq!(settings.store, StoreUrl::Memory);
+}
+
+#[test]
+fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
+    let error = load("listen = '127.0.0.1:1'\nbody_limt = '1 MB'\n").unwrap_err();
+    let expected = "rashomon.toml:2:1: there is no setting 'body_limt'; did you mean 'body_limit'?\n  \
+                    |\n2 | body_limt = '1 MB'\n  | ^^^^^^^^^";
+    assert_eq!(error, expected);
+    refused("body-limit = 1", "1:1: there is no setting 'body-limit'; did you mean 'body_limit'?");
+    refused("[properties.html]\nsize = 1", "2:1: there is no setting 'size'");
+    refused("[domain.a]\n", "1:2: there is no setting 'domain'; did you mean 'domains'?");
+    refused("[domains.a]\nhost = []", "2:1: there is no setting 'host'; did you mean 'hosts'?");
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
+    refused("listen = 'here'", "1:10: an address to listen on is");
+    refused("\n\nskew = '5'", "3:8: '5' is not a length of time");
+    refused("skew = 5", "1:8: invalid type: integer '5', expected a string");
+    refused("body_limit = -1", "1:14: a size is not negative");
+    refused("body_limit = 'much'", "'much' is not a size");
+    refused("store = 'cassandra:x'", "there are sqlite:DIRECTORY and memory:");
+    refused("access = 'opn'", "1:10: 'opn' is not a value of this setting; did you mean 'open'?");
+    refused("[properties.Html]", "1:13: a property is");
+    refused("[domains.batch]", "1:10: 'batch' is reserved");
+    refused("[domains.a]\nhosts = ['https://x']", "2:9: 'https://x' is not a host");
+    refused("listen = '127.0.0.1:1'\nlisten = '127.0.0.1:2'", "2:1: duplicate key");
+    refused("listen = ", "1:10:");
+}
+
+#[test]
+fn what_only_the_whole_shows_is_told_at_once() {
+    let file = "listen = '0.0.0.0:7231'\nbody_limit = '1 MiB'\n[properties.big]\nmax_size = '2 MiB'\n\
+                [properties.wikitext]\nversions = 'render'\n\
+                [domains.a]\nhosts = ['x.org']\n[domains.b]\nhosts = ['X.org']\n";
+    let error = load(file).unwrap_err();
+    for expected in [
+        "say so with --access open",
+        "rashomon.toml:3:1: property 'big' may have 2 MiB",
+        "rashomon.toml:5:1: property 'wikitext' holds a revision's text",
+        "rashomon.toml:10:10: host 'x.org' stands for domain 'a' already",
+    ] {
+        assert!(error.contains(expected), "{expected}\n{error}");
+    }
+}
+
+#[test]
+fn others_are_let_in_only_in_words() {
+    assert!(load("listen = '127.0.0.1:1'").is_ok());
+    assert!(load("listen = '[::1]:1'").is_ok());
+    refused("listen = '192.0.2.1:1'", "--access open");
+    refused("listen = '[::]:1'", "--access open");
+    assert!(load("listen = '[::]:1'\naccess = 'open'").is_ok());
+}
+
+#[test]
+fn definitions_add_to_what_is_built_in() {
+    let file = "[properties.html]\nmax_size = '1 MiB'\n[properties.notes]\ncontent_type = 'text/plain'\n";
+    let definitions = load(file).unwrap().definitions();
+    let get = |name: &str| definitions.get(&name.parse().unwrap()).clone();
+    assert_eq!(
+        (get("html").content_type.as_str(), get("html").max_size),
+        ("text/html; charset=utf-8", 1 << 20)
+    );
+    assert_eq!((get("notes").content_type.as_str(), get("notes").versions), ("text/plain", Versions::Render));
+    assert_eq!(get("wikitext").versions, Versions::Revision);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Settings::load(GivenSettings::default(), Some(Path::new("/no/such.toml"))).unwrap_err();
+    assert!(error.to_string().contains("cannot read the configuration /no/such.toml"), "{error}");
+}
+
+#[test]
+fn a_misspelled_variable_is_told() {
+    let names = ["RASHOMON_LISTN", "RASHOMON_STORE", "RASHOMON_SERVICE_HOST", "HOME"].map(str::to_owned);
+    let told = unknown_variables(names.into_iter(), &["RASHOMON_LISTEN", "RASHOMON_STORE"]);
+    assert_eq!(
+        told,
+        [
+            "the variable RASHOMON_LISTN is not a setting; did you mean RASHOMON_LISTEN?",
+            "the variable RASHOMON_SERVICE_HOST is not a setting",
+        ]
+    );
+}

@@ -1,0 +1,358 @@
+//! The values that settings have, each parsed from the text that a file, a variable or a flag gives.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use tracing_subscriber::filter::Targets;
+
+/// Reads a value from a TOML string, and writes it as one.
+macro_rules! as_text {
+    ($name:ty) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+/// Where the revisions are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// `sqlite:DIRECTORY`.
+    Sqlite(PathBuf),
+    /// `memory:`, gone when the process ends.
+    Memory,
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("sqlite", "")) => Err("sqlite: needs a directory, as in sqlite:./rashomon-data".to_owned()),
+            Some(("sqlite", directory)) => Ok(Self::Sqlite(directory.into())),
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("memory", _)) => Err("memory: takes nothing after the colon".to_owned()),
+            Some((scheme, _)) => Err(format!(
+                "there is no store of the kind '{scheme}:'; there are sqlite:DIRECTORY and memory:"
+            )),
+            None => Err(format!(
+                "a store is sqlite:DIRECTORY or memory:; for this directory write sqlite:{text}, or --data {text}"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(directory) => write!(f, "sqlite:{}", directory.display()),
+            Self::Memory => f.write_str("memory:"),
+        }
+    }
+}
+as_text!(StoreUrl);
+
+/// The address that the server listens on: an IP address or `localhost`, and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
+            return Ok(Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)));
+        }
+        text.parse().map(Self).map_err(|_| {
+            "an address to listen on is an IP address and a port, such as 127.0.0.1:7231, [::1]:7231, \
+             or 0.0.0.0:7231 for all addresses"
+                .to_owned()
+        })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+as_text!(Listen);
+
+/// A number of bytes: `256 MiB`, `64 MB`, or just a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ByteSize(pub(crate) u64);
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse::<bytesize::ByteSize>()
+            .map(|size| Self(size.as_u64()))
+            .map_err(|_| format!("'{text}' is not a size; write 256 MiB, 64 MB, or a number of bytes"))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    /// In the largest unit that loses nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units.iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{} {name}", self.0 / unit),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = ByteSize;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as \"256 MiB\", or a number of bytes")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
+                u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size is not negative"))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A length of time: `30s`, `5m`, `1h 30m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.parse::<jiff::SignedDuration>().ok();
+        parsed
+            .and_then(|duration| Duration::try_from(duration).ok())
+            .map(Self)
+            .ok_or_else(|| format!("'{text}' is not a length of time; write 250ms, 30s, 5m or 1h 30m"))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::SignedDuration::try_from(self.0) {
+            Ok(duration) => write!(f, "{duration:#}"),
+            Err(_) => write!(f, "{}s", self.0.as_secs()),
+        }
+    }
+}
+as_text!(Span);
+
+/// A name under which clients reach the server, as it stands in the `Host` header, without the port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Host(String);
+
+impl Host {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.' || b == b'_';
+        let fits = match inside {
+            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !text.is_empty() && text.len() <= 253 && text.bytes().all(name),
+        };
+        if fits {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err(format!(
+                "'{text}' is not a host; write a name as in en.example.org, without https:// and port"
+            ))
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+as_text!(Host);
+
+/// A media type, as it stands in a `Content-Type` header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContentType(String);
+
+impl ContentType {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ContentType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, subtype) =
+            text.split(';').next().unwrap_or_default().trim().split_once('/').unwrap_or(("", ""));
+        let token = |part: &str| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
+        };
+        let visible = text.bytes().all(|b| (b' '..=b'~').contains(&b));
+        if token(kind) && token(subtype) && visible {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!("'{text}' is not a content type; write it as in text/html; charset=utf-8"))
+        }
+    }
+}
+
+impl fmt::Display for ContentType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+as_text!(ContentType);
+
+/// Who may do what. There is no other way yet than to say that everybody may do everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Access {
+    /// Whoever reaches the server may read, write, import and erase
+    Open,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// An object a line
+    Json,
+}
+
+/// What is logged: a level, or levels by module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogLevel(String);
+
+impl LogLevel {
+    pub(crate) fn targets(&self) -> Targets {
+        self.0.parse().unwrap_or_default()
+    }
+}
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let levels = ["off", "error", "warn", "info", "debug", "trace"];
+        // `Targets` takes a word that it does not know for a module: what stands alone must be a level.
+        let known = text.split(',').all(|part| part.contains('=') || levels.contains(&part));
+        match text.parse::<Targets>() {
+            Ok(_) if known => Ok(Self(text.to_owned())),
+            _ => Err(format!(
+                "'{text}' is not a level; write {}, or levels by module as in info,rashomon_api=debug",
+                levels.join(", ")
+            )),
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+as_text!(LogLevel);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same<T: FromStr<Err = String> + fmt::Display>(text: &str) {
+        assert_eq!(text.parse::<T>().map(|value| value.to_string()), Ok(text.to_owned()));
+    }
+
+    fn refused<T: FromStr<Err = String> + fmt::Debug>(text: &str, because: &str) {
+        let error = text.parse::<T>().expect_err(text);
+        assert!(error.contains(because), "{text}: {error}");
+    }
+
+    #[test]
+    fn values_are_printed_as_they_are_read() {
+        same::<StoreUrl>("sqlite:/var/lib/rashomon");
+        same::<StoreUrl>("memory:");
+        same::<Listen>("[::1]:7231");
+        same::<ByteSize>("256 MiB");
+        same::<ByteSize>("1000001 B");
+        same::<ByteSize>("0 B");
+        same::<Span>("1h 30m");
+        same::<Span>("250ms");
+        same::<Host>("en.example.org");
+        same::<Host>("[::1]");
+        same::<ContentType>("text/html; charset=utf-8");
+        same::<LogLevel>("info,rashomon_api=debug");
+    }
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!("64MB".parse(), Ok(ByteSize(64_000_000)));
+        assert_eq!("5 min".parse(), Ok(Span(Duration::from_secs(300))));
+        assert_eq!(
+            "localhost:80".parse::<Listen>().map(|listen| listen.to_string()),
+            Ok("127.0.0.1:80".to_owned())
+        );
+        assert_eq!(
+            "EN.Example.org".parse::<Host>().map(|host| host.to_string()),
+            Ok("en.example.org".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_refusal_says_what_there_is() {
+        refused::<StoreUrl>("cassandra:node1", "there are sqlite:DIRECTORY and memory:");
+        refused::<StoreUrl>("./data", "sqlite:./data");
+        refused::<StoreUrl>("sqlite:", "needs a directory");
+        refused::<StoreUrl>("memory:x", "nothing after");
+        refused::<Listen>("7231", "127.0.0.1:7231");
+        refused::<ByteSize>("-1", "256 MiB");
+        refused::<Span>("30", "30s");
+        refused::<Span>("-5s", "30s");
+        refused::<Host>("https://en.example.org", "without https://");
+        refused::<Host>("en.example.org:80", "port");
+        refused::<ContentType>("html", "text/html");
+        refused::<ContentType>("text/html\r\nx: y", "text/html");
+        refused::<LogLevel>("loud", "info");
+    }
+}
