@@ -25,6 +25,12 @@ pub fn test_data() -> std::path::PathBuf {
     std::env::var_os("RASHOMON_TEST_DATA").map_or_else(|| root().join("../shared/data"), Into::into)
 }
 
+/// Where cargo puts what it builds.
+#[must_use]
+pub fn target() -> std::path::PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
 /// Builds the benchmarks and the service as users get them, and runs the benchmarks with these arguments.
 pub fn bench(arguments: &[String]) -> Result<bool> {
     let status = Command::new(process::cargo())

@@ -1,7 +1,7 @@
-//! Starting the real binary, and stopping it in both ways.
+//! Starting servers, the real binary above all, and stopping them in both ways.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::process::CommandExt,
@@ -20,7 +20,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to finish what it accepted.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A process of the service that takes connections. It is killed when this is dropped.
+/// A process that takes connections. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Service {
     child: Child,
@@ -34,11 +34,22 @@ impl Service {
     /// and waits until it takes connections.
     pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S], log: &Path) -> Result<Self> {
         let address = free_address()?;
+        let listen = ["--listen".into(), address.to_string().into()];
+        let all: Vec<OsString> = arguments.iter().map(Into::into).chain(listen).collect();
+        Self::start_at(address, binary, &all, log)
+    }
+
+    /// Starts a program that listens on an address which its arguments or its settings say.
+    pub fn start_at<S: AsRef<OsStr>>(
+        address: SocketAddr,
+        binary: &Path,
+        arguments: &[S],
+        log: &Path,
+    ) -> Result<Self> {
         let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let clock = Stopwatch::start();
         let child = Command::new(binary)
             .args(arguments)
-            .args(["--listen", &address.to_string()])
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)

@@ -69,12 +69,12 @@ pub(super) const STEPS: &[Step] = &[
 
 /// Where the output of a program goes.
 pub(super) fn log(name: &str) -> PathBuf {
-    crate::root().join("target/xtask").join(format!("{name}.log"))
+    crate::target().join("xtask").join(format!("{name}.log"))
 }
 
 /// The service as the step `build` left it.
 pub(super) fn binary() -> PathBuf {
-    crate::root().join("target/debug/rashomon")
+    crate::target().join("debug/rashomon")
 }
 
 fn fmt(_: &mut Toolbox) -> Result<Outcome> {
@@ -128,7 +128,7 @@ fn test(_: &mut Toolbox) -> Result<Outcome> {
 
 fn kill(_: &mut Toolbox) -> Result<Outcome> {
     const ROUNDS: &str = "3";
-    let mut command = Command::new(crate::root().join("target/debug/xtask-bench"));
+    let mut command = Command::new(crate::target().join("debug/xtask-bench"));
     command.args(["kill", "--rounds", ROUNDS, "--binary"]).arg(binary());
     finish("kill", command, |_| true, |_| format!("{ROUNDS} rounds; `cargo xtask bench kill` does more"))
 }

@@ -91,7 +91,7 @@ fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
 
 /// cargo-deny of exactly our version: the one in the path, else one of our own below `target`.
 fn cargo_deny() -> Result<PathBuf> {
-    let own = crate::root().join("target/tools").join(format!("cargo-deny-{CARGO_DENY}"));
+    let own = crate::target().join("tools").join(format!("cargo-deny-{CARGO_DENY}"));
     let own_program = own.join("bin/cargo-deny");
     for program in find_program("cargo-deny").into_iter().chain([own_program.clone()]) {
         let version = Command::new(&program).arg("--version").output();

@@ -1,0 +1,65 @@
+//! `import`: a whole wiki into a new durable store, by the command that users run.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use rashomon_clock::Clock;
+use wait4::Wait4;
+
+use super::{report::Report, service};
+
+/// The oVirt wiki, and how many revisions it has: see the README beside it.
+const FILE: &str = "ovirt-wiki.xml.zst";
+const REVISIONS: u64 = 16_251;
+
+/// What is imported.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Another dump than the oVirt wiki. Needs `--revisions`.
+    #[arg(long, requires = "revisions")]
+    file: Option<PathBuf>,
+    /// How many revisions that dump has.
+    #[arg(long, requires = "file")]
+    revisions: Option<u64>,
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let file = options.file.clone().unwrap_or_else(|| xtask::test_data().join(FILE));
+    ensure!(file.is_file(), "no dump at {}; RASHOMON_TEST_DATA says where the data is", file.display());
+    let revisions = options.revisions.unwrap_or(REVISIONS);
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let mut report = Report::new(
+        "import",
+        format!(
+            "{name}, {revisions} revisions, into a new store with `rashomon import`, from its start to its end; \
+             the peak of its resident memory as the kernel counted it, mapped files included; the size of all \
+             files that it left"
+        ),
+    );
+    for _ in 0..runs {
+        let data = service::data_folder()?;
+        let store = data.path().join("store");
+        let started = clock.monotonic();
+        let mut child = Command::new(binary)
+            .args(["import", "--domain", service::DOMAIN, "--data"])
+            .arg(&store)
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start the service")?;
+        let ended = child.wait4()?;
+        let seconds = (clock.monotonic() - started).as_secs_f64();
+        ensure!(ended.status.success(), "the import ended with {}", ended.status);
+        report.add("revisions", "a second", revisions as f64 / seconds);
+        report.add("time", "s", seconds);
+        report.add("processor time", "s", (ended.rusage.utime + ended.rusage.stime).as_secs_f64());
+        report.add("peak memory", "MiB", ended.rusage.maxrss as f64 / f64::from(1 << 20));
+        report.add("on disk", "MiB", service::size(&store)? as f64 / f64::from(1 << 20));
+    }
+    Ok(report)
+}

@@ -1,0 +1,207 @@
+//! `kill`: the service is killed with SIGKILL in the middle of a load of writes, again and again. What it
+//! acknowledged must be there, whole; what it did not must be there whole or not at all.
+//!
+//! This finds what a process loses. It cannot find what a machine without power loses, since what was written
+//! and not yet flushed stays in the memory of the kernel.
+
+use std::{collections::BTreeMap, path::Path, thread, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use fastrand::Rng;
+use rashomon_clock::Clock;
+use serde_json::Value;
+
+use super::{
+    content::Contents,
+    http::Client,
+    load::{self, Pace, Plan},
+    report::Report,
+    service,
+    writes::{self, Acknowledged, Write, Writes},
+};
+
+const CONNECTIONS: usize = 16;
+/// Few, so that a page is in several writes at a time.
+const PAGES: usize = 20;
+/// A round's load lasts at least and at most so long.
+const LOAD: std::ops::Range<u64> = 20..1_500;
+
+/// How often, and with which chance.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often it is killed.
+    #[arg(long, default_value_t = 50)]
+    rounds: u32,
+    /// Draws the moments.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new(
+        "kill",
+        format!(
+            "{CONNECTIONS} connections write revisions with html and data-parsoid to {PAGES} pages of one store; \
+             kill -9 after {} to {} ms; start again; every acknowledged write is there with its bytes, none is \
+             there by half, the newest is the newest, `rashomon verify` finds nothing; {} rounds, seed {}",
+            LOAD.start, LOAD.end, options.rounds, options.seed
+        ),
+    );
+    let folder = service::data_folder()?;
+    let store = folder.path().join("store");
+    let contents = Contents::new(options.seed);
+    let mut rng = Rng::with_seed(options.seed);
+    let mut newest = BTreeMap::new();
+    let mut next = 1;
+    for round in 1..=options.rounds {
+        let load = Duration::from_millis(rng.u64(LOAD));
+        let killed = load_and_kill(binary, &store, &contents, next, load, clock)?;
+        next = killed.next;
+        let found = look(binary, &store, &contents, &killed, &mut newest)
+            .with_context(|| format!("VIOLATION in round {round} of seed {}", options.seed))?;
+        report.add("acknowledged", "writes", killed.acknowledged.len() as f64);
+        report.add("not acknowledged", "writes", killed.in_flight.len() as f64);
+        report.add("of them there, whole", "writes", f64::from(found.unacknowledged));
+        report.add("start after the kill", "ms", found.started_in.as_secs_f64() * 1e3);
+        eprintln!("round {round}: {} acknowledged, all there", killed.acknowledged.len());
+    }
+    Ok(report)
+}
+
+/// What was known when the service was killed.
+struct Killed {
+    acknowledged: Vec<Acknowledged>,
+    in_flight: Vec<Write>,
+    next: u64,
+}
+
+fn load_and_kill(
+    binary: &Path,
+    store: &Path,
+    contents: &Contents,
+    first: u64,
+    after: Duration,
+    clock: &dyn Clock,
+) -> Result<Killed> {
+    let service = service::serve(binary, store)?;
+    let plan = Plan {
+        address: service.address(),
+        connections: CONNECTIONS,
+        pace: Pace::Closed,
+        warm_up: Duration::ZERO,
+        // It ends when the service does.
+        measure: Duration::from_secs(60),
+    };
+    let mut writes = Writes::new(contents, writes::titles(PAGES), first, CONNECTIONS).with_journal();
+    let ended = thread::scope(|scope| {
+        let load = scope.spawn(|| load::run(&plan, clock, &mut writes));
+        thread::sleep(after);
+        service.kill()?;
+        anyhow::Ok(load.join().expect("the load generator does not panic"))
+    })?;
+    if let Some(refused) = &writes.refused {
+        bail!("VIOLATION: {refused}");
+    }
+    ensure!(ended.is_err(), "the service answered after it was killed");
+    let in_flight = writes.in_flight.iter().flatten().copied().collect();
+    let next = writes.next();
+    Ok(Killed { acknowledged: writes.journal.unwrap_or_default(), in_flight, next })
+}
+
+/// What was found after a kill.
+struct Found {
+    unacknowledged: u32,
+    started_in: Duration,
+}
+
+/// Starts the service again and looks at everything that was written before the kill.
+fn look(
+    binary: &Path,
+    store: &Path,
+    contents: &Contents,
+    killed: &Killed,
+    newest: &mut BTreeMap<usize, u64>,
+) -> Result<Found> {
+    let service = service::serve(binary, store)?;
+    let mut reader =
+        Reader { client: Client::connect(service.address())?, contents, titles: writes::titles(PAGES) };
+    for Acknowledged { write, tid } in &killed.acknowledged {
+        reader.check_whole(*write, tid).with_context(|| format!("acknowledged: {write:?}"))?;
+        raise(newest, *write);
+    }
+    let mut unacknowledged = 0;
+    for write in &killed.in_flight {
+        let there =
+            reader.check_whole_or_absent(*write).with_context(|| format!("not acknowledged: {write:?}"))?;
+        if there {
+            unacknowledged += 1;
+            raise(newest, *write);
+        }
+    }
+    for (&page, &rev) in &*newest {
+        reader.check_newest(Write { page, rev })?;
+    }
+    let started_in = service.started_in();
+    let status = service.stop()?;
+    ensure!(status.success(), "the service ended with {status} when it was asked to end");
+    service::command(binary, "verify", store)?;
+    Ok(Found { unacknowledged, started_in })
+}
+
+fn raise(newest: &mut BTreeMap<usize, u64>, write: Write) {
+    let rev = newest.entry(write.page).or_default();
+    *rev = write.rev.max(*rev);
+}
+
+struct Reader<'a> {
+    client: Client,
+    contents: &'a Contents,
+    titles: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn path(&self, page: usize, rest: &str) -> String {
+        format!("{}?rev/{rest}", writes::page_path(&self.titles[page]))
+    }
+
+    /// Both properties are there with their bytes.
+    fn check_whole(&mut self, write: Write, tid: &str) -> Result<()> {
+        for (property, expected) in
+            [("html", self.contents.html(write.rev)), ("data-parsoid", self.contents.data_parsoid(write.rev))]
+        {
+            let (status, body) = self.client.get(&self.path(write.page, &format!("{tid}/{property}")))?;
+            ensure!(status == 200, "{property} of {tid} is answered with {status}");
+            ensure!(body == expected, "{property} of {tid} has other bytes than were written");
+        }
+        Ok(())
+    }
+
+    /// The revision is there with one whole render, or nothing of it is. Says which.
+    fn check_whole_or_absent(&mut self, write: Write) -> Result<bool> {
+        let (status, body) = self.client.get(&self.path(write.page, &format!("{}/", write.rev)))?;
+        if status == 404 {
+            return Ok(false);
+        }
+        ensure!(status == 200, "it is answered with {status}");
+        let revision: Value = serde_json::from_slice(&body)?;
+        let renders = revision["renders"].as_array().context("a revision has renders")?;
+        ensure!(renders.len() == 1, "it has {} renders", renders.len());
+        let tid = renders[0]["tid"].as_str().context("a render has a tid")?;
+        self.check_whole(write, tid)?;
+        Ok(true)
+    }
+
+    fn check_newest(&mut self, write: Write) -> Result<()> {
+        let (status, body) = self.client.get(&self.path(write.page, "latest/"))?;
+        ensure!(status == 200, "the newest render of page {} is answered with {status}", write.page);
+        let render: Value = serde_json::from_slice(&body)?;
+        ensure!(
+            render["rev"].as_u64() == Some(write.rev),
+            "the newest revision of page {} is {}, and {} was written",
+            write.page,
+            render["rev"],
+            write.rev
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,333 @@
+//! The load generator: many connections, one thread, as little work as possible.
+//!
+//! It shares two cores with what it measures, so it must cost little: requests are made beforehand or by
+//! copying, one epoll serves all connections, an answer is mostly one read. `docs/benchmarks.md` compares it
+//! with wrk.
+//!
+//! It drives in two ways. Closed: each connection sends its next request when it has the answer; that finds
+//! how much a server can do. Open: requests are due at fixed times, whatever the server does, and the time of
+//! an answer counts from when its request was due. A server that stalls is then charged for all requests that
+//! had to wait, which a closed loop would never have sent ("coordinated omission").
+
+use std::{
+    collections::VecDeque,
+    io::{ErrorKind, Read, Write},
+    net::SocketAddr,
+    os::fd::{AsRawFd, OwnedFd},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use mio::{Events, Interest, Poll, Token, net::TcpStream, unix::SourceFd};
+use rashomon_clock::Clock;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::http::Head;
+
+/// If nothing at all happens for so long, the server hangs.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// The longest time that is told apart from longer ones.
+const MAX_LATENCY: Duration = Duration::from_secs(60);
+const INPUT_SIZE: usize = 64 << 10;
+
+/// What is sent, and what is expected.
+pub(crate) trait Traffic {
+    /// Puts the next request of a connection into `out`, which holds the connection's last one.
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>);
+
+    /// Looks at the answer. An error ends the run.
+    fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()>;
+}
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pace {
+    /// The next when the one before is answered.
+    Closed,
+    /// So many a second, at fixed times.
+    Open(f64),
+}
+
+/// How a run is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: usize,
+    pub(crate) pace: Pace,
+    /// Answers in this time are not counted.
+    pub(crate) warm_up: Duration,
+    /// Answers in this time after it are.
+    pub(crate) measure: Duration,
+}
+
+/// What a run measured.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// Answers within the measured time.
+    pub(crate) answers: u64,
+    /// From when a request was due until its answer was whole, in nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    seconds: f64,
+}
+
+impl Measured {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.answers as f64 / self.seconds
+    }
+
+    /// A quantile of the latency, in milliseconds.
+    pub(crate) fn latency_ms(&self, quantile: f64) -> f64 {
+        self.latency.value_at_quantile(quantile) as f64 / 1e6
+    }
+}
+
+/// Makes one run.
+pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> Result<Measured> {
+    let mut driver = Driver::connect(plan, clock)?;
+    driver.send_what_is_due(traffic)?;
+    let mut events = Events::with_capacity(plan.connections + 1);
+    while clock.monotonic() < driver.end {
+        driver.wait(&mut events)?;
+        for event in &events {
+            match event.token().0 {
+                TIMER => driver.schedule.rang()?,
+                connection => {
+                    if event.is_writable() {
+                        driver.connections[connection].write()?;
+                    }
+                    if event.is_readable() {
+                        driver.read(connection, traffic)?;
+                    }
+                }
+            }
+        }
+        driver.send_what_is_due(traffic)?;
+    }
+    Ok(driver.measured(plan))
+}
+
+const TIMER: usize = usize::MAX - 1;
+
+struct Driver<'a> {
+    clock: &'a dyn Clock,
+    poll: Poll,
+    connections: Vec<Connection>,
+    schedule: Schedule,
+    /// Connections that wait for their next request.
+    idle: VecDeque<usize>,
+    measure_from: Duration,
+    end: Duration,
+    answers: u64,
+    latency: Histogram<u64>,
+}
+
+impl<'a> Driver<'a> {
+    fn connect(plan: &Plan, clock: &'a dyn Clock) -> Result<Self> {
+        let poll = Poll::new()?;
+        let mut connections = Vec::with_capacity(plan.connections);
+        for token in 0..plan.connections {
+            connections.push(Connection::open(plan.address, &poll, Token(token))?);
+        }
+        let start = clock.monotonic();
+        let measure_from = start + plan.warm_up;
+        Ok(Self {
+            clock,
+            schedule: Schedule::new(plan.pace, start, &poll)?,
+            poll,
+            idle: (0..connections.len()).collect(),
+            connections,
+            measure_from,
+            end: measure_from + plan.measure,
+            answers: 0,
+            latency: Histogram::new_with_max(u64::try_from(MAX_LATENCY.as_nanos())?, 3)?,
+        })
+    }
+
+    fn wait(&mut self, events: &mut Events) -> Result<()> {
+        if !self.idle.is_empty() {
+            self.schedule.ring_when_next_is_due(self.clock.monotonic())?;
+        }
+        let left = self.end.saturating_sub(self.clock.monotonic());
+        match self.poll.poll(events, Some(left.min(SILENCE_LIMIT))) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                ensure!(!events.is_empty() || left <= SILENCE_LIMIT, "no answer for {SILENCE_LIMIT:?}");
+                Ok(())
+            }
+        }
+    }
+
+    fn send_what_is_due(&mut self, traffic: &mut dyn Traffic) -> Result<()> {
+        while let Some(&index) = self.idle.front() {
+            let Some(due) = self.schedule.take(self.clock.monotonic()) else { break };
+            self.idle.pop_front();
+            let connection = &mut self.connections[index];
+            traffic.request(index, &mut connection.output);
+            connection.due = due;
+            connection.written = 0;
+            connection.write()?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize, traffic: &mut dyn Traffic) -> Result<()> {
+        let connection = &mut self.connections[index];
+        if let Some(head) = connection.read()? {
+            let now = self.clock.monotonic();
+            if (self.measure_from..self.end).contains(&now) {
+                self.answers += 1;
+                self.latency.saturating_record(u64::try_from((now - connection.due).as_nanos())?);
+            }
+            let body = &connection.input[head.length..head.length + head.body];
+            traffic.answer(index, head.status, body)?;
+            connection.filled = 0;
+            self.idle.push_back(index);
+        }
+        Ok(())
+    }
+
+    fn measured(self, plan: &Plan) -> Measured {
+        Measured { answers: self.answers, latency: self.latency, seconds: plan.measure.as_secs_f64() }
+    }
+}
+
+/// When requests are due.
+struct Schedule {
+    /// `None`: always.
+    interval: Option<Duration>,
+    next: Duration,
+    /// Rings when the next request is due: finer than the millisecond of epoll, and without spinning, which
+    /// would take a core from the server.
+    timer: OwnedFd,
+}
+
+impl Schedule {
+    fn new(pace: Pace, start: Duration, poll: &Poll) -> Result<Self> {
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), Token(TIMER), Interest::READABLE)?;
+        let interval = match pace {
+            Pace::Closed => None,
+            Pace::Open(rate) => {
+                ensure!(rate.is_finite() && rate > 0.0, "a rate of {rate} is none");
+                Some(Duration::from_secs_f64(1.0 / rate))
+            }
+        };
+        Ok(Self { interval, next: start, timer })
+    }
+
+    /// When the request was due that may be sent now, if one may.
+    fn take(&mut self, now: Duration) -> Option<Duration> {
+        let Some(interval) = self.interval else { return Some(now) };
+        let due = self.next;
+        (due <= now).then(|| {
+            self.next += interval;
+            due
+        })
+    }
+
+    fn ring_when_next_is_due(&mut self, now: Duration) -> Result<()> {
+        if self.interval.is_none() {
+            return Ok(());
+        }
+        // A time of zero would disarm it.
+        let left = self.next.saturating_sub(now).max(Duration::from_nanos(1));
+        let once = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: left.as_secs().try_into()?, tv_nsec: left.subsec_nanos().into() },
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+
+    fn rang(&self) -> Result<()> {
+        match rustix::io::read(&self.timer, &mut [0; 8]) {
+            // Set again since it rang.
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    output: Vec<u8>,
+    written: usize,
+    input: Vec<u8>,
+    filled: usize,
+    due: Duration,
+}
+
+impl Connection {
+    fn open(address: SocketAddr, poll: &Poll, token: Token) -> Result<Self> {
+        let stream =
+            std::net::TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self {
+            stream,
+            output: Vec::new(),
+            written: 0,
+            input: vec![0; INPUT_SIZE],
+            filled: 0,
+            due: Duration::ZERO,
+        })
+    }
+
+    /// Writes what the socket takes.
+    fn write(&mut self) -> Result<()> {
+        while self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is there; the head of an answer once all of it is in `input`.
+    fn read(&mut self) -> Result<Option<Head>> {
+        loop {
+            let space = self.input.len() - self.filled;
+            match self.stream.read(&mut self.input[self.filled..]) {
+                Ok(0) => bail!("the server closed the connection"),
+                Ok(read) => {
+                    self.filled += read;
+                    if let Some(head) = self.whole_answer()? {
+                        return Ok(Some(head));
+                    }
+                    // There was no more. What comes next brings an event of its own.
+                    if read < space {
+                        return Ok(None);
+                    }
+                    if self.filled == self.input.len() {
+                        self.input.resize(self.input.len() * 2, 0);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn whole_answer(&self) -> Result<Option<Head>> {
+        let Some(head) = Head::parse(&self.input[..self.filled])? else { return Ok(None) };
+        let whole = head.length + head.body;
+        ensure!(self.filled <= whole, "more than one answer to one request");
+        ensure!(
+            self.written == self.output.len(),
+            "an answer of {} before the request was sent",
+            head.status
+        );
+        Ok((self.filled == whole).then_some(head))
+    }
+}

@@ -1,0 +1,85 @@
+//! The benchmarks. `cargo xtask bench --help` lists them; `docs/benchmarks.md` says what they found.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+
+mod content;
+mod http;
+mod import;
+mod kill;
+mod load;
+mod read;
+mod report;
+mod service;
+mod write;
+mod writes;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use rashomon_clock::SystemClock;
+use report::Machine;
+
+/// Measures Rashomon. Each figure is the minimum, the median and the maximum of several runs.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Arguments {
+    /// How often each measurement is made.
+    #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Also writes the figures to this file.
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measures this binary, instead of building one with the release profile.
+    #[arg(long, global = true, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A whole wiki into a new store.
+    Import(import::Options),
+    /// New revisions over HTTP, and the same ones straight into the table layer.
+    Write(write::Options),
+    /// The newest html over HTTP, beside nginx and a bare server that serve the same bytes.
+    Read(read::Options),
+    /// kill -9 under a load of writes: nothing acknowledged is lost, nothing is there by half.
+    Kill(kill::Options),
+    /// Serves one body from memory: what `read` compares with.
+    #[command(hide = true)]
+    Bare(read::bare::Options),
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    if let Command::Bare(options) = &arguments.command {
+        return read::bare::serve(options);
+    }
+    let clock = SystemClock::new();
+    let runs = usize::from(arguments.runs);
+    let binary = service::binary(arguments.binary.as_deref())?;
+    // After the build, which would be the load that it sees.
+    let machine = Machine::look();
+    let report = match &arguments.command {
+        Command::Import(options) => import::run(options, &binary, runs, &clock)?,
+        Command::Write(options) => write::run(options, &binary, runs, &clock)?,
+        Command::Read(options) => read::run(options, &binary, runs, &clock)?,
+        Command::Kill(options) => kill::run(options, &binary, &clock)?,
+        Command::Bare(_) => return Ok(()),
+    };
+    report.print(&machine);
+    if let Some(path) = &arguments.json {
+        report::write_json(path, &machine, &[report])?;
+    }
+    Ok(())
+}

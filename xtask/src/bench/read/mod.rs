@@ -1,0 +1,209 @@
+//! `read`: the newest html over HTTP, beside nginx that serves the same bytes from a file, and beside a bare
+//! server that has them in memory.
+
+pub(crate) mod bare;
+mod nginx;
+
+use std::{fs, net::SocketAddr, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rashomon_clock::Clock;
+use xtask::service::Service;
+
+use super::{
+    content::{Contents, HTML_SIZE},
+    http::{self, Client},
+    load::{self, Measured, Pace, Plan, Traffic},
+    report::Report,
+    service,
+    writes::{Writes, page_path},
+};
+
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Every so many answers one is compared byte for byte; comparing all would slow the load generator.
+const COMPARE_EVERY: u64 = 64;
+/// The page that is read and not written.
+const QUIET: &str = "Quiet";
+/// The page that is read and written.
+const BUSY: &str = "Busy";
+/// A page that is written and not read.
+const OTHER: &str = "Other";
+
+/// How it is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How long each measurement of a run takes, after a second to warm up.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// How many connections read at a time.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new(
+        "read",
+        format!(
+            "GET of the newest html of a page, {HTML_SIZE} bytes, {} connections kept alive, {} s each after {} s to \
+             warm up, one after the other in each run: Rashomon; nginx with the same bytes in a file (sendfile, \
+             open_file_cache, no access log, a worker a core); axum with the same bytes in memory. Latency: \
+             requests at fixed times, half as many as were just answered, each counted from when it was due; \
+             with no writer, and with one that writes revisions (html and data-parsoid) one after the other",
+            options.connections,
+            options.seconds,
+            WARM_UP.as_secs()
+        ),
+    );
+    let folder = service::data_folder()?;
+    let bench = Bench::start(options, binary, folder.path(), clock)?;
+    for _ in 0..runs {
+        bench.round(&mut report)?;
+    }
+    Ok(report)
+}
+
+struct Bench<'a> {
+    clock: &'a dyn Clock,
+    options: &'a Options,
+    contents: Contents,
+    service: Service,
+    nginx: Service,
+    bare: Service,
+}
+
+impl<'a> Bench<'a> {
+    fn start(options: &'a Options, binary: &Path, folder: &Path, clock: &'a dyn Clock) -> Result<Self> {
+        let contents = Contents::new(1);
+        let service = service::serve(binary, &folder.join("store"))?;
+        let mut client = Client::connect(service.address())?;
+        let titles = vec![QUIET.to_owned(), BUSY.to_owned(), OTHER.to_owned()];
+        let mut first = Writes::new(&contents, titles, 3, 1);
+        for _ in 0..3 {
+            let mut request = Vec::new();
+            first.request(0, &mut request);
+            let (status, body) = client.send(&request)?;
+            first.answer(0, status, &body)?;
+        }
+        let (status, html) = client.get(&latest_html(QUIET))?;
+        ensure!(status == 200 && html == contents.html(3), "the page is not served as it was written");
+
+        let file = folder.join("page.html");
+        fs::write(&file, &html)?;
+        let nginx = nginx::start(folder, &file)?;
+        let bare = bare::start(folder, &file)?;
+        Ok(Self { clock, options, contents, service, nginx, bare })
+    }
+
+    fn round(&self, report: &mut Report) -> Result<()> {
+        let ours = self.closed(self.service.address(), &latest_html(QUIET))?;
+        let nginx = self.closed(self.nginx.address(), "/page.html")?;
+        let bare = self.closed(self.bare.address(), "/")?;
+        report.add("rashomon", "answers a second", ours);
+        report.add("nginx", "answers a second", nginx);
+        report.add("bare axum", "answers a second", bare);
+        report.add("rashomon / nginx", "", ours / nginx);
+        report.add("rashomon / bare axum", "", ours / bare);
+
+        let rate = ours / 2.0;
+        report.add("rate for latency", "requests a second", rate);
+        let latency = |report: &mut Report, name: &str, measured: &Measured| {
+            for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+                report.add(&format!("{label}, {name}"), "ms", measured.latency_ms(quantile));
+            }
+            let kept = measured.per_second() / rate;
+            ensure!(kept > 0.98, "{name}: only {:.0} % of the requests were answered in time", kept * 100.0);
+            Ok(())
+        };
+        let mut reads = Reads::new(QUIET, Some(self.contents.html(3)));
+        let quiet = load::run(&self.plan(self.service.address(), Pace::Open(rate)), self.clock, &mut reads)?;
+        latency(report, "no writer", &quiet)?;
+        for (name, read, written) in
+            [("writer on another page", QUIET, OTHER), ("writer on the same page", BUSY, BUSY)]
+        {
+            let (measured, writes) = self.beside_a_writer(rate, read, written)?;
+            latency(report, name, &measured)?;
+            report.add(&format!("writes, {name}"), "a second", writes);
+        }
+        Ok(())
+    }
+
+    fn plan(&self, address: SocketAddr, pace: Pace) -> Plan {
+        Plan {
+            address,
+            connections: self.options.connections,
+            pace,
+            warm_up: WARM_UP,
+            measure: Duration::from_secs(self.options.seconds),
+        }
+    }
+
+    /// Answers a second when each connection asks again at once.
+    fn closed(&self, address: SocketAddr, path: &str) -> Result<f64> {
+        let mut reads = Reads { request: http::get(path), expected: Some(self.contents.html(3)), answers: 0 };
+        Ok(load::run(&self.plan(address, Pace::Closed), self.clock, &mut reads)?.per_second())
+    }
+
+    /// Reads of one page while one connection writes to a page, and how many writes a second there were.
+    fn beside_a_writer(&self, rate: f64, read: &str, written: &str) -> Result<(Measured, f64)> {
+        let plan = self.plan(self.service.address(), Pace::Open(rate));
+        let writer_plan = Plan { connections: 1, pace: Pace::Closed, ..plan };
+        let mut client = Client::connect(self.service.address())?;
+        let first = latest_revision(&mut client, written)? + 1;
+        let mut writes = Writes::new(&self.contents, vec![written.to_owned()], first, 1);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| load::run(&writer_plan, self.clock, &mut writes));
+            let expected = (read != written).then(|| self.contents.html(3));
+            let reads = load::run(&plan, self.clock, &mut Reads::new(read, expected))?;
+            let writes = writer.join().expect("the writer does not panic")?;
+            Ok((reads, writes.per_second()))
+        })
+    }
+}
+
+fn latest_html(title: &str) -> String {
+    format!("{}?rev/latest/html", page_path(title))
+}
+
+fn latest_revision(client: &mut Client, title: &str) -> Result<u64> {
+    let (status, body) = client.get(&format!("{}?rev/latest/", page_path(title)))?;
+    ensure!(status == 200, "the newest render was answered with {status}");
+    let render: serde_json::Value = serde_json::from_slice(&body)?;
+    render["rev"].as_u64().context("a render has a revision")
+}
+
+/// Traffic that reads one thing again and again.
+struct Reads {
+    request: Vec<u8>,
+    /// What every answer holds, if nobody changes it meanwhile.
+    expected: Option<Vec<u8>>,
+    answers: u64,
+}
+
+impl Reads {
+    fn new(title: &str, expected: Option<Vec<u8>>) -> Self {
+        Self { request: http::get(&latest_html(title)), expected, answers: 0 }
+    }
+}
+
+impl Traffic for Reads {
+    fn request(&mut self, _: usize, out: &mut Vec<u8>) {
+        if out.is_empty() {
+            out.extend_from_slice(&self.request);
+        }
+    }
+
+    fn answer(&mut self, _: usize, status: u16, body: &[u8]) -> Result<()> {
+        ensure!(
+            status == 200 && body.len() == HTML_SIZE,
+            "a read was answered with {status}, {} bytes",
+            body.len()
+        );
+        self.answers += 1;
+        if let Some(expected) =
+            self.expected.as_deref().filter(|_| self.answers.is_multiple_of(COMPARE_EVERY))
+        {
+            ensure!(body == expected, "a read was answered with other bytes");
+        }
+        Ok(())
+    }
+}

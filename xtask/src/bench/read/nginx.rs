@@ -1,0 +1,49 @@
+//! nginx, set up as well as it can be for one file.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use xtask::{
+    process::find_program,
+    service::{Service, free_address},
+};
+
+/// Starts nginx, serving the folder of the file.
+pub(super) fn start(folder: &Path, file: &Path) -> Result<Service> {
+    let nginx = find_program("nginx").context("no nginx; install it (Debian: apt install nginx-light)")?;
+    let root = file.parent().context("a file lies in a folder")?;
+    let address = free_address()?;
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    // The file stays open, as our body stays in memory; a request is never the last of its connection.
+    let settings = format!(
+        "daemon off;
+        {user}
+        worker_processes auto;
+        pid {folder}/nginx.pid;
+        error_log {folder}/nginx-error.log;
+        events {{ worker_connections 1024; }}
+        http {{
+            access_log off;
+            sendfile on;
+            tcp_nopush on;
+            tcp_nodelay on;
+            keepalive_timeout 300s;
+            keepalive_requests 1000000000;
+            open_file_cache max=16 inactive=600s;
+            open_file_cache_valid 600s;
+            default_type text/html;
+            client_body_temp_path {folder}/nginx-body;
+            proxy_temp_path {folder}/nginx-proxy;
+            fastcgi_temp_path {folder}/nginx-fastcgi;
+            uwsgi_temp_path {folder}/nginx-uwsgi;
+            scgi_temp_path {folder}/nginx-scgi;
+            server {{ listen {address}; root {root}; }}
+        }}",
+        folder = folder.display(),
+        root = root.display(),
+    );
+    let file = folder.join("nginx.conf");
+    fs::write(&file, settings)?;
+    let arguments = ["-p".as_ref(), folder.as_os_str(), "-c".as_ref(), file.as_os_str()];
+    Service::start_at(address, &nginx, &arguments, &folder.join("nginx.log"))
+}

@@ -1,0 +1,172 @@
+//! What was measured, how, and on what: for people, and as JSON.
+
+use std::{fs, path::Path};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// A figure, once a run.
+#[derive(Debug)]
+struct Figure {
+    name: String,
+    unit: &'static str,
+    values: Vec<f64>,
+}
+
+/// The figures of one benchmark.
+#[derive(Debug)]
+pub(crate) struct Report {
+    name: &'static str,
+    how: String,
+    figures: Vec<Figure>,
+}
+
+impl Report {
+    /// `how` says what was done, so that somebody else can do it again.
+    pub(crate) fn new(name: &'static str, how: impl Into<String>) -> Self {
+        Self { name, how: how.into(), figures: Vec::new() }
+    }
+
+    /// Adds one run's value to a figure.
+    pub(crate) fn add(&mut self, name: &str, unit: &'static str, value: f64) {
+        match self.figures.iter_mut().find(|figure| figure.name == name) {
+            Some(figure) => figure.values.push(value),
+            None => self.figures.push(Figure { name: name.to_owned(), unit, values: vec![value] }),
+        }
+    }
+
+    /// Prints all of it.
+    pub(crate) fn print(&self, machine: &Machine) {
+        println!("\n{}: {}", self.name, self.how);
+        println!("on {}", machine.in_words());
+        let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0);
+        println!("{:width$}  {:>11} {:>11} {:>11}", "", "min", "median", "max");
+        for figure in &self.figures {
+            let (min, median, max) = spread(&figure.values);
+            println!(
+                "{:width$}  {:>11} {:>11} {:>11}  {} ({} runs)",
+                figure.name,
+                digits(min),
+                digits(median),
+                digits(max),
+                figure.unit,
+                figure.values.len()
+            );
+        }
+    }
+
+    fn json(&self) -> Value {
+        let figures: Vec<Value> = self.figures.iter().map(Figure::json).collect();
+        json!({"name": self.name, "how": self.how, "figures": figures})
+    }
+}
+
+impl Figure {
+    fn json(&self) -> Value {
+        let (min, median, max) = spread(&self.values);
+        json!({"name": self.name, "unit": self.unit, "min": min, "median": median, "max": max, "runs": self.values})
+    }
+}
+
+/// Writes reports to a file.
+pub(crate) fn write_json(path: &Path, machine: &Machine, reports: &[Report]) -> Result<()> {
+    let reports: Vec<Value> = reports.iter().map(Report::json).collect();
+    let all = json!({"machine": machine.json(), "reports": reports});
+    Ok(fs::write(path, serde_json::to_string_pretty(&all)? + "\n")?)
+}
+
+/// The smallest, the middle one (of two the mean), and the greatest.
+fn spread(values: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some((first, last)) = sorted.first().zip(sorted.last()) else {
+        return (f64::NAN, f64::NAN, f64::NAN);
+    };
+    let middle = sorted.len() / 2;
+    let median = if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    };
+    (*first, median, *last)
+}
+
+/// Three digits of small values, all of large ones.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// What a figure was measured on.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    cores: usize,
+    processor: String,
+    kernel: String,
+    memory_mib: u64,
+    /// How busy the machine was before.
+    load: String,
+    commit: String,
+}
+
+impl Machine {
+    /// This one.
+    pub(crate) fn look() -> Self {
+        let field = |file: &str, name: &str| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_once(':').map_or_else(String::new, |(_, value)| value.trim().to_owned())
+        };
+        let first_line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+        let commit = std::process::Command::new("git")
+            .args(["describe", "--always", "--dirty"])
+            .current_dir(xtask::root())
+            .output()
+            .map_or_else(
+                |_| String::new(),
+                |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+            );
+        let memory = field("/proc/meminfo", "MemTotal");
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            processor: field("/proc/cpuinfo", "model name"),
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            memory_mib: memory.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) >> 10,
+            load: first_line("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+            commit,
+        }
+    }
+
+    fn in_words(&self) -> String {
+        format!(
+            "{} cores of {}, {} MiB, Linux {}, load average {} at the start, commit {}",
+            self.cores, self.processor, self.memory_mib, self.kernel, self.load, self.commit
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "cores": self.cores,
+            "processor": self.processor,
+            "kernel": self.kernel,
+            "memory_mib": self.memory_mib,
+            "load_average": self.load,
+            "commit": self.commit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_any_order_is_the_same() {
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (1.0, 2.5, 4.0));
+    }
+}

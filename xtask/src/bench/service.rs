@@ -1,0 +1,62 @@
+//! The service as users get it, and folders for its data on the disk that is measured.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use xtask::service::Service;
+
+/// The wiki that benchmarks write to.
+pub(crate) const DOMAIN: &str = "bench";
+
+/// The binary: the one given, else the one that is built now.
+pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(binary) = given {
+        return Ok(binary.to_owned());
+    }
+    eprintln!("building the service");
+    let status = Command::new(xtask::process::cargo())
+        .args(["build", "--quiet", "--release", "--locked", "--package", "rashomon"])
+        .current_dir(xtask::root())
+        .status()?;
+    ensure!(status.success(), "the service does not build");
+    Ok(xtask::target().join("release/rashomon"))
+}
+
+/// A new folder for data, in the target directory: other temporary folders may lie in memory, where nothing
+/// is durable and everything is quick.
+pub(crate) fn data_folder() -> Result<TempDir> {
+    let parent = xtask::target().join("bench");
+    fs::create_dir_all(&parent)?;
+    Ok(tempfile::tempdir_in(parent)?)
+}
+
+/// Starts a server on the data.
+pub(crate) fn serve(binary: &Path, data: &Path) -> Result<Service> {
+    let log = data.with_extension("log");
+    Service::start(binary, &["serve".as_ref(), "--data".as_ref(), data.as_os_str()], &log)
+}
+
+/// Runs a command of the binary to its end, and gives what it printed.
+pub(crate) fn command(binary: &Path, verb: &str, data: &Path) -> Result<String> {
+    let output = Command::new(binary).args([verb, "--data"]).arg(data).output()?;
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    ensure!(output.status.success(), "`rashomon {verb}` ended with {}:\n{printed}", output.status);
+    Ok(printed)
+}
+
+/// The bytes of all files in a folder.
+pub(crate) fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        bytes += if about.is_dir() { size(&entry.path())? } else { about.len() };
+    }
+    Ok(bytes)
+}

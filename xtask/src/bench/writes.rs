@@ -1,0 +1,129 @@
+//! Traffic that writes: each request is a new revision with its html and its data-parsoid.
+
+use anyhow::{Result, bail};
+
+use super::{content::Contents, load::Traffic, service::DOMAIN};
+
+const BOUNDARY: &str = "rashomon-bench-boundary";
+
+/// One write: the revision's number is the write's number, so that no two writes are of one revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) page: usize,
+    pub(crate) rev: u64,
+}
+
+/// A write that was answered with 201.
+#[derive(Debug, Clone)]
+pub(crate) struct Acknowledged {
+    pub(crate) write: Write,
+    pub(crate) tid: String,
+}
+
+/// Writes to some pages in turn.
+#[derive(Debug)]
+pub(crate) struct Writes<'a> {
+    contents: &'a Contents,
+    pages: Vec<String>,
+    next: u64,
+    body: Vec<u8>,
+    /// What each connection sent last and has no answer to.
+    pub(crate) in_flight: Vec<Option<Write>>,
+    /// All that was acknowledged, where it is kept.
+    pub(crate) journal: Option<Vec<Acknowledged>>,
+    /// What the server answered where it should not have.
+    pub(crate) refused: Option<String>,
+}
+
+impl<'a> Writes<'a> {
+    /// Writes to `pages`, with revisions from `first` on.
+    pub(crate) fn new(contents: &'a Contents, pages: Vec<String>, first: u64, connections: usize) -> Self {
+        Self {
+            contents,
+            pages,
+            next: first,
+            body: Vec::new(),
+            in_flight: vec![None; connections],
+            journal: None,
+            refused: None,
+        }
+    }
+
+    /// Keeps a journal of what was acknowledged.
+    pub(crate) fn with_journal(mut self) -> Self {
+        self.journal = Some(Vec::new());
+        self
+    }
+
+    /// The number that the next write would have.
+    pub(crate) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Puts the request of a write into `out`.
+    fn make(&mut self, write: Write, out: &mut Vec<u8>) {
+        let part = |body: &mut Vec<u8>, name: &str, content_type: &str| {
+            body.extend_from_slice(
+                format!(
+                    "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n{content_type}\r\n"
+                )
+                .as_bytes(),
+            );
+        };
+        let body = &mut self.body;
+        body.clear();
+        part(body, "_rev", "");
+        body.extend_from_slice(format!("{}\r\n", write.rev).as_bytes());
+        part(body, "html", "Content-Type: text/html; charset=utf-8\r\n");
+        self.contents.append_html(write.rev, body);
+        body.extend_from_slice(b"\r\n");
+        part(body, "data-parsoid", "Content-Type: application/json\r\n");
+        self.contents.append_data_parsoid(write.rev, body);
+        body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
+
+        out.clear();
+        out.extend_from_slice(
+            format!(
+                "POST {}?rev/ HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary={BOUNDARY}\r\nContent-Length: {}\r\n\r\n",
+                page_path(&self.pages[write.page]),
+                self.body.len()
+            )
+            .as_bytes(),
+        );
+        out.extend_from_slice(&self.body);
+    }
+}
+
+impl Traffic for Writes<'_> {
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
+        let write = Write { page: self.next as usize % self.pages.len(), rev: self.next };
+        self.next += 1;
+        self.in_flight[connection] = Some(write);
+        self.make(write, out);
+    }
+
+    fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()> {
+        if status != 201 {
+            let refused = format!("a write was answered with {status}: {}", String::from_utf8_lossy(body));
+            self.refused = Some(refused.clone());
+            bail!(refused);
+        }
+        if let (Some(journal), Some(write)) = (&mut self.journal, self.in_flight[connection]) {
+            let answer: serde_json::Value = serde_json::from_slice(body)?;
+            let tid = answer["tid"].as_str().unwrap_or_default().to_owned();
+            journal.push(Acknowledged { write, tid });
+        }
+        self.in_flight[connection] = None;
+        Ok(())
+    }
+}
+
+/// The path of a page with this title.
+pub(crate) fn page_path(title: &str) -> String {
+    format!("/v1/{DOMAIN}/page/{title}")
+}
+
+/// So many titles.
+pub(crate) fn titles(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("Page_{number:04}")).collect()
+}
