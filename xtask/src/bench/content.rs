@@ -10,6 +10,8 @@ pub(crate) const HTML_SIZE: usize = 20 << 10;
 pub(crate) const DATA_PARSOID_SIZE: usize = 5 << 10;
 /// How many different words a text draws from.
 const WORDS: usize = 3_000;
+/// How much the first words are preferred: so that an html compresses to a quarter, as real ones do.
+const SKEW: i32 = 8;
 /// Stands in each body once, and is replaced by what tells one write from all others.
 const STAMP: &[u8; 16] = b"stamp-goes-here!";
 
@@ -129,7 +131,7 @@ fn data_parsoid(rng: &mut Rng, words: &[String]) -> Vec<u8> {
 
 /// A word: often one of the first, as in a language.
 fn pick<'a>(rng: &mut Rng, words: &'a [String]) -> &'a str {
-    let at = rng.f64().powi(3) * words.len() as f64;
+    let at = rng.f64().powi(SKEW) * words.len() as f64;
     &words[at as usize]
 }
 
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!((html.len(), data.len()), (HTML_SIZE, DATA_PARSOID_SIZE));
         let packed = zstd::bulk::compress(&html, 3).unwrap().len();
         let ratio = packed as f64 / html.len() as f64;
-        assert!((0.22..0.30).contains(&ratio), "{ratio}");
+        assert!((0.24..0.28).contains(&ratio), "{ratio}");
     }
 
     #[test]
