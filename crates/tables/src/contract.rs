@@ -6,23 +6,16 @@
 //! use std::sync::Arc;
 //!
 //! use rashomon_clock::Clock;
-//! use rashomon_tables::{Memory, TableStore, contract::Factory};
+//! use rashomon_tables::{Memory, TableStore};
 //!
-//! struct InMemory;
-//!
-//! #[async_trait::async_trait]
-//! impl Factory for InMemory {
-//!     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
-//!         Arc::new(Memory::new(clock))
-//!     }
-//!
-//!     async fn reopen(&self, _: Arc<dyn TableStore>, _: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
-//!         None
-//!     }
+//! fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+//!     Arc::new(Memory::new(clock))
 //! }
 //!
-//! rashomon_tables::contract_tests!(InMemory);
+//! rashomon_tables::contract_tests!(open);
 //! ```
+//!
+//! One that keeps its rows implements [`Factory`], so that it can be closed and opened again.
 //!
 //! Nothing is asked for that a cluster could not keep: no two rows are written under one key with one time,
 //! no put comes after a delete that is later than it, and times are near a real one.
@@ -60,6 +53,21 @@ pub trait Factory: Send + Sync {
 
     /// Closes the store and opens it again with what it had. `None` where the store keeps nothing.
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>>;
+}
+
+/// A store that keeps nothing needs but a function that makes it.
+#[async_trait]
+impl<F> Factory for F
+where
+    F: Fn(Arc<dyn Clock>) -> Arc<dyn TableStore> + Send + Sync,
+{
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+        self(clock)
+    }
+
+    async fn reopen(&self, _: Arc<dyn TableStore>, _: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
+        None
+    }
 }
 
 /// One promise, by name.

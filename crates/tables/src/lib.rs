@@ -5,7 +5,9 @@
 
 #[cfg(feature = "contract")]
 pub mod contract;
+mod counting;
 mod error;
+mod faulty;
 mod generations;
 mod memory;
 mod query;
@@ -15,7 +17,9 @@ mod time_uuid;
 mod value;
 mod write;
 
+pub use counting::{Count, Counting, Counts, Kind, TableCounts};
 pub use error::{Error, Result};
+pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
 pub use generations::{Generations, Slot};
 pub use memory::Memory;
 pub use query::{ClusteringRange, Cursor, Order, Page, Partition, Scan};

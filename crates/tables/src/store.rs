@@ -1,6 +1,6 @@
 //! The trait that every store implements.
 
-use std::{fmt::Debug, num::NonZeroUsize};
+use std::{fmt::Debug, num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -64,5 +64,48 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// nothing may be kept in memory.
     fn generations(&self) -> Option<&Generations> {
         None
+    }
+}
+
+/// A shared store is a store.
+#[async_trait]
+impl<S: TableStore + ?Sized> TableStore for Arc<S> {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        (**self).create(schema).await
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        (**self).get(table, key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        (**self).scan(table, scan).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        (**self).partitions(table, after, limit).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        (**self).write(first, then).await
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        (**self).swap(table, key, expected, new).await
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        (**self).generations()
     }
 }

@@ -62,8 +62,8 @@ impl Mutation {
         }
     }
 
-    /// All values that it carries.
-    fn written(&self) -> impl Iterator<Item = &Value> {
+    /// All values that it carries, those of the partition aside.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
         let (key, values, bounds): (&[Value], &[Option<Value>], _) = match self {
             Self::Put { clustering, values, .. } => (clustering, values, None),
             Self::Delete { clustering, .. } => (clustering, &[], None),
@@ -178,7 +178,7 @@ impl Batch {
                 Mutation::DeleteRange { range, .. } => range.check(table)?,
             }
         }
-        check_size(self.partition.iter().chain(self.mutations.iter().flat_map(Mutation::written)))?;
+        check_size(self.partition.iter().chain(self.mutations.iter().flat_map(Mutation::values)))?;
         self.check_is_a_set()
     }
 

@@ -2,21 +2,16 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use rashomon_clock::Clock;
-use rashomon_tables::{Memory, TableStore, contract::Factory};
+use rashomon_tables::{Memory, TableStore, contract};
 
-struct InMemory;
-
-#[async_trait]
-impl Factory for InMemory {
-    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
-        Arc::new(Memory::new(clock))
-    }
-
-    async fn reopen(&self, _: Arc<dyn TableStore>, _: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
-        None
-    }
+fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+    Arc::new(Memory::new(clock))
 }
 
-rashomon_tables::contract_tests!(InMemory);
+rashomon_tables::contract_tests!(open);
+
+#[test]
+fn the_whole_contract_in_one_run() {
+    contract::block_on(contract::run(|| open));
+}

@@ -1,0 +1,228 @@
+//! A store that counts what is asked of it.
+
+mod counts;
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+
+pub use self::counts::{Count, Counts, Kind, TableCounts};
+use crate::{
+    Batch, Cursor, Generations, Key, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Value,
+};
+
+/// Counts the calls to a store, the rows and the bytes ([`Row::size`]) that go in and out.
+///
+/// A call is counted when it is answered: an answer that is an error as a failure, without rows and bytes; one
+/// that nobody waited for not at all. [`TableStore::create`] is not counted.
+#[derive(Debug)]
+pub struct Counting<S> {
+    store: S,
+    writes: Counter,
+    batches: Counter,
+    tables: RwLock<BTreeMap<&'static str, [Counter; Kind::ALL.len()]>>,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    operations: AtomicU64,
+    failures: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    fn add(&self, count: Count) {
+        // Most are zero; and nobody asks for the four of them at one instant.
+        for (counter, more) in [
+            (&self.operations, count.operations),
+            (&self.failures, count.failures),
+            (&self.rows, count.rows),
+            (&self.bytes, count.bytes),
+        ] {
+            if more != 0 {
+                counter.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn load(&self) -> Count {
+        Count {
+            operations: self.operations.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<S> Counting<S> {
+    /// Counts from zero.
+    #[must_use]
+    pub fn new(store: S) -> Self {
+        Self { store, writes: Counter::default(), batches: Counter::default(), tables: RwLock::default() }
+    }
+
+    /// The store that is counted.
+    #[must_use]
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// What was counted so far. Subtract an earlier one for what was counted since.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = tables.iter().map(|(name, counters)| {
+            let mut counts = TableCounts::default();
+            for kind in Kind::ALL {
+                counts[kind] = counters[kind as usize].load();
+            }
+            (*name, counts)
+        });
+        Counts { writes: self.writes.load(), batches: self.batches.load(), tables: tables.collect() }
+    }
+
+    fn add(&self, table: &'static str, kind: Kind, count: Count) {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = tables.get(table) {
+            counters[kind as usize].add(count);
+            return;
+        }
+        drop(tables);
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        tables.entry(table).or_default()[kind as usize].add(count);
+    }
+
+    /// Counts a call to one table; `size` says how many rows and bytes its answer stands for.
+    fn answered<T>(
+        &self,
+        table: &Schema,
+        kind: Kind,
+        result: &Result<T>,
+        size: impl Fn(&T) -> (usize, usize),
+    ) {
+        let count = match result {
+            Ok(answer) => {
+                let (rows, bytes) = size(answer);
+                Count { operations: 1, failures: 0, rows: rows as u64, bytes: bytes as u64 }
+            }
+            Err(_) => Count::FAILURE,
+        };
+        self.add(table.name(), kind, count);
+    }
+}
+
+#[async_trait]
+impl<S: TableStore> TableStore for Counting<S> {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        self.store.create(schema).await
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        let result = self.store.get(table, key).await;
+        self.answered(table, Kind::Get, &result, |row| size(row.as_slice()));
+        result
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        let result = self.store.scan(table, scan).await;
+        self.answered(table, Kind::Scan, &result, |page| size(&page.items));
+        result
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        let result = self.store.partitions(table, after, limit).await;
+        self.answered(table, Kind::Partitions, &result, |page| {
+            (page.items.len(), page.items.iter().flatten().map(Value::size).sum())
+        });
+        result
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        // The batches are given away, so they are looked at before it is known what becomes of them.
+        let mut tally = Counts::default();
+        first
+            .iter()
+            .chain([&then])
+            .filter(|batch| !batch.mutations.is_empty())
+            .for_each(|batch| tally.add(batch));
+        tally.writes = Count { operations: 1, ..tally.batches };
+        let result = self.store.write(first, then).await;
+        if result.is_err() {
+            tally.fail();
+        }
+        self.writes.add(tally.writes);
+        self.batches.add(tally.batches);
+        for (name, counts) in tally.tables {
+            for kind in Kind::ALL.into_iter().filter(|kind| counts[*kind] != Count::default()) {
+                self.add(name, kind, counts[kind]);
+            }
+        }
+        result
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        let (rows, bytes) = size(new.as_slice());
+        let result = self.store.swap(table, key, expected, new).await;
+        self.answered(table, Kind::Swap, &result, |swap| match swap {
+            Swap::Applied => (rows, bytes),
+            Swap::Refused { current } => size(current.as_slice()),
+        });
+        result
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        self.store.generations()
+    }
+}
+
+fn size(rows: &[Row]) -> (usize, usize) {
+    (rows.len(), rows.iter().map(Row::size).sum())
+}
+
+impl Counts {
+    /// Adds a batch that is about to be written.
+    fn add(&mut self, batch: &Batch) {
+        let partition: usize = batch.partition.iter().map(Value::size).sum();
+        self.batches.operations += 1;
+        for mutation in &batch.mutations {
+            let (kind, rows) = match mutation {
+                Mutation::Put { .. } => (Kind::Put, 1),
+                Mutation::Delete { .. } => (Kind::Delete, 1),
+                Mutation::DeleteRange { .. } => (Kind::DeleteRange, 0),
+            };
+            let bytes = (partition + mutation.values().map(Value::size).sum::<usize>()) as u64;
+            let one = Count { operations: 1, failures: 0, rows, bytes };
+            self.tables.entry(mutation.table().name()).or_default()[kind] += one;
+            self.batches += Count { operations: 0, ..one };
+        }
+    }
+
+    /// The write was not acknowledged.
+    fn fail(&mut self) {
+        let tables = self.tables.values_mut().flat_map(TableCounts::iter_mut);
+        for count in tables.chain([&mut self.writes, &mut self.batches]) {
+            *count = Count { failures: count.operations, operations: count.operations, rows: 0, bytes: 0 };
+        }
+    }
+}

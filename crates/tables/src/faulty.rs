@@ -1,0 +1,178 @@
+//! A store that fails, and dawdles, as planned.
+
+mod plan;
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+
+pub use self::plan::{Call, Fault, Gate, Plan, Rates};
+use crate::{
+    Batch, Cursor, Error, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+};
+
+/// Passes every call on to a store, except where its [`Plan`] has something else in mind. With an empty plan
+/// it changes nothing.
+///
+/// It does to its caller what a store may do, and nothing worse: each batch stays whole, `then` comes after
+/// all of `first`, and what is answered `Unavailable` has happened, has not, or has in part.
+#[derive(Debug)]
+pub struct Faulty<S> {
+    store: S,
+    course: Mutex<Course>,
+}
+
+/// The plan, and how far it has come.
+#[derive(Debug, Default)]
+struct Course {
+    plan: Plan,
+    calls: BTreeMap<Call, u64>,
+}
+
+impl<S: TableStore> Faulty<S> {
+    /// Goes by this plan from the first call on.
+    #[must_use]
+    pub fn new(store: S, plan: Plan) -> Self {
+        Self { store, course: Mutex::new(Course { plan, calls: BTreeMap::new() }) }
+    }
+
+    /// The store below, which does not fail.
+    #[must_use]
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Goes by another plan from now on, with calls counted anew.
+    pub fn set_plan(&self, plan: Plan) {
+        *self.course() = Course { plan, calls: BTreeMap::new() };
+    }
+
+    /// How many calls of a kind came in since the plan was set.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.course().calls.get(&call).copied().unwrap_or(0)
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call; what is planned for it.
+    fn next(&self, call: Call) -> (Option<Fault>, Error) {
+        let mut course = self.course();
+        let calls = course.calls.entry(call).or_default();
+        *calls += 1;
+        let number = *calls;
+        let error = Error::Unavailable(format!("planned fault in {call:?} {number}"));
+        (course.plan.fault(call, number), error)
+    }
+
+    /// Makes a call that is one step, with what is planned for it.
+    async fn call<T>(&self, call: Call, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let (fault, error) = self.next(call);
+        match fault {
+            None => step.await,
+            Some(fault) => disturb(fault, error, step).await,
+        }
+    }
+
+    async fn write_disturbed(
+        &self,
+        fault: Fault,
+        error: Error,
+        first: Vec<Batch>,
+        then: Batch,
+    ) -> Result<()> {
+        match fault {
+            Fault::Midway { batches } => {
+                check(&first, &then)?;
+                let some = first.into_iter().zip((0..u64::BITS).cycle());
+                let some = some.filter(|(_, bit)| batches >> bit & 1 == 1).map(|(batch, _)| batch);
+                self.store.write(some.collect(), Batch::new(then.partition)).await?;
+                Err(error)
+            }
+            Fault::PauseMidway(gate) => {
+                check(&first, &then)?;
+                self.store.write(first, Batch::new(then.partition.clone())).await?;
+                gate.pass().await;
+                self.store.write(Vec::new(), then).await
+            }
+            fault => disturb(fault, error, self.store.write(first, then)).await,
+        }
+    }
+}
+
+/// `Invalid` promises that nothing was changed, so it has to be found before a part is.
+fn check(first: &[Batch], then: &Batch) -> Result<()> {
+    first.iter().chain([then]).try_for_each(Batch::check)
+}
+
+async fn disturb<T>(fault: Fault, error: Error, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    match fault {
+        Fault::Before | Fault::Midway { .. } => Err(error),
+        // An error of the store's own is more than what was planned, and says more.
+        Fault::After => step.await.and(Err(error)),
+        Fault::Delay(delay) => {
+            tokio::time::sleep(delay).await;
+            step.await
+        }
+        Fault::Pause(gate) | Fault::PauseMidway(gate) => {
+            gate.pass().await;
+            step.await
+        }
+        Fault::PauseAfter(gate) => {
+            let result = step.await;
+            gate.pass().await;
+            result
+        }
+    }
+}
+
+#[async_trait]
+impl<S: TableStore> TableStore for Faulty<S> {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        self.call(Call::Create, self.store.create(schema)).await
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        self.call(Call::Get, self.store.get(table, key)).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        self.call(Call::Scan, self.store.scan(table, scan)).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        self.call(Call::Partitions, self.store.partitions(table, after, limit)).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        match self.next(Call::Write) {
+            (None, _) => self.store.write(first, then).await,
+            (Some(fault), error) => self.write_disturbed(fault, error, first, then).await,
+        }
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        self.call(Call::Swap, self.store.swap(table, key, expected, new)).await
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        self.store.generations()
+    }
+}

@@ -1,0 +1,157 @@
+//! What goes wrong, and when.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
+
+/// The kinds of calls, each counted for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)] // They are the methods of `TableStore`.
+pub enum Call {
+    Create,
+    Get,
+    /// Each page is a call.
+    Scan,
+    /// Each page is a call.
+    Partitions,
+    Write,
+    Swap,
+}
+
+/// What becomes of a call.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// `Unavailable`, and nothing happened.
+    Before,
+    /// `Unavailable`, and all of it happened.
+    After,
+    /// `Unavailable`, and of a write those batches of `first` happened whose bit is set (the first is the
+    /// lowest; from the 65th on they begin again), and `then` did not. Any other call: as [`Fault::Before`].
+    Midway {
+        /// Which batches.
+        batches: u64,
+    },
+    /// It happens so much later, by the timer of the runtime.
+    Delay(Duration),
+    /// It happens when the gate is opened.
+    Pause(Gate),
+    /// It happens now, and is answered when the gate is opened.
+    PauseAfter(Gate),
+    /// Of a write `first` happens now and `then` when the gate is opened. Any other call: as
+    /// [`Fault::Pause`].
+    PauseMidway(Gate),
+}
+
+/// Where a call waits until the test lets it through.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    reached: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+}
+
+impl Gate {
+    /// A closed one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { reached: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Returns when a call waits at the gate, or has passed it.
+    pub async fn reached(&self) {
+        wait(&self.reached).await;
+    }
+
+    /// Lets the call through, and every later one.
+    pub fn open(&self) {
+        self.open.add_permits(1);
+    }
+
+    pub(super) async fn pass(&self) {
+        self.reached.add_permits(1);
+        wait(&self.open).await;
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Waits for a first permit, and leaves it for the next. The semaphores of a gate are never closed.
+async fn wait(semaphore: &Semaphore) {
+    drop(semaphore.acquire().await);
+}
+
+/// How many calls of a thousand fail, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// See [`Fault::Before`].
+    pub before: u64,
+    /// See [`Fault::After`].
+    pub after: u64,
+    /// See [`Fault::Midway`]; of writes alone.
+    pub midway: u64,
+}
+
+/// Which calls go wrong, and how: by number, by chance, or both.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    faults: BTreeMap<(Call, u64), Fault>,
+    chance: Option<(u64, Rates)>,
+}
+
+impl Plan {
+    /// Nothing goes wrong.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Calls fail by chance: that of the seed, of the kind of call and of its number, so that it is the same
+    /// in every run. Creating tables does not fail.
+    #[must_use]
+    pub fn seeded(seed: u64, rates: Rates) -> Self {
+        Self { faults: BTreeMap::new(), chance: Some((seed, rates)) }
+    }
+
+    /// One call goes wrong: the first of its kind is number 1.
+    #[must_use]
+    pub fn on(mut self, call: Call, number: u64, fault: Fault) -> Self {
+        self.faults.insert((call, number), fault);
+        self
+    }
+
+    pub(super) fn fault(&self, call: Call, number: u64) -> Option<Fault> {
+        self.faults.get(&(call, number)).cloned().or_else(|| {
+            let (seed, rates) = self.chance?;
+            by_chance(seed, rates, call, number)
+        })
+    }
+}
+
+fn by_chance(seed: u64, rates: Rates, call: Call, number: u64) -> Option<Fault> {
+    if call == Call::Create {
+        return None;
+    }
+    let random = mix(mix(seed ^ mix(call as u64)) ^ number);
+    let midway = if call == Call::Write { rates.midway } else { 0 };
+    let chance = random % 1000;
+    if chance < rates.before {
+        Some(Fault::Before)
+    } else if chance < rates.before + rates.after {
+        Some(Fault::After)
+    } else if chance < rates.before + rates.after + midway {
+        Some(Fault::Midway { batches: mix(random) })
+    } else {
+        None
+    }
+}
+
+/// The step of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+const fn mix(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}

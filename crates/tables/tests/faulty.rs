@@ -1,0 +1,197 @@
+//! The store that fails does so as planned, and not at all by an empty plan.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{
+    Batch, Call, ColumnType, Direction, Error, Fault, Faulty, Gate, Key, Memory, Plan, Rates, Result, Row,
+    Scan, Schema, Swap, TableStore, Value,
+};
+
+mod contract {
+    use super::*;
+
+    fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+        Arc::new(Faulty::new(Memory::new(clock), Plan::empty()))
+    }
+
+    rashomon_tables::contract_tests!(open);
+}
+
+static PAGES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("pages")
+        .partition("page", ColumnType::Text)
+        .clustering("rev", ColumnType::Int, Direction::Ascending)
+        .build()
+});
+static HEADS: LazyLock<Schema> =
+    LazyLock::new(|| Schema::builder("heads").partition("page", ColumnType::Text).swap_only().build());
+
+const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
+
+async fn store(plan: Plan) -> Arc<Faulty<Memory>> {
+    let memory = Memory::new(Arc::new(ManualClock::new(NOW)));
+    for table in [&PAGES, &HEADS] {
+        memory.create(table).await.expect("created");
+    }
+    Arc::new(Faulty::new(memory, plan))
+}
+
+fn batch(page: &str) -> Batch {
+    let mut batch = Batch::new(vec![page.into()]);
+    batch.put(&PAGES, vec![1.into()], Vec::new(), NOW);
+    batch
+}
+
+/// Three batches in `first`: a, b and c; and then z.
+async fn write(store: &impl TableStore) -> Result<()> {
+    store.write(["a", "b", "c"].map(batch).into(), batch("z")).await
+}
+
+/// The pages that are there, in the store below the faults.
+async fn pages(store: &Faulty<Memory>) -> String {
+    let page = store.store().partitions(&PAGES, None, NonZeroUsize::MAX).await.expect("listed");
+    let names = page.items.into_iter().flatten().map(|value| match value {
+        Value::Text(name) => name,
+        other => panic!("{other:?} is no page"),
+    });
+    names.collect()
+}
+
+fn assert_unavailable<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn the_planned_call_fails_and_no_other() {
+    let store = store(Plan::empty().on(Call::Write, 2, Fault::Before)).await;
+    store.write(vec![], batch("1")).await.unwrap();
+    store.get(&PAGES, &Key::new(vec!["1".into()], vec![1.into()])).await.unwrap();
+    assert_unavailable(store.write(vec![], batch("2")).await);
+    store.write(vec![], batch("3")).await.unwrap();
+    assert_eq!(pages(&store).await, "13");
+    assert_eq!((store.calls(Call::Write), store.calls(Call::Get), store.calls(Call::Swap)), (3, 1, 0));
+
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));
+    assert_eq!(store.calls(Call::Write), 0);
+    assert_unavailable(store.write(vec![], batch("4")).await);
+}
+
+#[tokio::test]
+async fn a_write_fails_before_midway_and_after() {
+    for (fault, expected) in [
+        (Fault::Before, ""),
+        (Fault::Midway { batches: 0 }, ""),
+        (Fault::Midway { batches: 0b101 }, "ac"),
+        (Fault::Midway { batches: u64::MAX }, "abc"),
+        (Fault::After, "abcz"),
+    ] {
+        let store = store(Plan::empty().on(Call::Write, 1, fault.clone())).await;
+        assert_unavailable(write(&*store).await);
+        assert_eq!(pages(&store).await, expected, "{fault:?}");
+        write(&*store).await.unwrap();
+        assert_eq!(pages(&store).await, "abcz");
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_write_stays_invalid_and_changes_nothing() {
+    let faults = [Fault::Midway { batches: 1 }, Fault::PauseMidway(Gate::new()), Fault::After];
+    for fault in faults {
+        let store = store(Plan::empty().on(Call::Write, 1, fault.clone())).await;
+        let mut invalid = batch("z");
+        invalid.put(&HEADS, Vec::new(), Vec::new(), NOW);
+        let result = store.write(vec![batch("a")], invalid).await;
+        assert!(matches!(result, Err(Error::Invalid(_))), "{fault:?}: {result:?}");
+        assert_eq!(pages(&store).await, "", "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_swap_may_happen_and_not_be_answered() {
+    let key = Key::new(vec!["page".into()], Vec::new());
+    let row = Row { key: key.clone(), values: Vec::new(), written_at: NOW, expires_at: None };
+    for (fault, happened) in
+        [(Fault::Before, false), (Fault::Midway { batches: 1 }, false), (Fault::After, true)]
+    {
+        let store = store(Plan::empty().on(Call::Swap, 1, fault)).await;
+        assert_unavailable(store.swap(&HEADS, &key, None, Some(row.clone())).await);
+        let again = store.swap(&HEADS, &key, None, Some(row.clone())).await.unwrap();
+        assert_eq!(matches!(again, Swap::Refused { .. }), happened);
+    }
+}
+
+#[tokio::test]
+async fn a_page_in_the_middle_of_a_scan_fails_and_can_be_read_again() {
+    let store =
+        store(Plan::empty().on(Call::Scan, 2, Fault::Before).on(Call::Partitions, 1, Fault::After)).await;
+    let mut batch = Batch::new(vec!["page".into()]);
+    for rev in 0..4 {
+        batch.put(&PAGES, vec![rev.into()], Vec::new(), NOW);
+    }
+    store.write(vec![], batch).await.unwrap();
+    let scan = Scan::new(vec!["page".into()], NonZeroUsize::new(2).unwrap());
+    let first = store.scan(&PAGES, scan.clone()).await.unwrap();
+    let scan = scan.after(first.next);
+    assert_unavailable(store.scan(&PAGES, scan.clone()).await);
+    let second = store.scan(&PAGES, scan).await.unwrap();
+    let revs: Vec<_> =
+        first.items.into_iter().chain(second.items).flat_map(|row| row.key.clustering).collect();
+    assert_eq!(revs, [0, 1, 2, 3].map(Value::Int));
+    assert_unavailable(store.partitions(&PAGES, None, NonZeroUsize::MIN).await);
+}
+
+#[tokio::test]
+async fn a_paused_call_waits_at_its_gate() {
+    for (fault, meanwhile) in
+        [(Fault::Pause as fn(Gate) -> Fault, ""), (Fault::PauseMidway, "abc"), (Fault::PauseAfter, "abcz")]
+    {
+        let gate = Gate::new();
+        let store = store(Plan::empty().on(Call::Write, 1, fault(gate.clone()))).await;
+        let paused = tokio::spawn({
+            let store = store.clone();
+            async move { write(&*store).await }
+        });
+        gate.reached().await;
+        assert_eq!(pages(&store).await, meanwhile);
+        store.write(vec![], batch("other")).await.unwrap();
+        assert!(!paused.is_finished());
+        gate.open();
+        paused.await.unwrap().unwrap();
+        assert_eq!(pages(&store).await.replace("other", ""), "abcz");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_call_happens_later() {
+    let delay = Duration::from_secs(5);
+    let store = store(Plan::empty().on(Call::Write, 1, Fault::Delay(delay))).await;
+    let start = tokio::time::Instant::now();
+    write(&*store).await.unwrap();
+    assert_eq!(start.elapsed(), delay);
+    assert_eq!(pages(&store).await, "abcz");
+}
+
+#[tokio::test]
+async fn chance_is_that_of_the_seed() {
+    let rates = Rates { before: 100, after: 100, midway: 100 };
+    let fates = async |seed| {
+        let store = store(Plan::seeded(seed, rates)).await;
+        store.create(&PAGES).await.expect("creating does not fail");
+        let mut fates = Vec::new();
+        for page in 0..1000 {
+            let name = page.to_string();
+            fates.push(store.write(vec![batch(&format!("{name} first"))], batch(&name)).await.is_ok());
+        }
+        fates
+    };
+    let fate = fates(1).await;
+    assert_eq!(fates(1).await, fate);
+    assert_ne!(fates(2).await, fate);
+    let failed = fate.iter().filter(|ok| !**ok).count();
+    assert!((200..400).contains(&failed), "{failed} of 1000 failed, at a rate of 300");
+}
