@@ -27,3 +27,5 @@ pub use model::{
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
 pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
 pub use tid::Tid;
+/// What went wrong in the store below.
+pub use rashomon_tables::Error as StoreError;

@@ -1,0 +1,214 @@
+//! Conditional requests (RFC 9110, section 13), read tolerantly: proxies weaken tags and add suffixes to them.
+
+use http::{HeaderMap, HeaderName, header};
+use rashomon_buckets::{Expect, PropertyVersion};
+use rashomon_clock::Timestamp;
+
+use crate::times;
+
+/// What the conditions of a request say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// There are none, or they hold.
+    Proceed,
+    /// The client has it already: 304. `zstd`: what it has is the compressed form.
+    NotModified {
+        /// Whether the tag that fits is that of the compressed form.
+        zstd: bool,
+    },
+    /// It is not what the client wants to deal with: 412.
+    Failed,
+}
+
+/// The flavor of an entity tag whose body is compressed.
+pub(crate) const ZSTD_FLAVOR: &str = ";zstd";
+
+/// The characters of a tid.
+const TID_LENGTH: usize = 36;
+
+/// Holds a request's conditions against what there is. `etag` is quoted and without flavor; `modified` is
+/// `None` where a date says too little, since the answer can change within a second.
+pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Timestamp>) -> Verdict {
+    if headers.contains_key(header::IF_MATCH) && find(headers, &header::IF_MATCH, etag).is_none() {
+        return Verdict::Failed;
+    }
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        return match find(headers, &header::IF_NONE_MATCH, etag) {
+            Some(tag) => Verdict::NotModified { zstd: tag.contains(ZSTD_FLAVOR) },
+            None => Verdict::Proceed,
+        };
+    }
+    let since = headers.get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
+    match (since.and_then(times::parse_any_http_date), modified) {
+        // The header has whole seconds.
+        (Some(since), Some(modified)) if modified.as_micros() < since.as_micros() + 1_000_000 => {
+            Verdict::NotModified { zstd: false }
+        }
+        _ => Verdict::Proceed,
+    }
+}
+
+/// Whether `tag` is exactly the one of `etag`: strong, and of the same flavor.
+pub(crate) fn is_strongly(tag: &str, etag: &str) -> bool {
+    tag.trim() == etag
+}
+
+/// The entity tag of a property's bytes, quoted.
+pub(crate) fn etag(version: &PropertyVersion) -> String {
+    let PropertyVersion { rev, tid, rewritten_at } = version;
+    match rewritten_at {
+        None => format!("\"{rev}/{tid}\""),
+        Some(time) => format!("\"{rev}/{tid}/{}\"", time.as_micros()),
+    }
+}
+
+/// What `If-Match` says of the property that a write replaces.
+pub(crate) fn expectation(headers: &HeaderMap) -> Expect {
+    if !headers.contains_key(header::IF_MATCH) {
+        return Expect::Any;
+    }
+    let mut versions = Vec::new();
+    for value in headers.get_all(header::IF_MATCH) {
+        for tag in tags(value.to_str().unwrap_or_default()) {
+            if tag == "*" {
+                return Expect::Any;
+            }
+            versions.extend(parse_version(tag));
+        }
+    }
+    Expect::OneOf(versions)
+}
+
+/// The version that an entity tag names: `rev/tid` or `rev/tid/micros`, and any suffix.
+fn parse_version(tag: &str) -> Option<PropertyVersion> {
+    let (rev, rest) = tag.split_once('/')?;
+    let (tid, rest) = rest.split_at_checked(TID_LENGTH)?;
+    let bare = &rest[..rest.find(['-', ';']).unwrap_or(rest.len())];
+    let rewritten_at = match bare.strip_prefix('/') {
+        Some(micros) => Some(Timestamp::from_micros(micros.parse().ok()?)),
+        None if bare.is_empty() => None,
+        None => return None,
+    };
+    Some(PropertyVersion { rev: rev.parse().ok()?, tid: tid.parse().ok()?, rewritten_at })
+}
+
+/// The tag of a header's list that names `etag` (quoted), or `*`; without its quotes.
+fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a str> {
+    let etag = etag.trim_matches('"');
+    headers
+        .get_all(name)
+        .iter()
+        .flat_map(|value| tags(value.to_str().unwrap_or_default()))
+        .find(|tag| *tag == "*" || tag.strip_prefix(etag).is_some_and(is_suffix))
+}
+
+/// What may follow our tag: nothing, a flavor of ours, or what proxies add (`-gzip`, `--br`).
+fn is_suffix(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with(['-', ';'])
+}
+
+/// The opaque parts of a list of entity tags, without `W/` and quotes.
+fn tags(list: &str) -> impl Iterator<Item = &str> {
+    // No tag of ours has a comma; those of others match nothing, in one piece or in two.
+    list.split(',').map(|item| {
+        let item = item.trim();
+        item.strip_prefix("W/").or_else(|| item.strip_prefix("w/")).unwrap_or(item).trim_matches('"')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+
+    fn version(rewritten_at: Option<i64>) -> PropertyVersion {
+        PropertyVersion {
+            rev: "12345".parse().unwrap(),
+            tid: TID.parse().unwrap(),
+            rewritten_at: rewritten_at.map(Timestamp::from_micros),
+        }
+    }
+
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn tags_name_revision_render_and_rewriting() {
+        assert_eq!(etag(&version(None)), format!("\"12345/{TID}\""));
+        assert_eq!(etag(&version(Some(77))), format!("\"12345/{TID}/77\""));
+    }
+
+    #[test]
+    fn tags_are_known_again_in_all_their_disguises() {
+        let etag = etag(&version(None));
+        let cases = [
+            (format!("\"12345/{TID}\""), Some(false)),
+            (format!("W/\"12345/{TID}\""), Some(false)),
+            (format!("\"12345/{TID}-gzip\""), Some(false)),
+            (format!("\"12345/{TID}--gzip\""), Some(false)),
+            (format!("\"12345/{TID};zstd\""), Some(true)),
+            (format!("\"12345/{TID};zstd-gzip\""), Some(true)),
+            (format!("12345/{TID}"), Some(false)),
+            (format!("\"other\", W/\"12345/{TID}\" , \"x\""), Some(false)),
+            ("*".to_owned(), Some(false)),
+            (format!("\"12345/{TID}/77\""), None),
+            (format!("\"1234/{TID}\""), None),
+            ("\"12345\"".to_owned(), None),
+            (String::new(), None),
+            ("W/".to_owned(), None),
+        ];
+        for (value, zstd) in cases {
+            let none_match = evaluate(&headers(&[(header::IF_NONE_MATCH, &value)]), &etag, None);
+            assert_eq!(
+                none_match,
+                zstd.map_or(Verdict::Proceed, |zstd| Verdict::NotModified { zstd }),
+                "{value}"
+            );
+            let matching = evaluate(&headers(&[(header::IF_MATCH, &value)]), &etag, None);
+            assert_eq!(matching == Verdict::Proceed, zstd.is_some(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_date_counts_only_where_it_says_enough() {
+        let time = Some(Timestamp::from_micros(1_180_643_700_500_000));
+        let etag = etag(&version(None));
+        let same = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:35:00 GMT")]);
+        let before = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:34:59 GMT")]);
+        let malformed = headers(&[(header::IF_MODIFIED_SINCE, "yesterday")]);
+        assert_eq!(evaluate(&same, &etag, time), Verdict::NotModified { zstd: false });
+        assert_eq!(evaluate(&before, &etag, time), Verdict::Proceed);
+        assert_eq!(evaluate(&malformed, &etag, time), Verdict::Proceed);
+        assert_eq!(evaluate(&same, &etag, None), Verdict::Proceed);
+    }
+
+    #[test]
+    fn a_tag_outweighs_a_date() {
+        let both = headers(&[
+            (header::IF_NONE_MATCH, "\"other\""),
+            (header::IF_MODIFIED_SINCE, "Thu, 31 May 2037 20:35:00 GMT"),
+        ]);
+        assert_eq!(evaluate(&both, &etag(&version(None)), Some(Timestamp::EPOCH)), Verdict::Proceed);
+    }
+
+    #[test]
+    fn a_write_expects_the_versions_that_it_names() {
+        let expect = |value: &str| expectation(&headers(&[(header::IF_MATCH, value)]));
+        assert_eq!(expectation(&HeaderMap::new()), Expect::Any);
+        assert_eq!(expect("*"), Expect::Any);
+        assert_eq!(expect(&format!("W/\"12345/{TID};zstd-gzip\"")), Expect::OneOf(vec![version(None)]));
+        assert_eq!(
+            expect(&format!("\"12345/{TID}/77-br\", \"12345/{TID}\"")),
+            Expect::OneOf(vec![version(Some(77)), version(None)])
+        );
+        for nothing in
+            ["\"else\"", "\"1/2\"", "\"12345/8f545ba0\"", "\"12345/é\"", &format!("\"12345/{TID}x\"")]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_MATCH, http::HeaderValue::from_bytes(nothing.as_bytes()).unwrap());
+            assert_eq!(expectation(&headers), Expect::OneOf(Vec::new()), "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The encodings of a POST: three of them, equal in effect, each read as it arrives.
+//!
+//! A form is a sequence of fields; each has a name, perhaps headers, and bytes that come in pieces. Nothing is
+//! ever held that is longer than a piece, a name or a header block, and each of those is bounded.
+
+mod body;
+mod media_type;
+mod multipart;
+mod urlencoded;
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+
+pub(crate) use body::{BodyError, BodyLimits, RequestBody};
+pub(crate) use media_type::MediaType;
+use multipart::{Multipart, PartNaming};
+use urlencoded::UrlEncoded;
+
+use crate::problem::{Kind, Problem};
+
+/// The bytes that a field's name may have: those of `_http-equiv.` and of the longest name of a property, and
+/// some.
+const MAX_NAME: usize = 256;
+
+/// The start of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Its name.
+    pub(crate) name: String,
+    /// The headers that came with it, but those that only say where it begins and what it is called; names in
+    /// lower case.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// Why a form cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FormError {
+    /// It breaks the rules of its encoding.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is of no encoding that we know.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Its bytes did not arrive.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+}
+
+impl FormError {
+    fn malformed(detail: impl Into<String>) -> Self {
+        Self::Malformed(detail.into())
+    }
+}
+
+impl From<FormError> for Problem {
+    fn from(error: FormError) -> Self {
+        match error {
+            FormError::Malformed(detail) => Self::malformed(detail),
+            FormError::Unsupported(detail) => Self::new(Kind::UnsupportedMediaType, detail),
+            FormError::Body(error) => error.into(),
+        }
+    }
+}
+
+/// A form that is being read.
+#[derive(Debug)]
+pub(crate) enum FormReader {
+    UrlEncoded(UrlEncoded),
+    Multipart(Box<Multipart>),
+}
+
+impl FormReader {
+    /// Chooses the encoding by the request's headers.
+    pub(crate) fn new(headers: &HeaderMap, body: RequestBody) -> Result<Self, FormError> {
+        const KNOWN: &str = "send application/x-www-form-urlencoded, multipart/form-data, multipart/mixed or \
+                             multipart/related";
+        refuse_content_encoding(headers)?;
+        let content_type = headers
+            .get(header::CONTENT_TYPE)
+            .ok_or_else(|| FormError::Unsupported(format!("the body has no Content-Type; {KNOWN}")))?;
+        let media_type = (content_type.to_str().ok())
+            .and_then(MediaType::parse)
+            .ok_or_else(|| FormError::malformed(format!("the Content-Type is malformed; {KNOWN}")))?;
+        let naming = match media_type.essence.as_str() {
+            "application/x-www-form-urlencoded" => {
+                return match media_type.parameter("charset") {
+                    Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => {
+                        Err(FormError::Unsupported("a form is UTF-8, and has no other charset".to_owned()))
+                    }
+                    _ => Ok(Self::UrlEncoded(UrlEncoded::new(body))),
+                };
+            }
+            "multipart/form-data" => PartNaming::FormData,
+            "multipart/mixed" | "multipart/related" => PartNaming::Any,
+            other => return Err(FormError::Unsupported(format!("'{other}' is not taken here; {KNOWN}"))),
+        };
+        let boundary = media_type
+            .parameter("boundary")
+            .ok_or_else(|| FormError::malformed("the Content-Type of a multipart body names its boundary"))?;
+        Multipart::new(body, boundary, naming).map(|form| Self::Multipart(Box::new(form)))
+    }
+
+    /// Goes on to the next field; what was not read of the one before is skipped. `None` after the last.
+    pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
+        match self {
+            Self::UrlEncoded(form) => form.next_field().await,
+            Self::Multipart(form) => form.next_field().await,
+        }
+    }
+
+    /// The next piece of the field's bytes; `None` after the last.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
+        match self {
+            Self::UrlEncoded(form) => form.chunk().await,
+            Self::Multipart(form) => form.chunk().await,
+        }
+    }
+
+    /// The body, to be read to its end after an error.
+    pub(crate) fn into_body(self) -> RequestBody {
+        match self {
+            Self::UrlEncoded(form) => form.into_body(),
+            Self::Multipart(form) => form.into_body(),
+        }
+    }
+}
+
+/// Bodies are taken as they are: a compressed one would be stored compressed, without saying so.
+pub(crate) fn refuse_content_encoding(headers: &HeaderMap) -> Result<(), FormError> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            Err(FormError::Unsupported("send the body without Content-Encoding".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

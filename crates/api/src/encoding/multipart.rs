@@ -1,0 +1,221 @@
+//! Multipart bodies (RFC 2046, section 5.1; RFC 7578), read as they arrive.
+//!
+//! Ours, because the libraries for it read on for as long as the client sends, whatever the store can take, and
+//! hold a header block of any length.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memmem::Finder;
+
+use super::{Field, FormError, MAX_NAME, RequestBody, media_type::parse_parameters};
+
+/// The longest boundary that the standard allows.
+const MAX_BOUNDARY: usize = 70;
+
+/// The bytes of a part's headers.
+const MAX_HEADER_BLOCK: usize = 16 << 10;
+
+/// The headers of a part.
+const MAX_HEADERS: usize = 32;
+
+/// What may follow a boundary on its line: spaces that gateways add.
+const MAX_PADDING: usize = 256;
+
+/// How the parts of a body are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartNaming {
+    /// By `Content-Disposition: form-data; name="html"`.
+    FormData,
+    /// By the name in any `Content-Disposition`, or by `Content-ID: <html>`.
+    Any,
+}
+
+/// A multipart body that is being read.
+#[derive(Debug)]
+pub(crate) struct Multipart {
+    body: RequestBody,
+    naming: PartNaming,
+    /// Finds a line break and the boundary.
+    delimiter: Finder<'static>,
+    /// What has arrived and is not read.
+    buffer: BytesMut,
+    place: Place,
+}
+
+/// Where in the body we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before a delimiter: in the preamble, or in a part.
+    Content,
+    /// Directly after a delimiter.
+    AfterDelimiter,
+    /// After the last delimiter.
+    End,
+}
+
+impl Multipart {
+    pub(super) fn new(body: RequestBody, boundary: &str, naming: PartNaming) -> Result<Self, FormError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&byte);
+        if boundary.is_empty()
+            || boundary.len() > MAX_BOUNDARY
+            || boundary.ends_with(' ')
+            || !boundary.bytes().all(allowed)
+        {
+            return Err(FormError::malformed(format!(
+                "a boundary has 1 to {MAX_BOUNDARY} of the characters that RFC 2046 allows"
+            )));
+        }
+        let delimiter = Finder::new(format!("\r\n--{boundary}").as_bytes()).into_owned();
+        // The first delimiter may be the very first thing, without a line break.
+        Ok(Self { body, naming, delimiter, buffer: BytesMut::from(&b"\r\n"[..]), place: Place::Content })
+    }
+
+    pub(super) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
+        // The preamble, or what is left of the part before.
+        while self.chunk().await?.is_some() {}
+        if self.place == Place::AfterDelimiter {
+            self.place = if self.read_end_of_delimiter().await? { Place::End } else { Place::Content };
+        }
+        if self.place == Place::End {
+            self.buffer.clear();
+            while self.body.next().await?.is_some() {}
+            return Ok(None);
+        }
+        let block = self.read_header_block().await?;
+        self.parse_headers(&block).map(Some)
+    }
+
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
+        while self.place == Place::Content {
+            let length = self.delimiter.needle().len();
+            if let Some(at) = self.delimiter.find(&self.buffer) {
+                let content = self.buffer.split_to(at).freeze();
+                self.buffer.advance(length);
+                self.place = Place::AfterDelimiter;
+                return Ok(Some(content).filter(|content| !content.is_empty()));
+            }
+            // What is left behind may be the beginning of a delimiter.
+            let safe = (self.buffer.len() + 1).saturating_sub(length);
+            if safe > 0 {
+                return Ok(Some(self.buffer.split_to(safe).freeze()));
+            }
+            self.fill("its last boundary").await?;
+        }
+        Ok(None)
+    }
+
+    pub(super) fn into_body(self) -> RequestBody {
+        self.body
+    }
+
+    /// Reads what follows the delimiter on its line; says whether it is the last one.
+    async fn read_end_of_delimiter(&mut self) -> Result<bool, FormError> {
+        loop {
+            if self.buffer.starts_with(b"--") {
+                return Ok(true);
+            }
+            let padding = self.buffer.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+            match &self.buffer[padding..] {
+                [b'\r', b'\n', ..] => {
+                    // The line break stays: it is also the end of an empty header block.
+                    self.buffer.advance(padding);
+                    return Ok(false);
+                }
+                [] | [b'\r'] if padding <= MAX_PADDING => {}
+                [b'-'] if padding == 0 => {}
+                _ => {
+                    return Err(FormError::malformed(
+                        "a boundary is followed by a line break, the last one by '--'",
+                    ));
+                }
+            }
+            self.fill("the end of a boundary").await?;
+        }
+    }
+
+    /// Reads a part's headers, with the line break before them and the empty line after them.
+    async fn read_header_block(&mut self) -> Result<BytesMut, FormError> {
+        loop {
+            let end = memchr::memmem::find(&self.buffer, b"\r\n\r\n");
+            if let Some(end) = end.filter(|end| *end <= MAX_HEADER_BLOCK) {
+                return Ok(self.buffer.split_to(end + 4));
+            }
+            if self.buffer.len() > MAX_HEADER_BLOCK {
+                return Err(FormError::malformed(format!(
+                    "the headers of a part have at most {MAX_HEADER_BLOCK} bytes"
+                )));
+            }
+            self.fill("the headers of a part").await?;
+        }
+    }
+
+    fn parse_headers(&self, block: &[u8]) -> Result<Field, FormError> {
+        let mut parsed = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let malformed = || FormError::malformed("the headers of a part are malformed, or more than 32");
+        // Without its first line break: the parser would take that for the end.
+        match httparse::parse_headers(&block[2..], &mut parsed) {
+            Ok(httparse::Status::Complete(_)) => {}
+            _ => return Err(malformed()),
+        }
+        let mut name = None;
+        let mut id = None;
+        let mut headers: Vec<(String, String)> = Vec::new();
+        for header in parsed.iter().take_while(|header| !header.name.is_empty()) {
+            let value = std::str::from_utf8(header.value).map_err(|_| malformed())?.trim();
+            let header = header.name.to_ascii_lowercase();
+            match header.as_str() {
+                "content-disposition" => name = self.parse_disposition(value)?,
+                "content-id" => id = Some(value.trim_start_matches('<').trim_end_matches('>').to_owned()),
+                "content-transfer-encoding" => check_transfer_encoding(value)?,
+                "content-length" | "mime-version" => {}
+                _ if headers.iter().any(|(known, _)| *known == header) => {
+                    return Err(FormError::malformed(format!("a part has the header {header} twice")));
+                }
+                _ => headers.push((header, value.to_owned())),
+            }
+        }
+        let id = id.filter(|_| self.naming == PartNaming::Any);
+        let name = name.or(id).ok_or_else(|| match self.naming {
+            PartNaming::FormData => {
+                FormError::malformed("each part has a Content-Disposition such as form-data; name=\"html\"")
+            }
+            PartNaming::Any => FormError::malformed(
+                "each part has a name in its Content-Disposition, or a Content-ID such as <html>",
+            ),
+        })?;
+        if name.len() > MAX_NAME {
+            return Err(FormError::malformed(format!("the name of a part has more than {MAX_NAME} bytes")));
+        }
+        Ok(Field { name, headers })
+    }
+
+    /// The name that a `Content-Disposition` gives.
+    fn parse_disposition(&self, value: &str) -> Result<Option<String>, FormError> {
+        let (disposition, parameters) = parse_parameters(value)
+            .ok_or_else(|| FormError::malformed("the Content-Disposition of a part is malformed"))?;
+        if self.naming == PartNaming::FormData && disposition != "form-data" {
+            return Err(FormError::malformed("in multipart/form-data the Content-Disposition is form-data"));
+        }
+        Ok(parameters.into_iter().find(|(name, _)| name == "name").map(|(_, value)| value))
+    }
+
+    /// Waits for more bytes.
+    async fn fill(&mut self, until: &str) -> Result<(), FormError> {
+        match self.body.next().await? {
+            Some(data) if self.buffer.is_empty() => self.buffer = data.into(),
+            Some(data) => self.buffer.extend_from_slice(&data),
+            None => return Err(FormError::malformed(format!("the multipart body ends before {until}"))),
+        }
+        Ok(())
+    }
+}
+
+/// Bodies are bytes, and stand there as they are.
+fn check_transfer_encoding(value: &str) -> Result<(), FormError> {
+    if ["binary", "8bit", "7bit"].iter().any(|identity| value.eq_ignore_ascii_case(identity)) {
+        Ok(())
+    } else {
+        Err(FormError::Unsupported(
+            "parts are sent as they are: Content-Transfer-Encoding is binary".to_owned(),
+        ))
+    }
+}

@@ -1,0 +1,128 @@
+//! `application/x-www-form-urlencoded` (the URL standard, section 5.1), read as it arrives, and strictly: a `%`
+//! is followed by two hex digits.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Field, FormError, MAX_NAME, RequestBody};
+
+/// A form that is being read.
+#[derive(Debug)]
+pub(crate) struct UrlEncoded {
+    body: RequestBody,
+    /// What has arrived and is not read.
+    buffer: Bytes,
+    /// The beginning of an escape whose end has not arrived.
+    escape: Escape,
+    /// Whether a field's value is being read.
+    in_value: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Escape {
+    None,
+    Percent,
+    High(u8),
+}
+
+/// What a piece of text ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// All that has arrived; there may be more.
+    Open,
+    /// `=`, which ends a name.
+    Equals,
+    /// `&`, which ends a field.
+    Ampersand,
+    /// The body's end.
+    Body,
+}
+
+impl UrlEncoded {
+    pub(super) fn new(body: RequestBody) -> Self {
+        Self { body, buffer: Bytes::new(), escape: Escape::None, in_value: false }
+    }
+
+    pub(super) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
+        while self.chunk().await?.is_some() {}
+        let mut name = BytesMut::new();
+        loop {
+            let end = self.decode(true, &mut name).await?;
+            if name.len() > MAX_NAME {
+                return Err(FormError::malformed(format!(
+                    "the name of a field has more than {MAX_NAME} bytes"
+                )));
+            }
+            match end {
+                End::Open => {}
+                // `a&&b`, and a `&` at either end, are what browsers and libraries write.
+                End::Ampersand if name.is_empty() => {}
+                End::Body if name.is_empty() => return Ok(None),
+                End::Equals if name.is_empty() => return Err(FormError::malformed("a field has no name")),
+                End::Equals | End::Ampersand | End::Body => {
+                    self.in_value = end == End::Equals;
+                    let name = String::from_utf8(name.to_vec())
+                        .map_err(|_| FormError::malformed("the name of a field is not UTF-8"))?;
+                    return Ok(Some(Field { name, headers: Vec::new() }));
+                }
+            }
+        }
+    }
+
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
+        while self.in_value {
+            let mut piece = BytesMut::new();
+            let end = self.decode(false, &mut piece).await?;
+            self.in_value = end == End::Open;
+            if !piece.is_empty() {
+                return Ok(Some(piece.freeze()));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn into_body(self) -> RequestBody {
+        self.body
+    }
+
+    /// Decodes what has arrived up to the next separator.
+    async fn decode(&mut self, is_name: bool, decoded: &mut BytesMut) -> Result<End, FormError> {
+        if self.buffer.is_empty() {
+            match self.body.next().await? {
+                Some(data) => self.buffer = data,
+                None if matches!(self.escape, Escape::None) => return Ok(End::Body),
+                None => return Err(incomplete_escape()),
+            }
+        }
+        let end = memchr::memchr2(b'&', if is_name { b'=' } else { b'&' }, &self.buffer);
+        let text = self.buffer.split_to(end.unwrap_or(self.buffer.len()));
+        decoded.reserve(text.len());
+        for &byte in &text {
+            self.escape = match (self.escape, byte) {
+                (Escape::None, b'%') => Escape::Percent,
+                (Escape::None, b'+') => push(decoded, b' '),
+                (Escape::None, plain) => push(decoded, plain),
+                (Escape::Percent, high) => Escape::High(high),
+                (Escape::High(high), low) => {
+                    push(decoded, crate::extract::hex_pair(high, low).ok_or_else(incomplete_escape)?)
+                }
+            };
+        }
+        if end.is_none() {
+            return Ok(End::Open);
+        }
+        if !matches!(self.escape, Escape::None) {
+            return Err(incomplete_escape());
+        }
+        let separator = self.buffer.split_to(1);
+        Ok(if &separator[..] == b"=" { End::Equals } else { End::Ampersand })
+    }
+}
+
+fn push(decoded: &mut BytesMut, byte: u8) -> Escape {
+    decoded.put_u8(byte);
+    Escape::None
+}
+
+fn incomplete_escape() -> FormError {
+    FormError::malformed("in a form, each % is followed by two hex digits, and % itself is %25")
+}

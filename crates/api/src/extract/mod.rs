@@ -1,0 +1,14 @@
+//! What requests say, parsed into types whose constructors check. The raw path and the raw query are read,
+//! so that every URL that a cache may hold has one spelling.
+
+mod percent;
+mod query;
+mod reference;
+mod target;
+mod title;
+
+pub(crate) use percent::{hex_pair, percent_decode};
+pub(crate) use query::{Listed, MAX_LIMIT, PageToken, READ_METHODS, Resource, Selector};
+pub(crate) use reference::{RevisionReference, parse_parent};
+pub(crate) use target::{Target, page_of_v1, page_of_wiki};
+pub(crate) use title::{encode_title, parse_title};

@@ -1,0 +1,48 @@
+//! Percent-encoding (RFC 3986, section 2.1), read strictly.
+
+use std::borrow::Cow;
+
+/// The value of two hex digits.
+pub(crate) fn hex_pair(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+/// Decodes every `%XX`. `None` where a `%` has no two hex digits after it, or the result is no UTF-8.
+pub(crate) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex_pair(bytes.next()?, bytes.next()?)?,
+            plain => plain,
+        });
+    }
+    String::from_utf8(decoded).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoding_is_strict() {
+        for (text, decoded) in [
+            ("", Some("")),
+            ("a+b", Some("a+b")),
+            ("%C3%a9", Some("é")),
+            ("%2525", Some("%25")),
+            ("%", None),
+            ("%4", None),
+            ("%4g", None),
+            ("%+4", None),
+            ("%C3", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(percent_decode(text).as_deref(), decoded, "{text}");
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The sub-resources of a page: the raw query, read as a path, and what follows it after `&`.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use rashomon_buckets::{PropertyName, PropertyVersion, Revision, Tid};
+use rashomon_clock::Timestamp;
+
+use crate::{
+    problem::{Problem, Result},
+    times,
+};
+
+/// How many entries a page of a list has at most.
+pub(crate) const MAX_LIMIT: usize = 500;
+
+/// Which revision or render is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selector {
+    /// The newest render of the latest revision.
+    Latest,
+    /// A revision.
+    Revision(Revision),
+    /// A render.
+    Render(Tid),
+    /// The page as it was at a time.
+    Time(Timestamp),
+}
+
+/// Where a page of a list begins, and how long it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed<T> {
+    /// The most entries; `None`: as many as is usual.
+    pub(crate) limit: Option<usize>,
+    /// The entry after which it begins.
+    pub(crate) after: Option<T>,
+}
+
+/// What a query names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// The page itself: no query.
+    Page,
+    /// `rev`, which lacks its slash.
+    Revisions,
+    /// `rev/`
+    RevisionList(Listed<Revision>),
+    /// `rev/latest`, `rev/12345`, `rev/{tid}`, which lack their slash.
+    Bare(Selector),
+    /// `rev/latest/`, `rev/12345/`, `rev/{tid}/`
+    Document(Selector),
+    /// `rev/latest/html`, and so on.
+    Property(Selector, PropertyName),
+    /// `timegate/html`
+    Timegate(PropertyName),
+    /// `timemap/html`
+    Timemap(PropertyName, Listed<PropertyVersion>),
+}
+
+impl Resource {
+    /// Parses a raw query; `None` is a URL without one.
+    pub(crate) fn parse(query: Option<&str>) -> Result<Self> {
+        let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(Self::Page) };
+        let (path, parameters) = match query.split_once('&') {
+            Some((path, parameters)) => (path, Some(parameters)),
+            None => (query, None),
+        };
+        let mut resource = Self::parse_path(path)?;
+        if let Some(parameters) = parameters {
+            resource.parse_parameters(parameters)?;
+        }
+        Ok(resource)
+    }
+
+    fn parse_path(path: &str) -> Result<Self> {
+        let segments: Vec<&str> = path.splitn(4, '/').collect();
+        let unlisted = |after| Listed { limit: None, after };
+        Ok(match segments[..] {
+            ["rev"] => Self::Revisions,
+            ["rev", ""] => Self::RevisionList(unlisted(None)),
+            ["rev", selector] => match parse_selector(selector)? {
+                Selector::Time(_) => return Err(nothing_of_a_time()),
+                selector => Self::Bare(selector),
+            },
+            ["rev", selector, ""] => match parse_selector(selector)? {
+                Selector::Time(_) => return Err(nothing_of_a_time()),
+                selector => Self::Document(selector),
+            },
+            ["rev", selector, name] => Self::Property(parse_selector(selector)?, PropertyName::new(name)?),
+            ["timegate", name] if !name.is_empty() => Self::Timegate(PropertyName::new(name)?),
+            ["timemap", name] if !name.is_empty() => {
+                Self::Timemap(PropertyName::new(name)?, Listed { limit: None, after: None })
+            }
+            _ if is_well_formed(path) => {
+                return Err(Problem::not_found(
+                    "a page has rev/, rev/latest/, rev/12345/, rev/{tid}/, timegate/ and timemap/, and in all but \
+                     the first its properties, such as rev/latest/html",
+                ));
+            }
+            _ => {
+                return Err(Problem::malformed(
+                    "what follows '?' is a path such as rev/latest/html, of letters, digits and -._~: between \
+                     slashes",
+                ));
+            }
+        })
+    }
+
+    fn parse_parameters(&mut self, parameters: &str) -> Result<()> {
+        let mut seen: Vec<&str> = Vec::new();
+        for parameter in parameters.split('&') {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            if seen.contains(&name) {
+                return Err(Problem::malformed(format!("&{}= is given twice", shown(name))));
+            }
+            seen.push(name);
+            match (&mut *self, name) {
+                (Self::RevisionList(list), "limit") => list.limit = Some(parse_limit(value)?),
+                (Self::RevisionList(list), "page") => list.after = Some(PageToken::parse(value)?.0),
+                (Self::Timemap(_, list), "limit") => list.limit = Some(parse_limit(value)?),
+                (Self::Timemap(_, list), "page") => list.after = Some(PageToken::parse(value)?.0),
+                _ => {
+                    return Err(Problem::malformed(format!(
+                        "this resource takes no &{}=; only the lists rev/ and timemap/ take &limit= and &page=",
+                        shown(name)
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The methods that it takes, as `Allow` has them.
+    pub(crate) const fn methods(&self) -> &'static str {
+        match self {
+            Self::RevisionList(_) | Self::Document(Selector::Revision(_) | Selector::Render(_)) => {
+                "GET, HEAD, POST, OPTIONS"
+            }
+            Self::Property(Selector::Render(_), _) => "GET, HEAD, PUT, OPTIONS",
+            _ => READ_METHODS,
+        }
+    }
+}
+
+/// The methods of what can only be read.
+pub(crate) const READ_METHODS: &str = "GET, HEAD, OPTIONS";
+
+fn nothing_of_a_time() -> Problem {
+    Problem::not_found("of a time there are only the properties, such as rev/2013-02-23T22:23:24Z/html")
+}
+
+/// Parses what stands after `rev/`, and says of what was probably meant why it is not.
+fn parse_selector(text: &str) -> Result<Selector> {
+    let is_tid_like = text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4;
+    let is_time_like = text.len() > 4 && text.as_bytes()[4] == b'-' && !is_tid_like;
+    if text == "latest" {
+        Ok(Selector::Latest)
+    } else if is_tid_like {
+        Ok(Selector::Render(text.parse()?))
+    } else if is_time_like {
+        parse_time(text).map(Selector::Time)
+    } else if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        Ok(Selector::Revision(text.parse()?))
+    } else {
+        Err(Problem::malformed(format!(
+            "'{}' is no revision, no tid, no time and not 'latest', such as 12345, \
+             8f545ba0-2601-11e3-885c-4160918f0fb9, 2013-02-23T22:23:24Z",
+            shown(text)
+        )))
+    }
+}
+
+/// Parses a time. Some clients encode its colons; no cache holds the answer, so they may.
+fn parse_time(text: &str) -> Result<Timestamp> {
+    let plain = if text.contains('%') {
+        Cow::Owned(text.replace("%3A", ":").replace("%3a", ":"))
+    } else {
+        Cow::Borrowed(text)
+    };
+    times::parse_rfc3339(&plain).ok_or_else(|| {
+        Problem::malformed(
+            "a time is as in RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after the seconds",
+        )
+    })
+}
+
+fn parse_limit(text: &str) -> Result<usize> {
+    let decimal = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    (decimal.then(|| text.parse().ok()).flatten())
+        .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+        .ok_or_else(|| Problem::malformed(format!("&limit= is a number from 1 to {MAX_LIMIT}")))
+}
+
+/// Where a page of a list begins, as clients see it: opaque.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PageToken<T>(pub(crate) T);
+
+impl<T: Position> PageToken<T> {
+    fn parse(text: &str) -> Result<Self> {
+        let decoded =
+            BASE64_URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        (decoded.and_then(|text| T::parse(&text)).map(Self)).ok_or_else(|| {
+            Problem::malformed("&page= is taken from the 'next' of the page before, as it stands there")
+        })
+    }
+}
+
+impl<T: Position> fmt::Display for PageToken<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&BASE64_URL_SAFE_NO_PAD.encode(self.0.to_text()))
+    }
+}
+
+/// A place in a list.
+pub(crate) trait Position: Sized {
+    /// The place, written down.
+    fn to_text(&self) -> String;
+    /// Reads what [`Self::to_text`] wrote; `None` for anything else.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Position for Revision {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Position for PropertyVersion {
+    fn to_text(&self) -> String {
+        let rewritten_at = self.rewritten_at.map_or_else(String::new, |time| time.as_micros().to_string());
+        format!("{}/{}/{rewritten_at}", self.rev, self.tid)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        let rev = Revision::from_str(parts.next()?).ok()?;
+        let tid = Tid::from_str(parts.next()?).ok()?;
+        let rewritten_at = match parts.next()? {
+            "" => None,
+            micros => Some(Timestamp::from_micros(micros.parse().ok()?)),
+        };
+        Some(Self { rev, tid, rewritten_at })
+    }
+}
+
+fn is_well_formed(path: &str) -> bool {
+    !path.is_empty()
+        && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte))
+        && !path.starts_with('/')
+        && !path.contains("//")
+}
+
+/// A part of what the client sent, short enough for an error message.
+fn shown(text: &str) -> &str {
+    const SHOWN: usize = 64;
+    let end = (0..=SHOWN.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Kind;
+
+    const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+
+    fn parse(query: &str) -> std::result::Result<Resource, Kind> {
+        Resource::parse(Some(query)).map_err(|problem| problem.kind())
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_read() {
+        let tid: Tid = TID.parse().unwrap();
+        let rev: Revision = "12345".parse().unwrap();
+        let html = || PropertyName::new("html").unwrap();
+        let time = Timestamp::from_micros(1_361_658_204_000_000);
+        let all = || Listed { limit: None, after: None };
+        assert_eq!(Resource::parse(None).unwrap(), Resource::Page);
+        for (query, resource) in [
+            ("", Resource::Page),
+            ("rev", Resource::Revisions),
+            ("rev/", Resource::RevisionList(all())),
+            ("rev/&limit=500", Resource::RevisionList(Listed { limit: Some(500), after: None })),
+            ("rev/latest", Resource::Bare(Selector::Latest)),
+            ("rev/latest/", Resource::Document(Selector::Latest)),
+            ("rev/latest/html", Resource::Property(Selector::Latest, html())),
+            ("rev/12345", Resource::Bare(Selector::Revision(rev))),
+            ("rev/12345/", Resource::Document(Selector::Revision(rev))),
+            ("rev/12345/html", Resource::Property(Selector::Revision(rev), html())),
+            (&format!("rev/{TID}"), Resource::Bare(Selector::Render(tid))),
+            (&format!("rev/{TID}/"), Resource::Document(Selector::Render(tid))),
+            (&format!("rev/{TID}/html"), Resource::Property(Selector::Render(tid), html())),
+            ("rev/2013-02-23T22:23:24Z/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-23T22%3A23%3a24Z/html", Resource::Property(Selector::Time(time), html())),
+            ("timegate/html", Resource::Timegate(html())),
+            ("timemap/html", Resource::Timemap(html(), Listed { limit: None, after: None })),
+        ] {
+            assert_eq!(parse(query), Ok(resource), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_well_formed_and_unknown_is_not_found() {
+        for query in [
+            "foo",
+            "foo/bar",
+            "rev/latest/html/",
+            "rev/latest/html/x",
+            "timegate",
+            "timegate/",
+            "timemap/html/2",
+            "rev/2013-02-23T22:23:24Z",
+            "rev/2013-02-23T22:23:24Z/",
+            "revisions/",
+            "Rev/latest/html",
+            "blob/a/b",
+        ] {
+            assert_eq!(parse(query), Err(Kind::NotFound), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_said_to_be() {
+        for query in [
+            "/",
+            "/rev/",
+            "rev//html",
+            "rev//",
+            "title=Foo",
+            "rev%2Flatest%2Fhtml",
+            "rev/latest/HTML",
+            "rev/latest/ht%6Dl",
+            "rev/latest/_x",
+            "rev/latest/html?x",
+            "rev/0/",
+            "rev/012345/",
+            "rev/-1/",
+            "rev/+1/",
+            "rev/1.5/",
+            "rev/0x10/",
+            "rev/9223372036854775808/",
+            "rev/99999999999999999999999/html",
+            "rev/oldest/",
+            "rev/8F545BA0-2601-11E3-885C-4160918F0FB9/",
+            "rev/8f545ba0-2601-41e3-885c-4160918f0fb9/html",
+            "rev/8f545ba0-2601-11e3-885c-4160918f0fbg/",
+            "rev/8f545ba0260111e3885c4160918f0fb9/",
+            "rev/2013-02-30T22:23:24Z/html",
+            "rev/2013-02-23/html",
+            "rev/2013-02-23T22:23:24/html",
+            "rev/2013-02-23T22:23:24.1234567Z/html",
+            "rev/latest/é",
+            "rev/é/html",
+            "&",
+            "&limit=5",
+            "=",
+            "rev/\u{7f}",
+            "\u{e9}",
+        ] {
+            assert_eq!(parse(query), Err(Kind::Malformed), "{query}");
+        }
+    }
+
+    #[test]
+    fn only_lists_take_parameters() {
+        for query in [
+            "rev/latest/html&limit=5",
+            "rev/latest/html&x=1",
+            "rev/latest/html&",
+            "rev/&x=1",
+            "rev/&",
+            "rev&limit=5",
+            "rev/&limit=0",
+            "rev/&limit=501",
+            "rev/&limit=050",
+            "rev/&limit=-1",
+            "rev/&limit=+5",
+            "rev/&limit=",
+            "rev/&limit",
+            "rev/&limit=99999999999999999999",
+            "rev/&limit=5&limit=5",
+            "rev/&page=",
+            "rev/&page=*",
+            "rev/&page=MA",
+            "rev/&page=bm90YQ",
+            "timegate/html&limit=5",
+            "timemap/html&page=MTIz",
+            "rev/12345/&limit=5",
+        ] {
+            assert_eq!(parse(query), Err(Kind::Malformed), "{query}");
+        }
+    }
+
+    #[test]
+    fn pages_begin_where_the_one_before_ended() {
+        let rev: Revision = "9223372036854775807".parse().unwrap();
+        let list = Listed { limit: Some(1), after: Some(rev) };
+        assert_eq!(parse(&format!("rev/&page={}&limit=1", PageToken(rev))), Ok(Resource::RevisionList(list)));
+        for rewritten_at in [None, Some(Timestamp::from_micros(-5))] {
+            let version = PropertyVersion { rev, tid: TID.parse().unwrap(), rewritten_at };
+            let Ok(Resource::Timemap(_, list)) = parse(&format!("timemap/html&page={}", PageToken(version)))
+            else {
+                panic!("it is a timemap");
+            };
+            assert_eq!(list.after, Some(version));
+        }
+    }
+
+    #[test]
+    fn writes_are_taken_where_the_table_has_them() {
+        for (query, methods) in [
+            ("rev/", "GET, HEAD, POST, OPTIONS"),
+            ("rev/12345/", "GET, HEAD, POST, OPTIONS"),
+            (&format!("rev/{TID}/"), "GET, HEAD, POST, OPTIONS"),
+            (&format!("rev/{TID}/html"), "GET, HEAD, PUT, OPTIONS"),
+            ("rev/latest/", "GET, HEAD, OPTIONS"),
+            ("rev/latest/html", "GET, HEAD, OPTIONS"),
+            ("rev/12345/html", "GET, HEAD, OPTIONS"),
+            ("timegate/html", "GET, HEAD, OPTIONS"),
+        ] {
+            assert_eq!(parse(query).unwrap().methods(), methods, "{query}");
+        }
+    }
+}

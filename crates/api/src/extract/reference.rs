@@ -1,0 +1,64 @@
+//! Revisions as fields of a write name them: `12345`, or `Main_Page?rev/12345`, as our own headers have it.
+
+use rashomon_buckets::{Parent, Revision, Title};
+
+use super::parse_title;
+use crate::problem::{Problem, Result};
+
+/// A revision, and the title of its page where that is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RevisionReference {
+    title: Option<Title>,
+    rev: Revision,
+}
+
+impl RevisionReference {
+    /// Parses either form.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match text.split_once("?rev/") {
+            None => Ok(Self { title: None, rev: text.parse()? }),
+            Some((title, rev)) => Ok(Self { title: Some(parse_title(title)?.0), rev: rev.parse()? }),
+        }
+    }
+
+    /// The revision, if it is one of this page: `field` is named in the error.
+    pub(crate) fn of_page(self, page: &Title, field: &str) -> Result<Revision> {
+        match self.title {
+            Some(title) if title != *page => Err(Problem::invalid(format!(
+                "{field} names a revision of '{title}', and the URL the page '{page}': leave the title out, or \
+                 post to its own URL"
+            ))),
+            _ => Ok(self.rev),
+        }
+    }
+}
+
+/// A revision that a field names, or `0` for none.
+pub(crate) fn parse_parent(text: &str, page: &Title, field: &str) -> Result<Parent> {
+    if text == "0" {
+        return Ok(Parent::None);
+    }
+    RevisionReference::parse(text)?.of_page(page, field).map(Parent::Revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read() {
+        let page = Title::new("A & B").unwrap();
+        let parse = |text: &str| parse_parent(text, &page, "_parent").map_err(|problem| problem.kind());
+        let rev = |number| Ok(Parent::Revision(Revision::new(number).unwrap()));
+        use crate::problem::Kind::{InvalidValue, Malformed};
+        assert_eq!(parse("0"), Ok(Parent::None));
+        assert_eq!(parse("12345"), rev(12345));
+        assert_eq!(parse("A_%26_B?rev/7"), rev(7));
+        assert_eq!(parse("A & B?rev/7"), rev(7));
+        assert_eq!(parse("C?rev/7"), Err(InvalidValue));
+        for malformed in ["", "-1", "07", "1.5", "?rev/7", "A?rev/", "A?rev/0", "A?rev/7/", "A%?rev/7", "A?7"]
+        {
+            assert_eq!(parse(malformed), Err(Malformed), "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Which page a URL names.
+
+use std::collections::HashMap;
+
+use http::{HeaderMap, Uri, header};
+use rashomon_buckets::{BucketName, DomainName, Page};
+
+use super::{encode_title, parse_title};
+use crate::problem::{Problem, Result};
+
+/// A page, as a URL names it.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// The page.
+    pub(crate) page: Page,
+    /// What stands before the title in the path.
+    prefix: String,
+    /// Whether the title is spelled canonically.
+    pub(crate) canonical: bool,
+}
+
+impl Target {
+    /// The canonical path.
+    pub(crate) fn canonical_path(&self) -> String {
+        format!("{}{}", self.prefix, encode_title(&self.page.title))
+    }
+}
+
+/// The page of `/v1/{domain}/page/{title}`.
+pub(crate) fn page_of_v1(path: &str, bucket: &BucketName) -> Result<Target> {
+    let rest = path.strip_prefix("/v1/").unwrap_or_default();
+    let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    let domain = DomainName::new(domain)?;
+    let (title, canonical) = parse_title(rest.strip_prefix("page/").unwrap_or_default())?;
+    let prefix = if canonical { String::new() } else { format!("/v1/{domain}/page/") };
+    Ok(Target { page: Page { domain, bucket: bucket.clone(), title }, prefix, canonical })
+}
+
+/// The page of `/wiki/{title}`, in the domain of the request's host.
+pub(crate) fn page_of_wiki(
+    uri: &Uri,
+    headers: &HeaderMap,
+    hosts: &HashMap<String, DomainName>,
+    bucket: &BucketName,
+) -> Result<Target> {
+    let domain = domain_of_host(uri, headers, hosts)?;
+    let (title, canonical) = parse_title(uri.path().strip_prefix("/wiki/").unwrap_or_default())?;
+    Ok(Target {
+        page: Page { domain, bucket: bucket.clone(), title },
+        prefix: if canonical { String::new() } else { "/wiki/".to_owned() },
+        canonical,
+    })
+}
+
+/// The domain that the configuration gives the request's host: with its port, else without it.
+fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, DomainName>) -> Result<DomainName> {
+    let authority = match uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => headers.get(header::HOST).and_then(|host| host.to_str().ok()),
+    };
+    let authority = authority
+        .ok_or_else(|| Problem::malformed("a request for /wiki/ needs a Host header that names the wiki"))?
+        .to_ascii_lowercase();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => &authority,
+    };
+    hosts.get(&authority).or_else(|| hosts.get(host)).cloned().ok_or_else(|| {
+        Problem::not_found(format!(
+            "no domain is configured for the host '{host}': add it to the hosts in the configuration, \
+             or ask for /v1/{{domain}}/page/{{title}}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wiki(uri: &str, host: &str) -> Result<Target> {
+        let hosts = HashMap::from([
+            ("en.example.org".to_owned(), DomainName::new("enwiki").unwrap()),
+            ("localhost:7231".to_owned(), DomainName::new("demo").unwrap()),
+            ("[::1]".to_owned(), DomainName::new("six").unwrap()),
+        ]);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        page_of_wiki(&uri.parse().unwrap(), &headers, &hosts, &BucketName::page())
+    }
+
+    #[test]
+    fn the_host_selects_the_domain() {
+        for (host, domain) in [
+            ("en.example.org", Some("enwiki")),
+            ("EN.Example.ORG:8080", Some("enwiki")),
+            ("localhost:7231", Some("demo")),
+            ("localhost", None),
+            ("[::1]:7231", Some("six")),
+            ("de.example.org", None),
+            ("", None),
+        ] {
+            let found = wiki("/wiki/A", host).ok().map(|target| target.page.domain.to_string());
+            assert_eq!(found.as_deref(), domain, "{host}");
+        }
+        assert_eq!(wiki("http://en.example.org/wiki/A", "else").unwrap().page.domain.as_str(), "enwiki");
+    }
+
+    #[test]
+    fn the_path_names_the_page() {
+        let target = page_of_v1("/v1/enwiki/page/A%2FB//C", &BucketName::page()).unwrap();
+        assert_eq!(target.page.title.as_str(), "A/B//C");
+        assert!(!target.canonical);
+        assert_eq!(target.canonical_path(), "/v1/enwiki/page/A/B//C");
+        assert_eq!(wiki("/wiki/A%20B", "en.example.org").unwrap().canonical_path(), "/wiki/A_B");
+        for path in
+            ["/v1/En/page/A", "/v1/batch/page/A", "/v1/e%6E/page/A", "/v1/../page/A", "/v1/enwiki/page/"]
+        {
+            assert!(page_of_v1(path, &BucketName::page()).is_err(), "{path}");
+        }
+    }
+}

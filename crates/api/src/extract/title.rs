@@ -1,0 +1,152 @@
+//! Titles in URLs.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rashomon_buckets::Title;
+
+use super::{hex_pair, percent_decode};
+use crate::problem::{Problem, Result};
+
+/// What stands raw in a canonical URL beside letters and digits, as MediaWiki has it.
+const RAW: &[u8] = b"-_.~;:@$!*(),/";
+
+/// What is served both raw and encoded: proxies decode it, and a redirect would never end.
+const EITHER: &[u8] = b"&'+=";
+
+/// All that is percent-encoded in the canonical spelling.
+const ENCODED: AsciiSet = {
+    let mut set = NON_ALPHANUMERIC.remove(RAW[0]);
+    let mut index = 1;
+    while index < RAW.len() {
+        set = set.remove(RAW[index]);
+        index += 1;
+    }
+    set
+};
+
+/// Reads a title as it stands in a URL, and says whether it is spelled canonically.
+pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
+    let decoded = percent_decode(raw).ok_or_else(|| {
+        Problem::malformed("a title is percent-encoded UTF-8: each % is followed by two hex digits")
+    })?;
+    Ok((Title::new(&decoded)?, is_canonical(raw.as_bytes())))
+}
+
+/// The canonical spelling of a title in a URL; ASCII.
+pub(crate) fn encode_title(title: &Title) -> String {
+    utf8_percent_encode(title.as_str(), &ENCODED).to_string()
+}
+
+/// Whether each byte of a well-formed title stands as the canonical spelling has it.
+fn is_canonical(raw: &[u8]) -> bool {
+    let mut rest = raw;
+    loop {
+        rest = match rest {
+            [] => return true,
+            [b'%', high, low, rest @ ..] => {
+                let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
+                let byte = hex_pair(*high, *low);
+                // A space is an underscore.
+                if !upper || byte.is_none_or(|byte| stands_raw(byte) || byte == b' ') {
+                    return false;
+                }
+                rest
+            }
+            [byte, rest @ ..] if stands_raw(*byte) || EITHER.contains(byte) => rest,
+            _ => return false,
+        }
+    }
+}
+
+fn stands_raw(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || RAW.contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_canonical_spelling_is_that_of_mediawiki() {
+        for (title, spelling) in [
+            ("Main Page", "Main_Page"),
+            ("A/B-C_D.E~F;G:H@I$J!K*L(M),N", "A/B-C_D.E~F;G:H@I$J!K*L(M),N"),
+            ("Überblick", "%C3%9Cberblick"),
+            ("What?", "What%3F"),
+            ("100%", "100%25"),
+            ("R&D's 1+1=2", "R%26D%27s_1%2B1%3D2"),
+            ("a\"b<c>d#e[f]g{h}i|j\\k^l`m", "a%22b%3Cc%3Ed%23e%5Bf%5Dg%7Bh%7Di%7Cj%5Ck%5El%60m"),
+        ] {
+            let title = Title::new(title).unwrap();
+            assert_eq!(encode_title(&title), spelling);
+            assert_eq!(parse_title(spelling).unwrap(), (title, true), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_mean_the_same_and_are_known_as_such() {
+        for (raw, title, canonical) in [
+            ("Foo%2FBar", "Foo/Bar", false),
+            ("Foo%2fBar", "Foo/Bar", false),
+            ("Main%20Page", "Main_Page", false),
+            ("Main%5FPage", "Main_Page", false),
+            ("M%41in", "MAin", false),
+            ("%c3%9cber", "Über", false),
+            ("Über", "Über", false),
+            ("a%7Eb", "a~b", false),
+            ("a|b", "a|b", false),
+            ("R&D's+1=2", "R&D's+1=2", true),
+            ("R%26D%27s%2B1%3D2", "R&D's+1=2", true),
+            ("R%26D's+1%3D2", "R&D's+1=2", true),
+            ("a%2bb", "a+b", false),
+            ("Foo//Bar/", "Foo//Bar/", true),
+        ] {
+            let (parsed, is_canonical) = parse_title(raw).unwrap();
+            assert_eq!((parsed.as_str(), is_canonical), (title, canonical), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_title_is_malformed() {
+        let long = "a".repeat(1025);
+        let encoded_long = "%61".repeat(1025);
+        for raw in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/../b",
+            "%2e%2e",
+            "%2E.",
+            ".%2e",
+            "a/%2E%2E/b",
+            "a%2F..",
+            "a%2f%2e",
+            "%00",
+            "a%0Ab",
+            "%7F",
+            "%C2%85",
+            "%C3",
+            "%FF%FE",
+            "%",
+            "%4",
+            "%zz",
+            "%ED%A0%80",
+            "%C0%AE%C0%AE",
+            &long,
+            &encoded_long,
+        ] {
+            assert!(parse_title(raw).is_err(), "{raw}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_title_comes_back_from_its_url(text in "\\PC{1,300}") {
+            if let Ok(title) = Title::new(&text) {
+                let spelling = encode_title(&title);
+                assert!(spelling.is_ascii());
+                assert_eq!(parse_title(&spelling).unwrap(), (title, true));
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The handlers, by what they serve.
+
+pub(crate) mod form;
+pub(crate) mod import;
+pub(crate) mod operators;
+pub(crate) mod page;
+pub(crate) mod read;
+pub(crate) mod rewrite;
+pub(crate) mod time;
+pub(crate) mod timegate;
+pub(crate) mod timemap;
+pub(crate) mod write;

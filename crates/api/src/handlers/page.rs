@@ -1,0 +1,130 @@
+//! A page and its sub-resources: what is asked for, and who answers.
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts};
+use rashomon_buckets::{Page, RenderBase};
+
+use super::{read, rewrite, time, timegate, timemap, write};
+use crate::{
+    Api,
+    caching::Caching,
+    extract::{READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
+    problem::{Kind, Problem, Result, header_value},
+};
+
+/// `/v1/{domain}/page/{title}`
+pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
+    let resource = Resource::parse(head.uri.query())?;
+    let methods = resource.methods();
+    match head.method {
+        Method::POST | Method::PUT if methods != READ_METHODS && api.settings.read_only => Err(Problem::new(
+            Kind::Forbidden,
+            "this server is read-only; write to the one that it is a copy of",
+        )),
+        Method::POST => match resource {
+            Resource::RevisionList(_) => write::revision(&api, target.page, &head.headers, body).await,
+            Resource::Document(Selector::Revision(rev)) => {
+                write::render(&api, target.page, RenderBase::Revision(rev), &head.headers, body).await
+            }
+            Resource::Document(Selector::Render(tid)) => {
+                write::render(&api, target.page, RenderBase::Render(tid), &head.headers, body).await
+            }
+            _ => Err(Problem::method_not_allowed(methods)),
+        },
+        Method::PUT => match resource {
+            Resource::Property(Selector::Render(tid), name) => {
+                rewrite::property(&api, target.page, tid, name, &head.headers, body).await
+            }
+            _ => Err(Problem::method_not_allowed(methods)),
+        },
+        _ => read(&api, &target, resource, methods, &head).await,
+    }
+}
+
+/// `/wiki/{title}`: the same, to be read only, in the domain of the host.
+pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (head, _) = request.into_parts();
+    let target = page_of_wiki(&head.uri, &head.headers, &api.settings.hosts, &api.page_bucket)?;
+    let resource = Resource::parse(head.uri.query())?;
+    read(&api, &target, resource, READ_METHODS, &head).await
+}
+
+async fn read(
+    api: &Api,
+    target: &Target,
+    resource: Resource,
+    methods: &'static str,
+    head: &Parts,
+) -> Result<Response> {
+    match head.method {
+        Method::GET | Method::HEAD if !target.canonical => Ok(to_canonical(target, &head.uri)),
+        Method::GET | Method::HEAD => get(api, &target.page, resource, &head.headers).await,
+        Method::OPTIONS => Ok(options(methods)),
+        _ => Err(Problem::method_not_allowed(methods)),
+    }
+}
+
+async fn get(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {
+    match resource {
+        Resource::Page | Resource::Bare(Selector::Latest) => {
+            Ok(redirect("?rev/latest/html", Caching::Mutable))
+        }
+        Resource::Revisions => Ok(redirect("?rev/", Caching::Mutable)),
+        Resource::RevisionList(list) => read::revisions(api, page, list, headers).await,
+        Resource::Bare(Selector::Revision(rev)) => Ok(redirect(&format!("?rev/{rev}/"), Caching::Mutable)),
+        Resource::Bare(Selector::Render(tid)) => Ok(redirect(&format!("?rev/{tid}/"), Caching::Mutable)),
+        Resource::Document(Selector::Latest) => read::latest_render(api, page, headers).await,
+        Resource::Document(Selector::Revision(rev)) => read::revision(api, page, rev, headers).await,
+        Resource::Document(Selector::Render(tid)) => read::render(api, page, tid, headers).await,
+        Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, headers).await,
+        Resource::Property(Selector::Revision(rev), name) => {
+            read::newest_of_revision(api, page, rev, &name).await
+        }
+        Resource::Property(Selector::Render(tid), name) => {
+            read::property(api, page, tid, &name, headers).await
+        }
+        Resource::Property(Selector::Time(at), name) => time::property(api, page, at, &name).await,
+        Resource::Timegate(name) => timegate::select(api, page, &name, headers).await,
+        Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
+        // The parser gives no such thing.
+        Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_)) => {
+            Err(Problem::not_found("of a time there are only the properties"))
+        }
+    }
+}
+
+/// 302 to another sub-resource of the page, relative to it, so that it works under any prefix.
+pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::FOUND;
+    response.headers_mut().insert(header::LOCATION, header_value(location));
+    response.headers_mut().insert(header::CACHE_CONTROL, caching.header());
+    response
+}
+
+/// 301 to the one spelling that caches know.
+fn to_canonical(target: &Target, uri: &Uri) -> Response {
+    let mut location = target.canonical_path();
+    if let Some(query) = uri.query() {
+        location.push('?');
+        location.push_str(query);
+    }
+    let mut response = redirect(&location, Caching::Tid);
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response
+}
+
+/// 204 with the methods of a resource.
+pub(crate) fn options(methods: &'static str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
+    response
+}

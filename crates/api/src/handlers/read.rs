@@ -1,0 +1,107 @@
+//! Reads of revisions, renders and properties.
+
+use axum::response::Response;
+use http::HeaderMap;
+use rashomon_buckets::{Page, PropertyName, Render, Revision, Tid};
+
+use super::page::redirect;
+use crate::{
+    Api,
+    caching::Caching,
+    extract::Listed,
+    json,
+    problem::{Problem, Result},
+    representation::{Address, Representation},
+};
+
+/// How many revisions a page of the list has, unless the client says.
+const REVISIONS: usize = 50;
+
+/// `?rev/latest/html`
+pub(crate) async fn latest(
+    api: &Api,
+    page: &Page,
+    name: &PropertyName,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let property = api.read(api.buckets.latest(page, name)).await?;
+    let property = property.map_err(|error| Problem::of_latest(error, page, name))?;
+    let (prepared, stood_ready) = api.prepared.of(page, name, &property);
+    if stood_ready {
+        api.metrics.prepared_hits.inc();
+    }
+    prepared.answer(request, &property.body)
+}
+
+/// `?rev/{tid}/html`
+pub(crate) async fn property(
+    api: &Api,
+    page: &Page,
+    tid: Tid,
+    name: &PropertyName,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let property = api.read(api.buckets.property(page, tid, name)).await?;
+    let property = property.map_err(|error| Problem::of_page(error, page))?;
+    Representation::new(&page.title, name, &property, Address::Tid).answer(request, &property.body)
+}
+
+/// `?rev/12345/html`: where the newest render of the revision has it.
+pub(crate) async fn newest_of_revision(
+    api: &Api,
+    page: &Page,
+    rev: Revision,
+    name: &PropertyName,
+) -> Result<Response> {
+    let render = api.read(api.buckets.newest_render(page, rev)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    to_property(&render, name, Caching::Mutable)
+}
+
+/// 302 to a property of a render, or 404.
+pub(crate) fn to_property(render: &Render, name: &PropertyName, caching: Caching) -> Result<Response> {
+    let Render { record, tid, properties } = render;
+    if properties.contains_key(name) {
+        return Ok(redirect(&format!("?rev/{tid}/{name}"), caching));
+    }
+    let names: Vec<_> = properties.keys().map(PropertyName::as_str).collect();
+    Err(Problem::not_found(format!(
+        "render {tid} of revision {} has no {name}; it has {}",
+        record.rev,
+        if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+    )))
+}
+
+/// `?rev/latest/`
+pub(crate) async fn latest_render(api: &Api, page: &Page, request: &HeaderMap) -> Result<Response> {
+    let render = api.read(api.buckets.latest_render(page)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    json::answer(request, "render", &json::render(page, &render))
+}
+
+/// `?rev/{tid}/`
+pub(crate) async fn render(api: &Api, page: &Page, tid: Tid, request: &HeaderMap) -> Result<Response> {
+    let render = api.read(api.buckets.render(page, tid)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    json::answer(request, "render", &json::render(page, &render))
+}
+
+/// `?rev/12345/`
+pub(crate) async fn revision(api: &Api, page: &Page, rev: Revision, request: &HeaderMap) -> Result<Response> {
+    let detail = api.read(api.buckets.revision(page, rev)).await?;
+    let detail = detail.map_err(|error| Problem::of_page(error, page))?;
+    json::answer(request, "revision", &json::revision(&detail))
+}
+
+/// `?rev/`
+pub(crate) async fn revisions(
+    api: &Api,
+    page: &Page,
+    list: Listed<Revision>,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let limit = list.limit.unwrap_or(REVISIONS);
+    let listing = api.read(api.buckets.revisions(page, list.after, limit)).await?;
+    let listing = listing.map_err(|error| Problem::of_page(error, page))?;
+    json::answer(request, "revision-list", &json::revision_list(page, &listing, list.limit))
+}

@@ -1,0 +1,89 @@
+//! Replacing a property in place.
+
+use axum::{body::Body, response::Response};
+use http::{HeaderMap, StatusCode, header};
+use rashomon_buckets::{NewProperty, Page, PropertyName, Staged, Tid, Written};
+
+use super::write::receive_body;
+use crate::{
+    Api, conditional,
+    encoding::{RequestBody, refuse_content_encoding},
+    json,
+    problem::{Problem, Result, header_value},
+    stored_headers::StoredHeaders,
+};
+
+/// `PUT ?rev/{tid}/html`
+pub(crate) async fn property(
+    api: &Api,
+    page: Page,
+    tid: Tid,
+    name: PropertyName,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response> {
+    let mut body = receive_body(api, body)?;
+    let staged = receive(api, &page, tid, &name, headers, &mut body).await;
+    let (stored, staged) = match staged {
+        Ok(received) => received,
+        Err(problem) => {
+            body.drain().await;
+            return Err(problem);
+        }
+    };
+    let new =
+        NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
+    let expect = conditional::expectation(headers);
+    let (buckets, target) = (api.buckets.clone(), page.clone());
+    let rewritten = api.write(async move { buckets.rewrite(&target, tid, new, expect).await }).await?;
+    let (version, _) = rewritten.map_err(|error| Problem::of_page(error, &page))?;
+    let written = Written { rev: version.rev, tid: version.tid, created: false };
+    let mut response = json::written(&page, StatusCode::OK, "Replaced", &written);
+    response.headers_mut().insert(header::ETAG, header_value(&conditional::etag(&version)));
+    Ok(response)
+}
+
+/// Receives the new bytes, when it is known that there are old ones.
+async fn receive(
+    api: &Api,
+    page: &Page,
+    tid: Tid,
+    name: &PropertyName,
+    headers: &HeaderMap,
+    body: &mut RequestBody,
+) -> Result<(StoredHeaders, Staged)> {
+    refuse_content_encoding(headers)?;
+    if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Problem::malformed(
+            "a PUT replaces what there is, and all of it: its condition is If-Match",
+        ));
+    }
+    let stored = stored_headers(headers)?;
+    let on_page = |error| Problem::of_page(error, page);
+    let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
+    if !render.properties.contains_key(name) {
+        return Err(Problem::not_found(format!(
+            "render {tid} has no {name} to be replaced; POST it to ?rev/{}/ instead",
+            render.record.rev
+        )));
+    }
+    let mut sink = api.buckets.stage(page, name);
+    while let Some(piece) = body.next().await? {
+        sink.write(&piece).await.map_err(on_page)?;
+    }
+    Ok((stored, sink.finish().await.map_err(on_page)?))
+}
+
+/// What is kept of the request's headers: its type and its language. Its `X-` headers are those of proxies as
+/// often as the client's own, and say who asked.
+fn stored_headers(headers: &HeaderMap) -> Result<StoredHeaders> {
+    let mut kept = Vec::new();
+    for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
+        for value in headers.get_all(&name) {
+            let value =
+                value.to_str().map_err(|_| Problem::malformed(format!("{name} is not visible ASCII")))?;
+            kept.push((name.as_str().to_owned(), value));
+        }
+    }
+    StoredHeaders::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)))
+}

@@ -1,0 +1,24 @@
+//! The page as it was at a time.
+
+use axum::response::Response;
+use rashomon_buckets::{Page, PropertyName};
+use rashomon_clock::Timestamp;
+
+use super::read::to_property;
+use crate::{
+    Api,
+    caching::Caching,
+    problem::{Problem, Result},
+};
+
+/// `?rev/2013-02-23T22:23:24Z/html`
+pub(crate) async fn property(
+    api: &Api,
+    page: &Page,
+    time: Timestamp,
+    name: &PropertyName,
+) -> Result<Response> {
+    let render = api.read(api.buckets.at_time(page, time)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    to_property(&render, name, Caching::NoStore)
+}

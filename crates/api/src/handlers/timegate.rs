@@ -1,0 +1,66 @@
+//! The timegate of RFC 7089: from a page and a date to the page's state at that date.
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use rashomon_buckets::{Page, PropertyName};
+use rashomon_clock::Timestamp;
+
+use super::page::redirect;
+use crate::{
+    Api,
+    caching::Caching,
+    problem::{Problem, Result, header_value},
+    representation, times,
+};
+
+const ACCEPT_DATETIME: HeaderName = HeaderName::from_static("accept-datetime");
+
+/// `?timegate/html`
+pub(crate) async fn select(
+    api: &Api,
+    page: &Page,
+    name: &PropertyName,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let time = accepted_time(request)?;
+    let memento = api.read(api.buckets.memento(page, name, time)).await?;
+    let memento = memento.map_err(|error| Problem::of_page(error, page))?;
+    let mut response = redirect(&format!("?rev/{}/{name}", memento.tid), Caching::NoStore);
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("accept-datetime"));
+    headers.insert(header::LINK, header_value(&representation::links(name)));
+    Ok(response)
+}
+
+/// The end of the second that the client asks for: dates in headers have no smaller parts, and a state that is
+/// asked for by its own date is to be found.
+fn accepted_time(request: &HeaderMap) -> Result<Option<Timestamp>> {
+    let mut dates = request.get_all(ACCEPT_DATETIME).iter();
+    let (first, second) = (dates.next(), dates.next());
+    let Some(date) = first else { return Ok(None) };
+    let time = date.to_str().ok().and_then(times::parse_http_date).filter(|_| second.is_none());
+    match time {
+        Some(time) => Ok(Some(Timestamp::from_micros(time.as_micros() + 999_999))),
+        None => {
+            Err(Problem::malformed("Accept-Datetime is one date such as 'Thu, 31 May 2007 20:35:00 GMT'"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_means_its_whole_second() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(accepted_time(&headers).unwrap(), None);
+        headers.append(ACCEPT_DATETIME, "Thu, 31 May 2007 20:35:00 GMT".parse().unwrap());
+        let end = Timestamp::from_micros(1_180_643_700_999_999);
+        assert_eq!(accepted_time(&headers).unwrap(), Some(end));
+        headers.append(ACCEPT_DATETIME, "Thu, 31 May 2007 20:35:00 GMT".parse().unwrap());
+        assert!(accepted_time(&headers).is_err());
+        headers.insert(ACCEPT_DATETIME, "2007-05-31T20:35:00Z".parse().unwrap());
+        assert!(accepted_time(&headers).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! The timemap of RFC 7089: all states of a page, in the format of RFC 6690.
+
+use std::fmt::Write;
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue};
+use rashomon_buckets::{Listing, Page, PropertyName, PropertyVersion};
+
+use crate::{
+    Api,
+    extract::{Listed, MAX_LIMIT, PageToken},
+    json,
+    problem::{Problem, Result},
+    times,
+};
+
+/// `?timemap/html`
+pub(crate) async fn list(
+    api: &Api,
+    page: &Page,
+    name: &PropertyName,
+    list: Listed<PropertyVersion>,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let limit = list.limit.unwrap_or(MAX_LIMIT);
+    let mementos = api.read(api.buckets.mementos(page, name, list.after, limit)).await?;
+    let mementos = mementos.map_err(|error| Problem::of_page(error, page))?;
+    let body = link_format(name, &list, &mementos);
+    json::document_answer(request, HeaderValue::from_static("application/link-format"), body.into_bytes())
+}
+
+/// The links: to what these are states of, to this list and the next part of it, and to the states.
+fn link_format(
+    name: &PropertyName,
+    list: &Listed<PropertyVersion>,
+    mementos: &Listing<PropertyVersion, PropertyVersion>,
+) -> String {
+    const TYPE: &str = "type=\"application/link-format\"";
+    let this = match list.after {
+        None => format!(
+            "?timemap/{name}{}",
+            list.limit.map_or_else(String::new, |limit| format!("&limit={limit}"))
+        ),
+        Some(after) => {
+            json::next_page(&format!("?timemap/{name}"), list.limit, &PageToken(after).to_string())
+        }
+    };
+    let mut links = format!(
+        "<?rev/latest/{name}>; rel=\"original latest-version\",\n<?timegate/{name}>; rel=\"timegate\",\n\
+         <{this}>; rel=\"self timemap\"; {TYPE}"
+    );
+    if let Some(next) = mementos.next {
+        let next = json::next_page(&format!("?timemap/{name}"), list.limit, &PageToken(next).to_string());
+        // Writing to a string does not fail.
+        let _ = write!(links, ",\n<{next}>; rel=\"next timemap\"; {TYPE}");
+    }
+    for (place, memento) in mementos.items.iter().enumerate() {
+        let first = list.after.is_none() && place == 0;
+        let last = mementos.next.is_none() && place + 1 == mementos.items.len();
+        let relation = match (first, last) {
+            (true, true) => "first last memento",
+            (true, false) => "first memento",
+            (false, true) => "last memento",
+            (false, false) => "memento",
+        };
+        let datetime = times::format_http_date(memento.tid.time());
+        let _ =
+            write!(links, ",\n<?rev/{}/{name}>; rel=\"{relation}\"; datetime=\"{datetime}\"", memento.tid);
+    }
+    links.push('\n');
+    links
+}

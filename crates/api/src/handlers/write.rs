@@ -1,0 +1,123 @@
+//! New revisions and new renders.
+
+use axum::{body::Body, response::Response};
+use http::{HeaderMap, StatusCode};
+use rashomon_buckets::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
+use rashomon_clock::Timestamp;
+
+use super::form::Form;
+use crate::{
+    Api,
+    encoding::{FormError, RequestBody},
+    extract::{RevisionReference, parse_parent},
+    json,
+    problem::{Problem, Result},
+    times,
+};
+
+/// The most bytes of a comment, and of a user.
+const MAX_COMMENT_BYTES: usize = 4 << 10;
+
+/// The fields of a new revision.
+const REVISION_FIELDS: [&str; 7] =
+    ["_rev", "_parent", "_timestamp", "_comment", "_user", "_minor", "_if_latest"];
+
+/// The fields of a new render.
+const RENDER_FIELDS: [&str; 2] = ["_timestamp", "_if_latest"];
+
+/// `POST ?rev/`
+pub(crate) async fn revision(api: &Api, page: Page, headers: &HeaderMap, body: Body) -> Result<Response> {
+    let body = receive_body(api, body)?;
+    let form = Form::receive(api, &page, headers, body, &REVISION_FIELDS).await?;
+    let new = parse_revision(form, &page.title)?;
+    let (buckets, target) = (api.buckets.clone(), page.clone());
+    let written = api.write(async move { buckets.put_revision(&target, new).await }).await?;
+    answer(&page, written)
+}
+
+/// `POST ?rev/12345/` and `POST ?rev/{tid}/`
+pub(crate) async fn render(
+    api: &Api,
+    page: Page,
+    base: RenderBase,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response> {
+    let body = receive_body(api, body)?;
+    let form = Form::receive(api, &page, headers, body, &RENDER_FIELDS).await?;
+    let new = parse_render(form, base, &page.title)?;
+    let (buckets, target) = (api.buckets.clone(), page.clone());
+    let written = api.write(async move { buckets.put_render(&target, new).await }).await?;
+    answer(&page, written)
+}
+
+/// The body of a write, bounded.
+pub(crate) fn receive_body(api: &Api, body: Body) -> Result<RequestBody> {
+    RequestBody::new(body, api.body_limits(), api.metrics.received_bytes.clone())
+        .map_err(|error| FormError::from(error).into())
+}
+
+fn answer(page: &Page, written: rashomon_buckets::Result<Written>) -> Result<Response> {
+    let written = written.map_err(|error| Problem::of_page(error, page))?;
+    let (status, message) =
+        if written.created { (StatusCode::CREATED, "Created") } else { (StatusCode::OK, "Unchanged") };
+    Ok(json::written(page, status, message, &written))
+}
+
+fn parse_revision(mut form: Form, page: &Title) -> Result<NewRevision> {
+    let rev = form.take("_rev").ok_or_else(|| {
+        Problem::malformed("a new revision needs the field _rev, its number, such as 12345")
+    })?;
+    Ok(NewRevision {
+        rev: RevisionReference::parse(&rev)?.of_page(page, "_rev")?,
+        parent: form.take("_parent").map(|text| parse_parent(&text, page, "_parent")).transpose()?,
+        timestamp: take_timestamp(&mut form)?,
+        user: take_short_text(&mut form, "_user")?,
+        comment: take_short_text(&mut form, "_comment")?,
+        minor: take_minor(&mut form)?,
+        if_latest: take_if_latest(&mut form, page)?,
+        properties: form.properties,
+    })
+}
+
+fn parse_render(mut form: Form, base: RenderBase, page: &Title) -> Result<NewRender> {
+    Ok(NewRender {
+        base,
+        timestamp: take_timestamp(&mut form)?,
+        if_latest: take_if_latest(&mut form, page)?,
+        properties: form.properties,
+    })
+}
+
+fn take_timestamp(form: &mut Form) -> Result<Option<Timestamp>> {
+    let parse = |text: String| {
+        times::parse_rfc3339(&text).ok_or_else(|| {
+            Problem::malformed(
+                "_timestamp is as in RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after the seconds",
+            )
+        })
+    };
+    form.take("_timestamp").map(parse).transpose()
+}
+
+fn take_if_latest(form: &mut Form, page: &Title) -> Result<Option<Parent>> {
+    form.take("_if_latest").map(|text| parse_parent(&text, page, "_if_latest")).transpose()
+}
+
+fn take_minor(form: &mut Form) -> Result<bool> {
+    match form.take("_minor").as_deref() {
+        None => Ok(false),
+        Some("1") => Ok(true),
+        Some(_) => Err(Problem::malformed("_minor is 1, or is left out")),
+    }
+}
+
+/// A comment or a user; an empty one is none.
+fn take_short_text(form: &mut Form, name: &str) -> Result<Option<String>> {
+    match form.take(name) {
+        Some(text) if text.len() > MAX_COMMENT_BYTES => {
+            Err(Problem::invalid(format!("{name} has at most {MAX_COMMENT_BYTES} bytes")))
+        }
+        text => Ok(text.filter(|text| !text.is_empty())),
+    }
+}

@@ -1,0 +1,203 @@
+//! What is counted of requests. No title and no domain is in a label, so that their number is bounded.
+
+use std::{
+    fmt,
+    sync::{OnceLock, atomic::AtomicI64},
+    time::Duration,
+};
+
+use http::{Method, StatusCode, Uri};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+/// What a request asks for, as far as metrics tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Route {
+    /// A property of the latest revision.
+    Latest,
+    /// Another sub-resource of a page.
+    Page,
+    /// An import.
+    Import,
+    /// What operators ask for.
+    Operators,
+    /// Anything else: the pages for people, and what is not found.
+    Other,
+}
+
+impl Route {
+    const ALL: [Self; 5] = [Self::Latest, Self::Page, Self::Import, Self::Operators, Self::Other];
+
+    /// What a URL asks for, at a glance.
+    pub(crate) fn of(uri: &Uri) -> Self {
+        let path = uri.path();
+        let in_domain =
+            || path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
+        if path.starts_with("/wiki/") || in_domain().is_some_and(|rest| rest.starts_with("page/")) {
+            let latest = uri.query().is_some_and(|query| query.starts_with("rev/latest/"));
+            if latest { Self::Latest } else { Self::Page }
+        } else if in_domain() == Some("import") {
+            Self::Import
+        } else if matches!(path, "/healthz" | "/readyz" | "/metrics") {
+            Self::Operators
+        } else {
+            Self::Other
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Latest => "latest",
+            Self::Page => "page",
+            Self::Import => "import",
+            Self::Operators => "operators",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl EncodeLabelValue for Route {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        EncodeLabelValue::encode(&self.name(), encoder)
+    }
+}
+
+/// The methods that are told apart; every other one is the last.
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "OPTIONS", "other"];
+
+/// The classes of status that are told apart.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: Route,
+    method: &'static str,
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: Route,
+}
+
+/// The metrics of the API.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    /// The counters of `requests` that have been used, found without its lock.
+    known: Vec<OnceLock<Counter>>,
+    durations: [Histogram; Route::ALL.len()],
+    /// Requests that have come and are not answered.
+    pub(crate) in_flight: Gauge<i64, AtomicI64>,
+    /// Bytes of bodies that have been received.
+    pub(crate) received_bytes: Counter,
+    /// Bytes of bodies that have been sent, as far as their length was known beforehand.
+    sent_bytes: Counter,
+    /// Reads of the latest that were answered with headers that stood ready.
+    pub(crate) prepared_hits: Counter,
+}
+
+impl Metrics {
+    /// Registers the metrics.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let requests = Family::default();
+        registry.register("requests", "Requests answered", requests.clone());
+        // From 50 microseconds to 26 seconds.
+        let histogram = || Histogram::new(exponential_buckets(0.000_05, 2.0, 20));
+        let durations =
+            Family::<RouteLabels, Histogram, _>::new_with_constructor(histogram as fn() -> Histogram);
+        registry.register(
+            "request_duration_seconds",
+            "Time from the end of a request's head to the beginning of its answer",
+            durations.clone(),
+        );
+        let metrics = Self {
+            requests,
+            known: std::iter::repeat_with(OnceLock::new)
+                .take(Route::ALL.len() * METHODS.len() * CLASSES.len())
+                .collect(),
+            durations: Route::ALL.map(|route| durations.get_or_create_owned(&RouteLabels { route })),
+            in_flight: Gauge::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
+            prepared_hits: Counter::default(),
+        };
+        registry.register("requests_in_flight", "Requests not yet answered", metrics.in_flight.clone());
+        registry.register("received_bytes", "Bytes of bodies received", metrics.received_bytes.clone());
+        registry.register("sent_bytes", "Bytes of bodies sent, of known length", metrics.sent_bytes.clone());
+        registry.register(
+            "prepared_answers_used",
+            "Reads of the latest answered from memory with headers that stood ready",
+            metrics.prepared_hits.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a request that has been answered, or whose client has gone before it was.
+    pub(crate) fn answered(
+        &self,
+        route: Route,
+        method: &Method,
+        status: StatusCode,
+        sent: Option<u64>,
+        duration: Duration,
+    ) {
+        let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        let place = (route as usize * METHODS.len() + method) * CLASSES.len() + class;
+        let labels = || RequestLabels { route, method: METHODS[method], status: CLASSES[class] };
+        self.known[place].get_or_init(|| self.requests.get_or_create_owned(&labels())).inc();
+        self.durations[route as usize].observe(duration.as_secs_f64());
+        self.sent_bytes.inc_by(sent.unwrap_or(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_apart_without_their_titles() {
+        for (uri, route) in [
+            ("/v1/enwiki/page/A/B?rev/latest/html", Route::Latest),
+            ("/wiki/A?rev/latest/html", Route::Latest),
+            ("/v1/enwiki/page/A?rev/", Route::Page),
+            ("/wiki/A", Route::Page),
+            ("/v1/enwiki/import", Route::Import),
+            ("/metrics", Route::Operators),
+            ("/", Route::Other),
+            ("/v1/enwiki", Route::Other),
+            ("/v1/enwiki/import/x", Route::Other),
+        ] {
+            assert_eq!(Route::of(&uri.parse().unwrap()), route, "{uri}");
+        }
+    }
+
+    #[test]
+    fn every_combination_has_its_own_counter() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        for route in Route::ALL {
+            for method in METHODS {
+                for status in [101, 200, 302, 404, 503] {
+                    let method = Method::from_bytes(method.as_bytes()).unwrap();
+                    let status = StatusCode::from_u16(status).unwrap();
+                    metrics.answered(route, &method, status, Some(3), Duration::from_millis(1));
+                }
+            }
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("requests_total{"));
+        assert!(lines.clone().all(|line| line.ends_with(" 1")), "{text}");
+        assert_eq!(lines.count(), Route::ALL.len() * METHODS.len() * CLASSES.len());
+    }
+}

@@ -1,0 +1,83 @@
+//! Which encoding of a body a client gets (RFC 9110, section 12.5.3).
+
+use http::{HeaderMap, header::ACCEPT_ENCODING};
+
+/// How a body is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContentEncoding {
+    /// As it is.
+    Identity,
+    /// As the zstd frames that it is stored in.
+    Zstd,
+}
+
+/// Zstd where the client names it and likes it at least as much as the plain bytes.
+///
+/// `*` alone does not count: clients send it that know nothing of zstd. A client that refuses all that there
+/// is gets the plain bytes, as the standard allows.
+pub(crate) fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
+    let mut zstd = 0;
+    let mut identity = 0;
+    for value in headers.get_all(ACCEPT_ENCODING) {
+        for item in value.to_str().unwrap_or_default().split(',') {
+            let (coding, parameters) = item.split_once(';').unwrap_or((item, ""));
+            let coding = coding.trim();
+            if coding.eq_ignore_ascii_case("zstd") {
+                zstd = quality(parameters);
+            } else if coding.eq_ignore_ascii_case("identity") {
+                identity = quality(parameters);
+            }
+        }
+    }
+    if zstd > 0 && zstd >= identity { ContentEncoding::Zstd } else { ContentEncoding::Identity }
+}
+
+/// The weight in thousandths; 1000 where none is given, 0 where it is malformed.
+fn quality(parameters: &str) -> u16 {
+    for parameter in parameters.split(';') {
+        let Some((name, value)) = parameter.split_once('=') else { continue };
+        if name.trim().eq_ignore_ascii_case("q") {
+            let weight = value.trim().parse::<f32>().ok().filter(|weight| (0.0..=1.0).contains(weight));
+            return weight.map_or(0, |weight| (weight * 1000.0) as u16);
+        }
+    }
+    1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zstd_goes_to_those_who_take_it() {
+        let cases = [
+            ("zstd", ContentEncoding::Zstd),
+            ("gzip, deflate, br, zstd", ContentEncoding::Zstd),
+            ("ZSTD;q=0.5", ContentEncoding::Zstd),
+            ("zstd ; Q=1.000, identity", ContentEncoding::Zstd),
+            ("zstd;q=0", ContentEncoding::Identity),
+            ("zstd;q=0.000", ContentEncoding::Identity),
+            ("zstd;q=much", ContentEncoding::Identity),
+            ("zstd;q=7", ContentEncoding::Identity),
+            ("zstd;q=0.4, identity;q=0.5", ContentEncoding::Identity),
+            ("gzip, br", ContentEncoding::Identity),
+            ("*", ContentEncoding::Identity),
+            ("identity;q=0", ContentEncoding::Identity),
+            ("", ContentEncoding::Identity),
+        ];
+        for (value, expected) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, value.parse().unwrap());
+            assert_eq!(content_encoding(&headers), expected, "{value}");
+        }
+        assert_eq!(content_encoding(&HeaderMap::new()), ContentEncoding::Identity);
+    }
+
+    #[test]
+    fn several_headers_are_one_list() {
+        let mut headers = HeaderMap::new();
+        headers.append(ACCEPT_ENCODING, "gzip".parse().unwrap());
+        headers.append(ACCEPT_ENCODING, "zstd".parse().unwrap());
+        assert_eq!(content_encoding(&headers), ContentEncoding::Zstd);
+    }
+}

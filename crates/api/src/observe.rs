@@ -1,0 +1,179 @@
+//! The one middleware: it names, bounds, counts and logs every request, and writes the bodies of problems.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    extract::Request,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, Method, StatusCode, Uri, header, uri::PathAndQuery};
+use http_body::Body as _;
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+
+use crate::{
+    Api,
+    metrics::Route,
+    problem::{Kind, Problem},
+    request_id::REQUEST_ID,
+    settings::AccessLog,
+};
+
+/// Wraps every route.
+#[derive(Debug, Clone)]
+pub(crate) struct Observe(pub(crate) Api);
+
+impl<S> Layer<S> for Observe {
+    type Service = Observed<S>;
+
+    fn layer(&self, inner: S) -> Observed<S> {
+        Observed { inner, api: self.0.clone() }
+    }
+}
+
+/// A route, wrapped.
+#[derive(Debug, Clone)]
+pub(crate) struct Observed<S> {
+    inner: S,
+    api: Api,
+}
+
+impl<S> Service<Request> for Observed<S>
+where
+    S: Service<Request, Response = Response>,
+{
+    type Response = Response;
+    type Error = S::Error;
+    type Future = Observing<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        let record = Record::begin(&self.api, &request);
+        let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
+        let limit = self.api.settings.max_url_bytes;
+        if length > limit {
+            let problem =
+                Problem::new(Kind::UriTooLong, format!("a URL has at most {limit} bytes, not {length}"));
+            return Observing::Refused { problem: Some((problem, record)) };
+        }
+        // For the log lines of whatever handles it.
+        request.headers_mut().insert(REQUEST_ID, record.id.clone());
+        Observing::Running { future: self.inner.call(request), record: Some(record) }
+    }
+}
+
+pin_project! {
+    /// A request on its way.
+    #[project = ObservingProjection]
+    pub(crate) enum Observing<F> {
+        Running { #[pin] future: F, record: Option<Record> },
+        Refused { problem: Option<(Problem, Record)> },
+    }
+}
+
+impl<F, E> Future for Observing<F>
+where
+    F: Future<Output = Result<Response, E>>,
+{
+    type Output = Result<Response, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (result, record) = match self.project() {
+            ObservingProjection::Refused { problem } => {
+                let (problem, record) = problem.take().expect("a future is not polled after it is ready");
+                (Ok(problem.into_response()), record)
+            }
+            ObservingProjection::Running { future, record } => {
+                let polled = catch_unwind(AssertUnwindSafe(|| future.poll(context)));
+                let result = match polled {
+                    Ok(Poll::Pending) => return Poll::Pending,
+                    Ok(Poll::Ready(result)) => result,
+                    Err(_) => Ok(Problem::new(Kind::Internal, "the server made a mistake").into_response()),
+                };
+                (result, record.take().expect("a future is not polled after it is ready"))
+            }
+        };
+        Poll::Ready(result.map(|response| record.finish(response)))
+    }
+}
+
+/// What is kept of a request until it is answered.
+pub(crate) struct Record {
+    api: Api,
+    id: HeaderValue,
+    method: Method,
+    uri: Uri,
+    route: Route,
+    started: Duration,
+}
+
+impl Record {
+    fn begin(api: &Api, request: &Request) -> Self {
+        api.metrics.in_flight.inc();
+        Self {
+            api: api.clone(),
+            id: api.request_ids.of(request.headers()),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            route: Route::of(request.uri()),
+            started: api.clock.monotonic(),
+        }
+    }
+
+    fn finish(self, mut response: Response) -> Response {
+        let problem = response.extensions_mut().remove::<Problem>();
+        if let Some(problem) = &problem {
+            let too_long = problem.kind() == Kind::UriTooLong;
+            let instance = self.uri.path_and_query().filter(|_| !too_long).map(PathAndQuery::as_str);
+            response = problem.render(instance);
+            if self.method == Method::HEAD {
+                let length = response.body().size_hint().exact().unwrap_or(0);
+                response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+                *response.body_mut() = axum::body::Body::empty();
+            }
+        }
+        let duration = self.api.clock.monotonic().saturating_sub(self.started);
+        let sent = response.body().size_hint().exact();
+        self.api.metrics.answered(self.route, &self.method, response.status(), sent, duration);
+        self.log(response.status(), problem.as_ref().map(Problem::detail), duration);
+        response.headers_mut().insert(REQUEST_ID, self.id.clone());
+        response
+    }
+
+    fn log(&self, status: StatusCode, detail: Option<&str>, duration: Duration) {
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    id = self.id.to_str().unwrap_or_default(),
+                    method = %self.method,
+                    url = %self.uri,
+                    status = status.as_u16(),
+                    microseconds = duration.as_micros(),
+                    detail,
+                    "request"
+                )
+            };
+        }
+        let failed = status.is_client_error();
+        match self.api.settings.access_log {
+            _ if status.is_server_error() => log!(warn),
+            AccessLog::All => log!(info),
+            AccessLog::Failures if failed => log!(info),
+            AccessLog::Failures | AccessLog::Off => log!(debug),
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.api.metrics.in_flight.dec();
+    }
+}

@@ -1,0 +1,271 @@
+//! Errors as clients see them: `application/problem+json` (RFC 9457). The one place that knows which status
+//! an error of the bucket layer has.
+
+use std::{borrow::Cow, sync::Arc};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use rashomon_buckets::{Error, Missing, NameError, Page, PropertyName, StoreError};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{caching::Caching, json};
+
+/// What every `type` begins with; the name of the kind follows. Part of the API, and stable.
+pub const TYPE_BASE: &str = "urn:rashomon:problem:";
+
+/// After how many seconds a client may try again what failed because the store did not answer.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
+
+/// The kinds of problem. Their names and titles are part of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Malformed,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    Conflict,
+    NotLatest,
+    PreconditionFailed,
+    TooLarge,
+    UriTooLong,
+    UnsupportedMediaType,
+    RangeNotSatisfiable,
+    InvalidValue,
+    Internal,
+    Corrupt,
+    Unavailable,
+}
+
+impl Kind {
+    /// Its status, its name and its title.
+    const fn describe(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "This is not allowed here"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is no such thing"),
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "This resource does not take that method",
+            ),
+            Self::RequestTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request did not arrive in time")
+            }
+            Self::Conflict => (StatusCode::CONFLICT, "conflict", "The write contradicts what is stored"),
+            Self::NotLatest => (StatusCode::CONFLICT, "not-latest", "The page has changed meanwhile"),
+            Self::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "precondition-failed",
+                "A condition of the request does not hold",
+            ),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
+            Self::UriTooLong => (StatusCode::URI_TOO_LONG, "uri-too-long", "The URL is too long"),
+            Self::UnsupportedMediaType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported-media-type",
+                "The body's type is not understood",
+            ),
+            Self::RangeNotSatisfiable => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "range-not-satisfiable",
+                "The range begins past the end of the body",
+            ),
+            Self::InvalidValue => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is well-formed and wrong")
+            }
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server made a mistake"),
+            Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "What is stored is damaged"),
+            Self::Unavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The store does not answer")
+            }
+        }
+    }
+}
+
+/// An error on its way to the client.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem(Arc<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    kind: Kind,
+    detail: Cow<'static, str>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    member: Option<(&'static str, Value)>,
+}
+
+/// The result of a handler.
+pub(crate) type Result<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    /// A problem, with a sentence that names the cure.
+    pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner { kind, detail: detail.into(), headers: Vec::new(), member: None }))
+    }
+
+    /// The request breaks the grammar: 400.
+    pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Malformed, detail)
+    }
+
+    /// There is nothing there: 404.
+    pub(crate) fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::NotFound, detail)
+    }
+
+    /// A value is well-formed and wrong: 422.
+    pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::InvalidValue, detail)
+    }
+
+    /// The resource takes other methods: 405.
+    pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
+        Self::new(Kind::MethodNotAllowed, format!("this resource takes {allow}"))
+            .with_header(header::ALLOW, HeaderValue::from_static(allow))
+    }
+
+    /// The store did not answer in time: 503.
+    pub(crate) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Unavailable, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// The same with a header.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        Arc::make_mut(&mut self.0).headers.push((name, value));
+        self
+    }
+
+    /// The same with a member of its own in the JSON.
+    fn with_member(mut self, name: &'static str, value: Value) -> Self {
+        Arc::make_mut(&mut self.0).member = Some((name, value));
+        self
+    }
+
+    /// Its kind.
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The sentence that names the cure.
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// An error of the bucket layer, met while serving a page.
+    pub(crate) fn of_page(error: Error, page: &Page) -> Self {
+        match error {
+            Error::NotFound(missing) => Self::not_found(missing.to_string()),
+            Error::Conflict(detail) => Self::new(Kind::Conflict, detail),
+            Error::NotLatest { ref latest } => {
+                let latest = latest.as_deref().map_or(Value::Null, |latest| json::render_value(page, latest));
+                Self::new(Kind::NotLatest, format!("{error}; look at what it has, and post again"))
+                    .with_member("latest", latest)
+            }
+            Error::NotExpected => Self::new(Kind::PreconditionFailed, error.to_string()),
+            Error::Invalid(detail) => Self::invalid(detail),
+            Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
+            Error::Store(error) => Self::of_store(&error),
+            other => Self::new(Kind::Internal, other.to_string()),
+        }
+    }
+
+    /// An error met while looking for the latest of a property: where an older revision has it, the answer
+    /// links to that.
+    pub(crate) fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
+        let predecessor = match &error {
+            Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
+            _ => None,
+        };
+        let problem = Self::of_page(error, page);
+        match predecessor {
+            Some(tid) => {
+                let link = format!("<?rev/{tid}/{name}>; rel=\"predecessor-version\"");
+                problem.with_header(header::LINK, header_value(&link))
+            }
+            None => problem,
+        }
+    }
+
+    fn of_store(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => {
+                tracing::warn!(%error, "the store does not answer");
+                Self::unavailable("the store does not answer; try again")
+            }
+            StoreError::Corrupt(_) => {
+                tracing::error!(%error, "THE STORE IS CORRUPT: run `rashomon verify`, and restore from a backup");
+                Self::new(Kind::Corrupt, "what is stored here is damaged; the operator has to restore it")
+            }
+            error => {
+                tracing::error!(%error, "a call to the store was refused");
+                Self::new(
+                    Kind::Internal,
+                    "the server made a mistake; it is in the log under the request's id",
+                )
+            }
+        }
+    }
+
+    /// The whole answer, for a request of that URL.
+    pub(crate) fn render(&self, instance: Option<&str>) -> Response {
+        let (status, name, title) = self.0.kind.describe();
+        let document = Document {
+            kind: &format!("{TYPE_BASE}{name}"),
+            title,
+            status: status.as_u16(),
+            detail: &self.0.detail,
+            instance,
+            latest: self.0.member.as_ref().filter(|(name, _)| *name == "latest").map(|(_, value)| value),
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, Caching::NoStore.header());
+        for (name, value) in &self.0.headers {
+            headers.append(name, value.clone());
+        }
+        response
+    }
+}
+
+/// What RFC 9457 asks for, in the order of its examples.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latest: Option<&'a Value>,
+}
+
+impl From<NameError> for Problem {
+    fn from(error: NameError) -> Self {
+        Self::malformed(error.0)
+    }
+}
+
+impl IntoResponse for Problem {
+    /// Leaves itself in the extensions, so that the middleware, which knows the request, writes the body.
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.0.kind.describe().0;
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// A header of what we wrote ourselves, from parts that are ASCII without control characters.
+pub(crate) fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}

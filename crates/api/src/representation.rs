@@ -1,0 +1,235 @@
+//! A property as an answer: its headers, and its bytes in the form that the client takes.
+
+use std::ops::Range;
+
+use axum::{body::Body as HttpBody, response::Response};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use rashomon_buckets::{Body, Chunk, ChunkedBody, Parent, Property, PropertyName, Title};
+use rashomon_clock::Timestamp;
+
+use crate::{
+    caching::Caching,
+    conditional::{self, Verdict, ZSTD_FLAVOR},
+    extract::encode_title,
+    negotiate::{self, ContentEncoding},
+    problem::{Kind, Problem, Result, header_value},
+    range::{self, Selection},
+    times,
+};
+
+/// What somebody's HTML may do in our origin: be looked at. It is in a sandbox, so that it runs no script and
+/// is of no origin; images, styles, fonts and media it may fetch.
+const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
+    "sandbox; default-src 'none'; img-src * data:; style-src * 'unsafe-inline'; font-src * data:; media-src *; \
+     form-action 'none'",
+);
+
+const MEMENTO_DATETIME: HeaderName = HeaderName::from_static("memento-datetime");
+
+/// Under which URL a property is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// As the latest.
+    Latest,
+    /// Under its tid.
+    Tid,
+}
+
+/// The headers of a property, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Representation {
+    /// Quoted, without flavor.
+    etag: String,
+    /// When it was last changed, where that says enough for a condition.
+    modified: Option<Timestamp>,
+    size: u64,
+    /// Without `Content-Length`, `ETag` and `Content-Encoding`.
+    common: HeaderMap,
+    /// All headers of the plain body.
+    identity: HeaderMap,
+    /// All headers of the compressed body, where it is stored compressed.
+    zstd: Option<HeaderMap>,
+}
+
+impl Representation {
+    /// Makes the headers of a property.
+    pub(crate) fn new(title: &Title, name: &PropertyName, property: &Property, address: Address) -> Self {
+        let etag = conditional::etag(&property.version);
+        let size = property.info.size;
+        let modified = property.info.rewritten_at.unwrap_or_else(|| property.version.tid.time());
+        let common = common_headers(title, name, property, address, modified);
+        let mut identity = common.clone();
+        identity.insert(header::ETAG, header_value(&etag));
+        identity.insert(header::CONTENT_LENGTH, size.into());
+        identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        let compressed_size = match &property.body {
+            Body::Inline(body) => body.zstd.as_ref().map(|zstd| Some(zstd.len())),
+            // Not known before all of it has been read.
+            Body::Chunked(_) => Some(None),
+        };
+        let zstd = compressed_size.map(|size| {
+            let mut headers = common.clone();
+            headers.insert(header::ETAG, header_value(&flavored(&etag)));
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd"));
+            if let Some(size) = size {
+                headers.insert(header::CONTENT_LENGTH, size.into());
+            }
+            headers
+        });
+        let modified = Some(modified).filter(|_| address == Address::Tid);
+        Self { etag, modified, size, common, identity, zstd }
+    }
+
+    /// Answers a request for it: whole, in part, compressed, or not at all.
+    pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
+        match conditional::evaluate(request, &self.etag, self.modified) {
+            Verdict::Proceed => {}
+            Verdict::NotModified { zstd } => return Ok(self.not_modified(zstd)),
+            Verdict::Failed => {
+                return Err(Problem::new(
+                    Kind::PreconditionFailed,
+                    format!(
+                        "If-Match names other bytes than there are: they are {}",
+                        self.etag.trim_matches('"')
+                    ),
+                ));
+            }
+        }
+        match range::select(request, self.size, &self.etag) {
+            Selection::Whole => {}
+            Selection::Bytes { first, last } => return Ok(self.part(body, first, last)),
+            Selection::Unsatisfiable => {
+                let problem = Problem::new(
+                    Kind::RangeNotSatisfiable,
+                    format!("the body has {} bytes; ask for a range that begins before", self.size),
+                );
+                let content_range = header_value(&format!("bytes */{}", self.size));
+                return Err(problem.with_header(header::CONTENT_RANGE, content_range));
+            }
+        }
+        let encoding = negotiate::content_encoding(request);
+        let zstd = self.zstd.as_ref().filter(|_| encoding == ContentEncoding::Zstd);
+        let bytes = match (body, zstd) {
+            (Body::Inline(body), None) => HttpBody::from(body.plain.clone()),
+            (Body::Inline(body), Some(_)) => HttpBody::from(body.zstd.clone().unwrap_or_default()),
+            (Body::Chunked(body), None) => plain_stream(body, 0, self.size),
+            (Body::Chunked(body), Some(_)) => zstd_stream(body),
+        };
+        let mut response = Response::new(bytes);
+        *response.headers_mut() = zstd.unwrap_or(&self.identity).clone();
+        Ok(response)
+    }
+
+    fn not_modified(&self, zstd: bool) -> Response {
+        let mut response = Response::new(HttpBody::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        let mut headers = self.common.clone();
+        headers.remove(header::CONTENT_TYPE);
+        // The tag of what the client has: another one would not be found in its cache.
+        let etag = if zstd { flavored(&self.etag) } else { self.etag.clone() };
+        headers.insert(header::ETAG, header_value(&etag));
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// A range is always one of the plain bytes.
+    fn part(&self, body: &Body, first: u64, last: u64) -> Response {
+        let length = last - first + 1;
+        let bytes = match body {
+            Body::Inline(body) => HttpBody::from(body.plain.slice(first as usize..=last as usize)),
+            Body::Chunked(body) => plain_stream(body, first, length),
+        };
+        let mut response = Response::new(bytes);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        *response.headers_mut() = self.identity.clone();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.insert(header::CONTENT_RANGE, header_value(&format!("bytes {first}-{last}/{}", self.size)));
+        response
+    }
+}
+
+fn common_headers(
+    title: &Title,
+    name: &PropertyName,
+    property: &Property,
+    address: Address,
+    modified: Timestamp,
+) -> HeaderMap {
+    let title = encode_title(title);
+    let version = &property.version;
+    let mut headers = HeaderMap::with_capacity(16);
+    for (name, value) in &property.info.headers.other {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.insert(name, value);
+        }
+    }
+    // Ours come last, so that no stored header stands in their place.
+    headers.insert(header::CONTENT_TYPE, header_value(&property.info.headers.content_type));
+    headers.insert(header::LAST_MODIFIED, header_value(&times::format_http_date(modified)));
+    headers.insert(header::CONTENT_LOCATION, header_value(&format!("?rev/{}/{name}", version.tid)));
+    headers.insert("x-rev", header_value(&format!("{title}?rev/{}", version.rev)));
+    if let Some(Parent::Revision(parent)) = property.parent {
+        headers.insert("x-parent", header_value(&format!("{title}?rev/{parent}")));
+    }
+    if address == Address::Tid {
+        headers.insert(MEMENTO_DATETIME, header_value(&times::format_http_date(version.tid.time())));
+    }
+    headers.insert(header::LINK, header_value(&links(name)));
+    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    let caching = match address {
+        Address::Latest => Caching::Mutable,
+        Address::Tid => Caching::Tid,
+    };
+    headers.insert(header::CACHE_CONTROL, caching.header());
+    headers
+}
+
+/// The links of RFC 7089: what this is a state of, and where its other states are found.
+pub(crate) fn links(name: &PropertyName) -> String {
+    format!(
+        "<?rev/latest/{name}>; rel=\"original latest-version\", <?timegate/{name}>; rel=\"timegate\", \
+         <?timemap/{name}>; rel=\"timemap\"; type=\"application/link-format\""
+    )
+}
+
+fn flavored(etag: &str) -> String {
+    format!("{}{ZSTD_FLAVOR}\"", &etag[..etag.len() - 1])
+}
+
+/// Bytes of a large body, chunk after chunk, each read when the one before has been sent.
+fn plain_stream(body: &ChunkedBody, first: u64, length: u64) -> HttpBody {
+    let size = body.chunk_size();
+    let end = first + length;
+    // A body has fewer chunks than 32 bits can count.
+    let pieces = chunks(body, (first / size) as u32..end.div_ceil(size) as u32);
+    let mut begin = first - first % size;
+    HttpBody::from_stream(pieces.map_ok(move |chunk| {
+        let skipped = first.saturating_sub(begin) as usize;
+        let wanted = chunk.plain.len().min((end - begin) as usize);
+        begin += chunk.plain.len() as u64;
+        chunk.plain.slice(skipped.min(wanted)..wanted)
+    }))
+}
+
+/// All of a large body, as the frames that it is stored in.
+fn zstd_stream(body: &ChunkedBody) -> HttpBody {
+    HttpBody::from_stream(chunks(body, 0..body.chunks()).map_ok(|chunk| chunk.zstd))
+}
+
+fn chunks(
+    body: &ChunkedBody,
+    indexes: Range<u32>,
+) -> impl Stream<Item = std::result::Result<Chunk, rashomon_buckets::Error>> + Send + 'static {
+    let body = body.clone();
+    stream::iter(indexes).then(move |index| {
+        let body = body.clone();
+        async move {
+            let chunk = body.chunk(index).await;
+            chunk.inspect_err(|error| tracing::error!(%error, index, "a body broke off while it was sent"))
+        }
+    })
+}

@@ -1,0 +1,66 @@
+//! The settings of the API. They deserialize, so that a configuration can hold them as they are.
+
+use std::collections::HashMap;
+
+use rashomon_buckets::DomainName;
+use serde::{Deserialize, Serialize};
+
+/// Which requests are written to the log at the level `info`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLog {
+    /// All of them.
+    All,
+    /// Those that failed; the others at the level `debug`.
+    #[default]
+    Failures,
+    /// None, but those that the server is to blame for, at the level `warn`.
+    Off,
+}
+
+/// The settings of the API. Times are in seconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The domain that `/wiki/` serves, by the `Host` of the request: in lower case, with a port where only
+    /// that port is meant.
+    pub hosts: HashMap<String, DomainName>,
+    /// Refuse everything that writes.
+    pub read_only: bool,
+    /// The most bytes of a body; an import may be larger.
+    pub max_body_bytes: u64,
+    /// The most bytes of a request's URL.
+    pub max_url_bytes: usize,
+    /// How long a read may wait for the store.
+    pub read_seconds: u64,
+    /// How long a body may go without a byte.
+    pub body_idle_seconds: u64,
+    /// How long a body may take altogether; an import may take longer.
+    pub body_seconds: u64,
+    /// How many writes may be under way at once; others wait.
+    pub max_writes: usize,
+    /// How many imports may be under way at once; others are refused.
+    pub max_imports: usize,
+    /// How many answers to reads of the latest are kept ready, beside the bodies, which the buckets keep.
+    pub prepared_answers: u64,
+    /// Which requests are logged.
+    pub access_log: AccessLog,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            hosts: HashMap::new(),
+            read_only: false,
+            max_body_bytes: 256 << 20,
+            max_url_bytes: 16 << 10,
+            read_seconds: 30,
+            body_idle_seconds: 30,
+            body_seconds: 600,
+            max_writes: 512,
+            max_imports: 4,
+            prepared_answers: 8192,
+            access_log: AccessLog::default(),
+        }
+    }
+}

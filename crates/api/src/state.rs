@@ -1,0 +1,134 @@
+//! What every request has at hand.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::registry::Registry;
+use rashomon_buckets::{BucketName, Revisioned};
+use rashomon_clock::Clock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    Settings,
+    encoding::BodyLimits,
+    metrics::Metrics,
+    prepared::PreparedAnswers,
+    problem::{Kind, Problem, Result},
+    request_id::RequestIds,
+};
+
+/// What the API is built from.
+#[derive(Debug)]
+pub struct Components {
+    /// The buckets that it serves.
+    pub buckets: Revisioned,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Random: of two processes each has its own.
+    pub seed: u64,
+    /// What `/metrics` shows beside the API's own: whatever has been registered here already.
+    pub registry: Registry,
+}
+
+/// The API. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Api(Arc<Shared>);
+
+/// What the clones of an [`Api`] share.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) buckets: Revisioned,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Metrics,
+    pub(crate) request_ids: RequestIds,
+    pub(crate) prepared: PreparedAnswers,
+    /// The bucket of pages: its name is cloned for each request.
+    pub(crate) page_bucket: BucketName,
+    writes: Arc<Semaphore>,
+    imports: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+impl std::ops::Deref for Api {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Api {
+    /// Builds the API.
+    #[must_use]
+    pub fn new(settings: Settings, components: Components) -> Self {
+        let Components { buckets, clock, seed, mut registry } = components;
+        let metrics = Metrics::register(registry.sub_registry_with_prefix("rashomon_http"));
+        Self(Arc::new(Shared {
+            metrics,
+            request_ids: RequestIds::new(seed),
+            prepared: PreparedAnswers::new(settings.prepared_answers),
+            page_bucket: BucketName::page(),
+            writes: Arc::new(Semaphore::new(settings.max_writes)),
+            imports: Arc::new(Semaphore::new(settings.max_imports)),
+            tasks: TaskTracker::new(),
+            settings,
+            buckets,
+            clock,
+            registry,
+        }))
+    }
+
+    /// Waits until every write that was accepted is done, those included whose clients have gone. To be
+    /// called when no more requests come, before the store is closed.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Waits for a read of the store, within reason.
+    pub(crate) async fn read<T>(&self, read: impl Future<Output = T>) -> Result<T> {
+        let limit = Duration::from_secs(self.settings.read_seconds);
+        let too_slow = |_| Problem::unavailable("the store did not answer in time; try again");
+        tokio::time::timeout(limit, read).await.map_err(too_slow)
+    }
+
+    /// Runs a write to its end, even when its client goes away meanwhile.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T> {
+        let permit = Arc::clone(&self.writes).acquire_owned().await;
+        let task = self.tasks.spawn(async move {
+            let done = write.await;
+            drop(permit);
+            done
+        });
+        task.await.map_err(|error| {
+            tracing::error!(%error, "a write did not come to its end");
+            Problem::new(Kind::Internal, "the server made a mistake; the write may have happened or not")
+        })
+    }
+
+    /// Runs an import to its end, unless there are too many already.
+    pub(crate) fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
+            Problem::unavailable("as many imports as may be are under way; try again when one is done")
+        })?;
+        self.tasks.spawn(async move {
+            import.await;
+            drop(permit);
+        });
+        Ok(())
+    }
+
+    /// The bounds of a body.
+    pub(crate) fn body_limits(&self) -> BodyLimits {
+        BodyLimits {
+            bytes: self.settings.max_body_bytes,
+            idle: Duration::from_secs(self.settings.body_idle_seconds),
+            total: Duration::from_secs(self.settings.body_seconds),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Times as URLs, headers and JSON write them.
+
+use jiff::{civil, fmt::strtime, tz::Offset};
+use rashomon_clock::Timestamp;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// Parses a time of RFC 3339: upper-case `T` and `Z`, or an offset; at most six digits of a second.
+pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    let bytes = text.as_bytes();
+    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if bytes.len() < 20 || !separators.iter().all(|&(at, separator)| bytes[at] == separator) {
+        return None;
+    }
+    let time = civil::DateTime::new(
+        number(&bytes[0..4])?,
+        i8::try_from(number(&bytes[5..7])?).ok()?,
+        i8::try_from(number(&bytes[8..10])?).ok()?,
+        i8::try_from(number(&bytes[11..13])?).ok()?,
+        i8::try_from(number(&bytes[14..16])?).ok()?,
+        i8::try_from(number(&bytes[17..19])?).ok()?,
+        0,
+    )
+    .ok()?;
+    let (fraction, offset) = parse_fraction(&bytes[19..])?;
+    let seconds = time.duration_since(civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0)).as_secs();
+    Some(Timestamp::from_micros((seconds - parse_offset(offset)?) * MICROS_PER_SECOND + fraction))
+}
+
+/// Microseconds of a fraction such as `.25`, and what follows it.
+fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let Some(rest) = bytes.strip_prefix(b".") else { return Some((0, bytes)) };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if !(1..=6).contains(&digits) {
+        return None;
+    }
+    let micros = (0..6).fold(0, |value, place| {
+        value * 10 + rest.get(place).filter(|_| place < digits).map_or(0, |digit| i64::from(digit - b'0'))
+    });
+    Some((micros, &rest[digits..]))
+}
+
+/// Seconds east of UTC.
+fn parse_offset(bytes: &[u8]) -> Option<i64> {
+    match bytes {
+        b"Z" => Some(0),
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
+            let hours = number(&[*h1, *h2]).filter(|hours| *hours < 24)?;
+            let minutes = number(&[*m1, *m2]).filter(|minutes| *minutes < 60)?;
+            let seconds = i64::from(hours) * 3600 + i64::from(minutes) * 60;
+            Some(if *sign == b'-' { -seconds } else { seconds })
+        }
+        _ => None,
+    }
+}
+
+/// At most four decimal digits.
+fn number(digits: &[u8]) -> Option<i16> {
+    digits
+        .iter()
+        .try_fold(0, |value: i16, digit| digit.is_ascii_digit().then(|| value * 10 + i16::from(digit - b'0')))
+}
+
+/// In RFC 3339, UTC, with as many digits as it has, at most six.
+pub(crate) fn format_rfc3339(time: Timestamp) -> String {
+    let civil = to_civil(time);
+    let mut text = strtime::format("%Y-%m-%dT%H:%M:%S", civil).unwrap_or_default();
+    let fraction = time.as_micros().rem_euclid(MICROS_PER_SECOND);
+    if fraction != 0 {
+        let digits = format!(".{fraction:06}");
+        text.push_str(digits.trim_end_matches('0'));
+    }
+    text.push('Z');
+    text
+}
+
+/// As headers have it (RFC 9110, section 5.6.7), rounded down to the second.
+pub(crate) fn format_http_date(time: Timestamp) -> String {
+    strtime::format("%a, %d %b %Y %H:%M:%S GMT", to_civil(time)).unwrap_or_default()
+}
+
+/// Parses the form that RFC 7089 asks for: `Thu, 31 May 2007 20:35:00 GMT`.
+pub(crate) fn parse_http_date(text: &str) -> Option<Timestamp> {
+    // The parser takes a day of one digit too, which the standard does not have.
+    let fixed = text.len() == "Thu, 31 May 2007 20:35:00 GMT".len();
+    fixed.then(|| parse_as("%a, %d %b %Y %H:%M:%S GMT", text)).flatten()
+}
+
+/// Parses what a header of HTTP may hold: also the two obsolete forms.
+pub(crate) fn parse_any_http_date(text: &str) -> Option<Timestamp> {
+    parse_http_date(text)
+        .or_else(|| parse_as("%A, %d-%b-%y %H:%M:%S GMT", text))
+        .or_else(|| parse_as("%a %b %e %H:%M:%S %Y", text))
+}
+
+fn parse_as(format: &str, text: &str) -> Option<Timestamp> {
+    let civil = strtime::parse(format, text).ok()?.to_datetime().ok()?;
+    let seconds = civil.duration_since(civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0)).as_secs();
+    Some(Timestamp::from_micros(seconds * MICROS_PER_SECOND))
+}
+
+/// The time as a calendar has it; one that no calendar of four-digit years has becomes the nearest.
+fn to_civil(time: Timestamp) -> civil::DateTime {
+    let clamped = jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(if time > Timestamp::EPOCH {
+        jiff::Timestamp::MAX
+    } else {
+        jiff::Timestamp::MIN
+    });
+    Offset::UTC.to_datetime(clamped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_rfc_3339_are_read_to_the_microsecond() {
+        let cases = [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2013-09-25T16:43:09.274Z", 1_380_127_389_274_000),
+            ("2013-09-25T16:43:09.000001Z", 1_380_127_389_000_001),
+            ("2013-09-25T18:43:09.274+02:00", 1_380_127_389_274_000),
+            ("2013-09-25T16:13:09.274-00:30", 1_380_127_389_274_000),
+            ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
+            ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
+            ("2012-02-29T00:00:00Z", 1_330_473_600_000_000),
+        ];
+        for (text, micros) in cases {
+            assert_eq!(parse_rfc3339(text), Some(Timestamp::from_micros(micros)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        let cases = [
+            "",
+            "2013-09-25",
+            "2013-09-25T16:43:09",
+            "2013-09-25 16:43:09Z",
+            "2013-09-25t16:43:09z",
+            "2013-09-25T16:43Z",
+            "2013-13-25T16:43:09Z",
+            "2013-02-29T16:43:09Z",
+            "2013-09-25T24:00:00Z",
+            "2013-09-25T16:43:09.Z",
+            "2013-09-25T16:43:09.1234567Z",
+            "2013-09-25T16:43:09+0200",
+            "2013-09-25T16:43:09+24:00",
+            "2013-09-25T16:43:09Z ",
+            "+013-09-25T16:43:09Z",
+            "2013-09-25T16:43:0éZ",
+        ];
+        for text in cases {
+            assert_eq!(parse_rfc3339(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_with_the_digits_that_they_have() {
+        let cases = [
+            (1_380_127_389_274_000, "2013-09-25T16:43:09.274Z"),
+            (1_380_127_389_000_000, "2013-09-25T16:43:09Z"),
+            (1_380_127_389_000_001, "2013-09-25T16:43:09.000001Z"),
+            (-1, "1969-12-31T23:59:59.999999Z"),
+        ];
+        for (micros, text) in cases {
+            assert_eq!(format_rfc3339(Timestamp::from_micros(micros)), text);
+            assert_eq!(parse_rfc3339(text), Some(Timestamp::from_micros(micros)));
+        }
+        for extreme in [Timestamp::MIN, Timestamp::MAX] {
+            assert!(!format_rfc3339(extreme).is_empty());
+            assert!(!format_http_date(extreme).is_empty());
+        }
+    }
+
+    #[test]
+    fn dates_of_headers_are_read_and_written() {
+        let time = Timestamp::from_micros(1_180_643_700_000_000);
+        assert_eq!(
+            format_http_date(Timestamp::from_micros(1_180_643_700_999_999)),
+            "Thu, 31 May 2007 20:35:00 GMT"
+        );
+        assert_eq!(parse_http_date("Thu, 31 May 2007 20:35:00 GMT"), Some(time));
+        assert_eq!(parse_any_http_date("Thursday, 31-May-07 20:35:00 GMT"), Some(time));
+        assert_eq!(parse_any_http_date("Thu May 31 20:35:00 2007"), Some(time));
+        for bad in [
+            "Fri, 31 May 2007 20:35:00 GMT",
+            "Thu, 31 May 2007 20:35:00 CET",
+            "Thu, 32 May 2007 20:35:00 GMT",
+            "2007-05-31T20:35:00Z",
+            "Thu, 1 May 2007 20:35:00 GMT",
+            "",
+        ] {
+            assert_eq!(parse_http_date(bad), None, "{bad}");
+        }
+        assert!(parse_http_date("Mon, 01 Jan 1900 00:00:00 GMT").is_some());
+    }
+}
