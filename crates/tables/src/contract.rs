@@ -30,6 +30,7 @@ mod generations;
 mod order;
 mod pages;
 mod partitions;
+pub mod random;
 mod swaps;
 mod writes;
 

@@ -19,6 +19,11 @@ mod contract {
     }
 
     rashomon_tables::contract_tests!(open);
+
+    #[test]
+    fn random_operations() {
+        rashomon_tables::contract::random::hold(32, || open);
+    }
 }
 
 fn schema(name: &'static str) -> rashomon_tables::SchemaBuilder {

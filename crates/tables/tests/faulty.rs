@@ -20,6 +20,11 @@ mod contract {
     }
 
     rashomon_tables::contract_tests!(open);
+
+    #[test]
+    fn random_operations() {
+        rashomon_tables::contract::random::hold(32, || open);
+    }
 }
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| {

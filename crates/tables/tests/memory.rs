@@ -15,3 +15,9 @@ rashomon_tables::contract_tests!(open);
 fn the_whole_contract_in_one_run() {
     contract::block_on(contract::run(|| open));
 }
+
+/// Two stores in memory: that the comparison itself asks for nothing that need not be so.
+#[test]
+fn random_operations() {
+    contract::random::hold(64, || open);
+}

@@ -1,0 +1,375 @@
+//! Random operations, done to a store and to the one in memory, which must not differ.
+//!
+//! What is compared is what stores promise and no more: [`operations`] says how write times are chosen, pages
+//! may be shorter than their limits, and of a scan that is resumed after changes the changed rows are left out.
+
+mod operations;
+
+use std::{
+    collections::{HashMap, HashSet},
+    mem::discriminant,
+    sync::Arc,
+    time::Duration,
+};
+
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use rashomon_clock::{Clock, Timestamp};
+
+pub use self::operations::{Change, Changes, Expected, Operation, Pass, Reading, operations};
+use self::operations::{HEADS, MAX_OPERATIONS, partition, tables};
+use super::{
+    Factory,
+    fixtures::{World, limit},
+};
+use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value};
+
+/// How often a failing sequence is made simpler, at most.
+const MAX_SHRINKS: u32 = 2000;
+
+/// Write times of calls are so many microseconds apart, which leaves room for later calls to write earlier.
+const BETWEEN_CALLS: i64 = 1000;
+
+const _: () = assert!(MAX_OPERATIONS < BETWEEN_CALLS as usize);
+
+/// Holds a store against the one in memory with so many random sequences of operations, each on a store of a
+/// factory of its own.
+///
+/// They are the same in every run, unless the environment's `RASHOMON_SEED` (a number) says otherwise;
+/// `RASHOMON_CASES` is how many sequences, where not `cases`.
+///
+/// # Panics
+///
+/// Where they differ: with the seed, and the simplest sequence found that shows it.
+pub fn hold<F: Factory>(cases: u32, factory: impl Fn() -> F) {
+    let seed = number("RASHOMON_SEED").unwrap_or(1);
+    let cases = number("RASHOMON_CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
+    let mut runner = TestRunner::new(Config {
+        cases,
+        rng_seed: RngSeed::Fixed(seed),
+        max_shrink_iters: MAX_SHRINKS,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let result = runner.run(&operations(), |operations| {
+        super::block_on(compare(&factory(), &operations));
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("RASHOMON_SEED={seed}, {cases} cases: {error}");
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
+}
+
+/// Does the operations to the factory's store and to one in memory, and compares every answer; at the end,
+/// all that they hold, and once more after reopening.
+///
+/// # Panics
+///
+/// Where they differ.
+pub async fn compare(factory: &dyn Factory, operations: &[Operation]) {
+    let store = World::new(factory, &tables()).await;
+    let memory = World { store: Arc::new(Memory::new(store.clock.clone())), clock: store.clock.clone() };
+    for table in tables() {
+        memory.store.create(table).await.expect("memory takes every new table");
+    }
+    let mut comparison = Comparison { store, memory, times: Times::default(), begun: Vec::new() };
+    for operation in operations {
+        comparison.apply(operation).await;
+    }
+    comparison.contents("at the end").await;
+    let Comparison { store: World { store, clock }, memory, times, begun } = comparison;
+    if let Some(store) = factory.reopen(store, clock.clone()).await {
+        for table in tables() {
+            store.create(table).await.expect("the table is there");
+        }
+        let store = World { store, clock };
+        Comparison { store, memory, times, begun }.contents("after reopening").await;
+    }
+}
+
+struct Comparison {
+    store: World,
+    memory: World,
+    times: Times,
+    begun: Vec<Begun>,
+}
+
+/// A scan that was begun, and what was changed in its partition since.
+struct Begun {
+    reading: Reading,
+    store: Option<Cursor>,
+    memory: Option<Cursor>,
+    changes: Vec<Mutation>,
+    swapped: Vec<Vec<Value>>,
+}
+
+impl Comparison {
+    async fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Write { batches, spoilt } => self.write(batches, *spoilt).await,
+            Operation::Get { table, key } => {
+                let [store, memory] = [self.store.get(table, key).await, self.memory.get(table, key).await];
+                assert_eq!(store.map(comparable(table)), memory.map(comparable(table)), "{operation:?}");
+            }
+            Operation::Scan(reading) => self.begin(reading).await,
+            Operation::Resume(which) => self.resume(*which).await,
+            Operation::Partitions { table, limit } => {
+                let mut store = self.store.partitions(table, *limit).await;
+                let memory = self.memory.partitions(table, *limit).await;
+                store.sort();
+                assert_eq!(store, memory, "{operation:?}");
+            }
+            Operation::Swap { key, expected, new } => self.swap(key, expected, new.as_ref()).await,
+            Operation::Pass(pass) => self.pass(pass),
+        }
+    }
+
+    /// Writes what of the changes may stand in one batch; all of it where it is to be spoilt.
+    async fn write(&mut self, changes: &[Changes], spoilt: bool) {
+        let now = self.times.begin(&self.store);
+        let mut batches = Vec::new();
+        for Changes { partition: number, changes } in changes {
+            let mut batch = Batch::new(partition(*number));
+            for change in changes {
+                batch.mutations.push(self.times.mutation(now, &batch.partition, change));
+                if !spoilt && batch.check().is_err() {
+                    batch.mutations.pop();
+                }
+            }
+            batches.push(batch);
+        }
+        let then = batches.pop().unwrap_or_else(|| Batch::new(partition(0)));
+        let store = self.store.store.write(batches.clone(), then.clone()).await;
+        let memory = self.memory.store.write(batches.clone(), then.clone()).await;
+        let kind = |result: &Result<(), Error>| result.as_ref().err().map(discriminant);
+        assert_eq!(kind(&store), kind(&memory), "{batches:?}, {then:?}: {store:?}, in memory {memory:?}");
+        if memory.is_ok() {
+            for batch in batches.into_iter().chain([then]) {
+                self.wrote(batch);
+            }
+        }
+    }
+
+    fn wrote(&mut self, batch: Batch) {
+        for mutation in batch.mutations {
+            self.times.wrote(&batch.partition, &mutation);
+            let table = mutation.table().name();
+            let beside = self.begun.iter_mut().filter(|begun| {
+                begun.reading.table.name() == table && begun.reading.scan.partition == batch.partition
+            });
+            beside.for_each(|begun| begun.changes.push(mutation.clone()));
+        }
+    }
+
+    /// Reads some rows of a scan, which nothing can change meanwhile, and keeps the cursors.
+    async fn begin(&mut self, reading: &Reading) {
+        let (rows, store) = some(&self.store, reading).await;
+        let (expected, memory) = some(&self.memory, reading).await;
+        assert_eq!(rows, expected, "{reading:?}");
+        let reading = reading.clone();
+        self.begun.push(Begun { reading, store, memory, changes: Vec::new(), swapped: Vec::new() });
+    }
+
+    /// Reads the rest of a scan, and compares what was not changed since it began.
+    async fn resume(&mut self, which: usize) {
+        if self.begun.is_empty() {
+            return;
+        }
+        let begun = self.begun.swap_remove(which % self.begun.len());
+        let reading = &begun.reading;
+        let mut rows = rest(&self.store, reading, begun.store.clone()).await;
+        let mut expected = rest(&self.memory, reading, begun.memory.clone()).await;
+        rows.retain(|row| !begun.changed(&row.key.clustering));
+        expected.retain(|row| !begun.changed(&row.key.clustering));
+        assert_eq!(rows, expected, "the rest of {reading:?}");
+    }
+
+    async fn swap(
+        &mut self,
+        key: &Key,
+        expected: &Expected,
+        new: Option<&(Vec<Option<Value>>, Option<i64>)>,
+    ) {
+        let row = |values: &Vec<Option<Value>>, expires_at| Row {
+            key: key.clone(),
+            values: values.clone(),
+            written_at: self.store.now(),
+            expires_at,
+        };
+        let expected = match expected {
+            Expected::Current => self.memory.get(&HEADS, key).await,
+            Expected::Nothing => None,
+            Expected::Values(values) => Some(row(values, None)),
+        };
+        let new = new.map(|(values, expires_in)| {
+            row(values, expires_in.map(|micros| self.times.expiry(self.store.now(), micros)))
+        });
+        let store = self.store.store.swap(&HEADS, key, expected.as_ref(), new.clone()).await;
+        let memory = self.memory.store.swap(&HEADS, key, expected.as_ref(), new.clone()).await;
+        let outcome = |result: Result<Swap, Error>| match result.expect("a swap is answered") {
+            Swap::Applied => None,
+            Swap::Refused { current } => Some(current.map(comparable(&HEADS))),
+        };
+        assert_eq!(outcome(store), outcome(memory), "swap of {key:?} from {expected:?} to {new:?}");
+        for begun in &mut self.begun {
+            if begun.reading.table.swap_only() && begun.reading.scan.partition == key.partition {
+                begun.swapped.push(key.clustering.clone());
+            }
+        }
+    }
+
+    fn pass(&self, pass: &Pass) {
+        let clock = &self.store.clock;
+        match pass {
+            Pass::By(micros) => clock.advance(Duration::from_micros(*micros)),
+            Pass::ToExpiry { which, before } => {
+                let coming: Vec<_> = self.times.expiries.iter().filter(|at| **at > clock.now()).collect();
+                if !coming.is_empty() {
+                    let at = coming[which % coming.len()];
+                    clock.set(at.saturating_sub(Duration::from_micros(u64::from(*before))));
+                }
+            }
+        }
+    }
+
+    async fn contents(&self, when: &str) {
+        for table in tables() {
+            let store = self.store.contents(table).await.into_iter().map(comparable(table));
+            let memory = self.memory.contents(table).await.into_iter().map(comparable(table));
+            assert_eq!(store.collect::<Vec<_>>(), memory.collect::<Vec<_>>(), "{} {when}", table.name());
+        }
+    }
+}
+
+impl Begun {
+    fn changed(&self, row: &[Value]) -> bool {
+        let changed = |mutation: &Mutation| match mutation {
+            Mutation::Put { clustering, .. } | Mutation::Delete { clustering, .. } => clustering == row,
+            Mutation::DeleteRange { range, .. } => range.contains(row),
+        };
+        self.changes.iter().any(changed) || self.swapped.iter().any(|swapped| swapped == row)
+    }
+}
+
+/// As many rows as the reading wants, and where to go on; whatever pages the store makes of it.
+async fn some(world: &World, reading: &Reading) -> (Vec<Row>, Option<Cursor>) {
+    let mut scan = reading.scan.clone();
+    let mut rows = Vec::new();
+    loop {
+        let wanted = reading.wanted.get() - rows.len();
+        scan.limit = reading.scan.limit.min(limit(wanted));
+        let page = world.page(reading.table, &scan).await;
+        rows.extend(page.items.into_iter().map(comparable(reading.table)));
+        if page.next.is_none() || rows.len() == reading.wanted.get() {
+            return (rows, page.next);
+        }
+        scan.after = page.next;
+    }
+}
+
+async fn rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Row> {
+    if after.is_none() {
+        return Vec::new();
+    }
+    let scan: Scan = reading.scan.clone().after(after);
+    world.scan(reading.table, scan).await.into_iter().map(comparable(reading.table)).collect()
+}
+
+/// A row without what stores may choose: the write time of a swap.
+fn comparable(table: &'static Schema) -> impl Fn(Row) -> Row {
+    move |row| if table.swap_only() { Row { written_at: Timestamp::EPOCH, ..row } } else { row }
+}
+
+/// Chooses the times of writes, so that every store must come to the same end: see [`operations`].
+#[derive(Default)]
+struct Times {
+    calls: Vec<Timestamp>,
+    expiries: Vec<Timestamp>,
+    /// The latest delete in a partition of a table.
+    deletes: HashMap<(&'static str, Vec<Value>), Timestamp>,
+    /// Rows that were put with an expiry at some time.
+    passing: HashSet<(&'static str, Vec<Value>, Vec<Value>)>,
+}
+
+impl Times {
+    /// The time of a call that is made now: like no other, a round number.
+    fn begin(&mut self, world: &World) -> Timestamp {
+        let round = (world.now().as_micros() / BETWEEN_CALLS + 1) * BETWEEN_CALLS;
+        let now = Timestamp::from_micros(round);
+        world.clock.set(now);
+        self.calls.push(now);
+        now
+    }
+
+    fn expiry(&mut self, now: Timestamp, micros: i64) -> Timestamp {
+        let expires_at = Timestamp::from_micros(now.as_micros() + micros);
+        self.expiries.push(expires_at);
+        expires_at
+    }
+
+    /// The time of the call so many calls ago, or of the first; this one is 0.
+    fn ago(&self, age: usize) -> Timestamp {
+        self.calls[self.calls.len().saturating_sub(age + 1)]
+    }
+
+    fn mutation(&mut self, now: Timestamp, partition: &[Value], change: &Change) -> Mutation {
+        match change.clone() {
+            Change::Put { table, clustering, values, age, expires_in } => {
+                let expires_at = expires_in.map(|micros| self.expiry(now, micros));
+                let written_at = self.put_time(now, table, partition, &clustering, age);
+                if expires_at.is_none() {
+                    self.expiries.extend(table.expiry(written_at, None));
+                }
+                Mutation::Put { table, clustering, values, written_at, expires_at }
+            }
+            Change::Delete { table, clustering, age } => {
+                Mutation::Delete { table, clustering, written_at: self.ago(age) }
+            }
+            Change::DeleteRange { table, range, age } => {
+                Mutation::DeleteRange { table, range, written_before: self.ago(age) }
+            }
+        }
+    }
+
+    fn put_time(
+        &self,
+        now: Timestamp,
+        table: &'static Schema,
+        partition: &[Value],
+        clustering: &[Value],
+        age: usize,
+    ) -> Timestamp {
+        if age == 0 {
+            return now;
+        }
+        // Later than the old call by this call's number, so that no two calls put one row at one time.
+        let old = self.ago(age).saturating_add(Duration::from_micros(self.calls.len() as u64));
+        let deleted =
+            self.deletes.get(&(table.name(), partition.to_vec())).is_some_and(|delete| *delete >= old);
+        let row = (table.name(), partition.to_vec(), clustering.to_vec());
+        if deleted || table.default_ttl().is_some() || self.passing.contains(&row) {
+            now
+        } else {
+            old.min(now)
+        }
+    }
+
+    fn wrote(&mut self, partition: &[Value], mutation: &Mutation) {
+        let table = mutation.table().name();
+        match mutation {
+            Mutation::Put { clustering, expires_at, .. } => {
+                if expires_at.is_some() {
+                    self.passing.insert((table, partition.to_vec(), clustering.clone()));
+                }
+            }
+            Mutation::Delete { written_at: at, .. } | Mutation::DeleteRange { written_before: at, .. } => {
+                let latest = self.deletes.entry((table, partition.to_vec())).or_insert(*at);
+                *latest = (*latest).max(*at);
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What may be done at random.
+
+use std::{num::NonZeroUsize, ops::Bound, sync::LazyLock, time::Duration};
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use crate::{
+    ClusteringRange, Column, ColumnType, Direction, Key, Order, Partition, Scan, Schema, SchemaBuilder,
+    Value,
+    contract::fixtures::{blob, micros, time_uuid},
+};
+
+/// A sequence is no longer than this.
+pub(super) const MAX_OPERATIONS: usize = 80;
+
+/// One thing that is done to both stores.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// One call of several batches, the last of which is `then`.
+    Write {
+        /// The batches, of different partitions.
+        batches: Vec<Changes>,
+        /// Whether changes that contradict one another stay in a batch, so that it is invalid.
+        spoilt: bool,
+    },
+    /// Reads a row.
+    Get {
+        /// Of this table.
+        table: &'static Schema,
+        /// Under this key.
+        key: Key,
+    },
+    /// Reads the first rows of a scan, which can be resumed.
+    Scan(Reading),
+    /// Reads the rest of one of the scans that were begun.
+    Resume(usize),
+    /// Lists all partitions.
+    Partitions {
+        /// Of this table.
+        table: &'static Schema,
+        /// So many a page.
+        limit: NonZeroUsize,
+    },
+    /// Compares and sets a row.
+    Swap {
+        /// Under this key.
+        key: Key,
+        /// What is thought to stand there.
+        expected: Expected,
+        /// The new values, and the microseconds until they expire.
+        new: Option<(Vec<Option<Value>>, Option<i64>)>,
+    },
+    /// Time passes.
+    Pass(Pass),
+}
+
+/// The changes of one batch.
+#[derive(Debug, Clone)]
+pub struct Changes {
+    /// The partition's number.
+    pub partition: usize,
+    /// The changes; what contradicts an earlier one is left out.
+    pub changes: Vec<Change>,
+}
+
+/// A mutation whose times are chosen when it is applied; see [`operations`].
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // As in `Mutation`.
+pub enum Change {
+    Put {
+        table: &'static Schema,
+        clustering: Vec<Value>,
+        values: Vec<Option<Value>>,
+        /// Written so many calls ago, where that is allowed.
+        age: usize,
+        /// Microseconds from now.
+        expires_in: Option<i64>,
+    },
+    Delete {
+        table: &'static Schema,
+        clustering: Vec<Value>,
+        /// Of the time of so many calls ago.
+        age: usize,
+    },
+    DeleteRange {
+        table: &'static Schema,
+        range: ClusteringRange,
+        /// Of the time of so many calls ago.
+        age: usize,
+    },
+}
+
+/// Some rows of a scan.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// Of this table.
+    pub table: &'static Schema,
+    /// The scan.
+    pub scan: Scan,
+    /// How many rows are read before it is left for later.
+    pub wanted: NonZeroUsize,
+}
+
+/// What a swap expects.
+#[derive(Debug, Clone)]
+pub enum Expected {
+    /// What stands there.
+    Current,
+    /// No row.
+    Nothing,
+    /// A row of these values.
+    Values(Vec<Option<Value>>),
+}
+
+/// How time passes.
+#[derive(Debug, Clone)]
+pub enum Pass {
+    /// By so many microseconds.
+    By(u64),
+    /// Until a row expires, or a microsecond before that.
+    ToExpiry {
+        /// Which of those that will.
+        which: usize,
+        /// Whether before it.
+        before: bool,
+    },
+}
+
+/// Sequences of operations over few keys, so that they meet.
+///
+/// Write times rise from call to call, and some puts and deletes are of an earlier one. A row is never put
+/// twice at one time; and never at a time before a delete in its partition, nor before an expiry of its own,
+/// since there stores may differ: one remembers what is gone, another does not.
+pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let operation = prop_oneof![
+        10 => write(),
+        3 => get(),
+        4 => reading().prop_map(Operation::Scan),
+        3 => any::<usize>().prop_map(Operation::Resume),
+        1 => (select(tables().to_vec()), page_limit())
+            .prop_map(|(table, limit)| Operation::Partitions { table, limit }),
+        4 => swap(),
+        3 => pass().prop_map(Operation::Pass),
+    ];
+    vec(operation, 1..=MAX_OPERATIONS)
+}
+
+fn keyed(name: &'static str) -> SchemaBuilder {
+    Schema::builder(name).partition("title", ColumnType::Text).partition("number", ColumnType::Int)
+}
+
+static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
+    keyed("revisions")
+        .clustering("property", ColumnType::Text, Direction::Ascending)
+        .clustering("rev", ColumnType::Int, Direction::Descending)
+        .clustering("tid", ColumnType::TimeUuid, Direction::Descending)
+        .value("body", ColumnType::Blob)
+        .value("stored", ColumnType::Timestamp)
+        .build()
+});
+
+static INDEX: LazyLock<Schema> = LazyLock::new(|| {
+    keyed("revisions_index")
+        .clustering("time", ColumnType::Timestamp, Direction::Descending)
+        .clustering("key", ColumnType::Blob, Direction::Ascending)
+        .value("note", ColumnType::Text)
+        .build()
+});
+
+static PASSING: LazyLock<Schema> = LazyLock::new(|| {
+    keyed("passing")
+        .clustering("tid", ColumnType::TimeUuid, Direction::Ascending)
+        .value("rev", ColumnType::Int)
+        .value("tid_before", ColumnType::TimeUuid)
+        .default_ttl(Duration::from_micros(4321))
+        .build()
+});
+
+static SINGLE: LazyLock<Schema> = LazyLock::new(|| keyed("single").value("rev", ColumnType::Int).build());
+
+pub(super) static HEADS: LazyLock<Schema> = LazyLock::new(|| {
+    keyed("heads")
+        .clustering("name", ColumnType::Text, Direction::Descending)
+        .value("rev", ColumnType::Int)
+        .value("note", ColumnType::Text)
+        .swap_only()
+        .build()
+});
+
+pub(super) fn tables() -> [&'static Schema; 5] {
+    [&REVISIONS, &INDEX, &PASSING, &SINGLE, &HEADS]
+}
+
+/// The tables that batches write to.
+fn written() -> [&'static Schema; 4] {
+    [&REVISIONS, &INDEX, &PASSING, &SINGLE]
+}
+
+const PARTITIONS: usize = 4;
+
+pub(super) fn partition(number: usize) -> Partition {
+    let (title, number) = [("", 0), ("a", 0), ("a", 256), ("a\0", 0)][number];
+    vec![title.into(), Value::Int(number)]
+}
+
+fn domain(column: &Column) -> Vec<Value> {
+    match column.column_type {
+        ColumnType::Text => ["", "a", "a\0", "ab", "\u{10ffff}"].map(Value::from).into(),
+        ColumnType::Int => [i64::MIN, -1, 0, 1, 256, i64::MAX].map(Value::from).into(),
+        ColumnType::Timestamp => [i64::MIN, -1, 0, 1_750_000_000_000_000].map(micros).into(),
+        ColumnType::TimeUuid => vec![
+            time_uuid(0xffff_ffff, [0; 8]),
+            time_uuid(1 << 32, [0, 0x80, 0, 0, 0, 0, 0, 0]),
+            time_uuid(1 << 32, [0, 0x7f, 0, 0, 0, 0, 0, 0]),
+            time_uuid(1 << 48, [0; 8]),
+        ],
+        ColumnType::Blob => [&b""[..], b"\0", b"\0\xff", b"\x01", b"\xff"].map(blob).into(),
+    }
+}
+
+fn clustering(table: &'static Schema) -> Vec<impl Strategy<Value = Value>> {
+    table.clustering().iter().map(|(column, _)| select(domain(column))).collect()
+}
+
+fn values(table: &'static Schema) -> Vec<impl Strategy<Value = Option<Value>>> {
+    table.values().iter().map(|column| option::weighted(0.8, select(domain(column)))).collect()
+}
+
+fn range(table: &'static Schema) -> impl Strategy<Value = ClusteringRange> {
+    let bound = || prop_oneof![Just(None), any::<bool>().prop_map(Some)];
+    let columns = 0..=table.clustering().len();
+    (clustering(table), clustering(table), columns, bound(), bound()).prop_map(
+        |(mut low, high, columns, lower, upper)| {
+            let bounded = |value: Option<&Value>, bound: Option<bool>| match (value, bound) {
+                (Some(value), Some(true)) => Bound::Included(value.clone()),
+                (Some(value), Some(false)) => Bound::Excluded(value.clone()),
+                _ => Bound::Unbounded,
+            };
+            let (lower, upper) = (bounded(low.get(columns), lower), bounded(high.get(columns), upper));
+            low.truncate(columns);
+            ClusteringRange { prefix: low, lower, upper }
+        },
+    )
+}
+
+fn page_limit() -> impl Strategy<Value = NonZeroUsize> {
+    select(vec![1, 2, 3, 7, 100]).prop_map(|limit| NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN))
+}
+
+fn age() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(0), 1 => 1..6_usize]
+}
+
+fn expires_in() -> impl Strategy<Value = Option<i64>> {
+    option::weighted(0.2, -10..5000_i64)
+}
+
+fn change(table: &'static Schema) -> impl Strategy<Value = Change> {
+    let put = (clustering(table), values(table), age(), expires_in()).prop_map(
+        move |(clustering, values, age, expires_in)| Change::Put {
+            table,
+            clustering,
+            values,
+            age,
+            expires_in,
+        },
+    );
+    let delete = (clustering(table), age()).prop_map(move |(clustering, age)| Change::Delete {
+        table,
+        clustering,
+        age,
+    });
+    let delete_range =
+        (range(table), age()).prop_map(move |(range, age)| Change::DeleteRange { table, range, age });
+    prop_oneof![12 => put, 2 => delete, 1 => delete_range]
+}
+
+fn write() -> impl Strategy<Value = Operation> {
+    let change = proptest::strategy::Union::new(written().map(|table| change(table).boxed()));
+    let changes = vec(vec(change, 0..12), 1..=PARTITIONS);
+    (changes, 0..PARTITIONS, proptest::bool::weighted(0.05)).prop_map(|(changes, offset, spoilt)| {
+        let numbered = changes.into_iter().enumerate();
+        let batches = numbered
+            .map(|(number, changes)| Changes { partition: (number + offset) % PARTITIONS, changes })
+            .collect();
+        Operation::Write { batches, spoilt }
+    })
+}
+
+fn key(table: &'static Schema) -> impl Strategy<Value = Key> {
+    (0..PARTITIONS, clustering(table))
+        .prop_map(|(number, clustering)| Key::new(partition(number), clustering))
+}
+
+fn get() -> impl Strategy<Value = Operation> {
+    proptest::strategy::Union::new(
+        tables().map(|table| key(table).prop_map(move |key| Operation::Get { table, key }).boxed()),
+    )
+}
+
+fn reading() -> impl Strategy<Value = Reading> {
+    let of = |table: &'static Schema| {
+        let order = select(vec![Order::Forward, Order::Reverse]);
+        let max_bytes = select(vec![1, 60, Scan::DEFAULT_MAX_BYTES]);
+        (0..PARTITIONS, range(table), order, page_limit(), max_bytes, page_limit()).prop_map(
+            move |(number, range, order, limit, max_bytes, wanted)| {
+                let scan = Scan { order, max_bytes, ..Scan::new(partition(number), limit).range(range) };
+                Reading { table, scan, wanted }
+            },
+        )
+    };
+    proptest::strategy::Union::new(tables().map(|table| of(table).boxed()))
+}
+
+fn swap() -> impl Strategy<Value = Operation> {
+    let expected = prop_oneof![
+        3 => Just(Expected::Current),
+        1 => Just(Expected::Nothing),
+        1 => values(&HEADS).prop_map(Expected::Values),
+    ];
+    let new = option::weighted(0.8, (values(&HEADS), expires_in()));
+    (key(&HEADS), expected, new).prop_map(|(key, expected, new)| Operation::Swap { key, expected, new })
+}
+
+fn pass() -> impl Strategy<Value = Pass> {
+    prop_oneof![
+        1 => (0..3000_u64).prop_map(Pass::By),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(which, before)| Pass::ToExpiry { which, before }),
+    ]
+}
