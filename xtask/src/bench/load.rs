@@ -331,3 +331,6 @@ impl Connection {
         Ok((self.filled == whole).then_some(head))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 mod content;
+mod generator;
 mod http;
 mod import;
 mod kill;
@@ -46,6 +47,8 @@ enum Command {
     Read(read::Options),
     /// kill -9 under a load of writes: nothing acknowledged is lost, nothing is there by half.
     Kill(kill::Options),
+    /// The load generator itself, beside wrk.
+    Generator,
     /// Serves one body from memory: what `read` compares with.
     #[command(hide = true)]
     Bare(read::bare::Options),
@@ -62,20 +65,17 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    if let Command::Bare(options) = &arguments.command {
-        return read::bare::serve(options);
-    }
     let clock = SystemClock::new();
-    let runs = usize::from(arguments.runs);
-    let binary = service::binary(arguments.binary.as_deref())?;
-    // After the build, which would be the load that it sees.
     let machine = Machine::look();
+    let runs = usize::from(arguments.runs);
+    let binary = || service::binary(arguments.binary.as_deref());
     let report = match &arguments.command {
-        Command::Import(options) => import::run(options, &binary, runs, &clock)?,
-        Command::Write(options) => write::run(options, &binary, runs, &clock)?,
-        Command::Read(options) => read::run(options, &binary, runs, &clock)?,
-        Command::Kill(options) => kill::run(options, &binary, &clock)?,
-        Command::Bare(_) => return Ok(()),
+        Command::Import(options) => import::run(options, &binary()?, runs, &clock)?,
+        Command::Write(options) => write::run(options, &binary()?, runs, &clock)?,
+        Command::Read(options) => read::run(options, &binary()?, runs, &clock)?,
+        Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
+        Command::Generator => generator::run(runs, &clock)?,
+        Command::Bare(options) => return read::bare::serve(options),
     };
     report.print(&machine);
     if let Some(path) = &arguments.json {

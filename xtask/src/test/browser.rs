@@ -1,3 +1,182 @@
-pub(super) fn run(_: &mut super::Toolbox) -> anyhow::Result<super::Outcome> {
-    Ok(super::Outcome::Passed(String::new()))
+//! The pages for people, in a browser: they render, their links lead somewhere, the console stays silent.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{
+    Outcome, demo, steps,
+    tools::{Tool, Toolbox},
+};
+use crate::process::run_logged;
+
+/// How long a page may take, the start of the browser included.
+const PAGE_LIMIT: Duration = Duration::from_secs(60);
+/// Links of one page that are followed: enough for a page of the demo.
+const MAX_LINKS: usize = 200;
+
+/// A page to look at.
+struct Visit {
+    /// Names it here, and its picture.
+    name: &'static str,
+    from: From,
+    /// What must be in the document once it is rendered.
+    expect: &'static [&'static str],
+}
+
+enum From {
+    /// This path of the server.
+    Path(&'static str),
+    /// The first link on the page of an earlier visit whose address contains this.
+    Link(&'static str, &'static str),
+}
+
+const VISITS: &[Visit] = &[Visit { name: "front", from: From::Path("/"), expect: &["Rashomon", "<table"] }];
+
+pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
+    let chromium = toolbox.fetch(Tool::Chromium)?;
+    let pictures = crate::target().join("screenshots");
+    fs::create_dir_all(&pictures)?;
+    let (service, _) = demo::start()?;
+    let mut seen: Vec<(&str, String, String)> = Vec::new();
+    let mut links = 0;
+    for visit in VISITS {
+        let url = match visit.from {
+            From::Path(path) => format!("http://{}{path}", service.address()),
+            From::Link(page, part) => {
+                let (_, url, document) =
+                    seen.iter().find(|(name, ..)| *name == page).context("no such visit")?;
+                let link = addresses(document).into_iter().find(|link| link.contains(part));
+                let link = link.with_context(|| format!("no link to {part} on the page {page} at {url}"))?;
+                resolve(service.address(), url, &link).context("a link to elsewhere")?
+            }
+        };
+        let document =
+            look(&chromium, &url, visit, &pictures).with_context(|| format!("{} at {url}", visit.name))?;
+        links += follow_links(service.address(), &url, &document)?;
+        seen.push((visit.name, url, document));
+    }
+    Ok(Outcome::Passed(format!("{} pages, {links} links, pictures in {}", seen.len(), pictures.display())))
+}
+
+/// Loads a page, takes its picture, and gives its document as the browser has it.
+fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<String> {
+    let profile = tempfile::tempdir()?;
+    let picture: PathBuf = pictures.join(format!("{}.png", visit.name));
+    let mut command = Command::new(chromium);
+    command
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-extensions", "--hide-scrollbars"])
+        .args([
+            "--enable-logging=stderr",
+            "--virtual-time-budget=5000",
+            "--window-size=1200,1000",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("--screenshot={}", picture.display()))
+        .arg(url);
+    let log = steps::log(&format!("browser-{}", visit.name));
+    let finished = run_logged(command, &log, PAGE_LIMIT, |_| false)?;
+    let output = fs::read_to_string(&log)?;
+    // The first line is the command.
+    let output = output.split_once('\n').map_or("", |(_, output)| output);
+    ensure!(finished.status.success(), "the browser ended with {}", finished.status);
+    ensure!(picture.is_file(), "the browser took no picture");
+    let said: Vec<_> = output.lines().filter(|line| line.contains(":CONSOLE:")).collect();
+    ensure!(said.is_empty(), "the console is not silent:\n{}", said.join("\n"));
+    for expected in visit.expect {
+        ensure!(output.contains(expected), "`{expected}` is not in the document, see {}", log.display());
+    }
+    Ok(output.to_owned())
+}
+
+/// Asks for everything on our server that the page points to.
+fn follow_links(server: SocketAddr, url: &str, document: &str) -> Result<usize> {
+    let mut followed: Vec<String> =
+        addresses(document).iter().filter_map(|link| resolve(server, url, link)).collect();
+    followed.sort();
+    followed.dedup();
+    followed.truncate(MAX_LINKS);
+    for link in &followed {
+        let answer = Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"])
+            .args(["--write-out", "%{http_code}", link])
+            .output()?;
+        let status = String::from_utf8_lossy(&answer.stdout).into_owned();
+        if !status.starts_with(['2', '3']) {
+            bail!("the page {url} links to {link}, which is answered with {status}");
+        }
+    }
+    Ok(followed.len())
+}
+
+/// What the document's `href` and `src` say.
+fn addresses(document: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for attribute in [" href=\"", " src=\""] {
+        for (at, _) in document.match_indices(attribute) {
+            let rest = &document[at + attribute.len()..];
+            if let Some((address, _)) = rest.split_once('"') {
+                found.push(address.replace("&amp;", "&"));
+            }
+        }
+    }
+    found
+}
+
+/// The full address of a link on a page of our server; `None` where it leads elsewhere, or nowhere new.
+fn resolve(server: SocketAddr, page: &str, link: &str) -> Option<String> {
+    let origin = format!("http://{server}");
+    let path = page.strip_prefix(&origin)?.split(['?', '#']).next()?;
+    let link = link.split('#').next()?;
+    if link.starts_with(&format!("{origin}/")) {
+        return Some(link.to_owned());
+    }
+    let has_scheme =
+        link.split_once(':').is_some_and(|(scheme, _)| scheme.chars().all(char::is_alphanumeric));
+    if link.is_empty() || link.starts_with("//") || has_scheme {
+        return None;
+    }
+    Some(if link.starts_with('/') {
+        format!("{origin}{link}")
+    } else if link.starts_with('?') {
+        format!("{origin}{path}{link}")
+    } else {
+        // Segments of `..` are for curl to work out.
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        format!("{origin}{folder}/{link}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_resolved_as_a_browser_does() {
+        let server = SocketAddr::from(([127, 0, 0, 1], 80));
+        let page = "http://127.0.0.1:80/v1/demo/page/A/B?rev/";
+        let resolved = |link| resolve(server, page, link);
+        assert_eq!(resolved("?rev/1/").unwrap(), "http://127.0.0.1:80/v1/demo/page/A/B?rev/1/");
+        assert_eq!(resolved("/docs").unwrap(), "http://127.0.0.1:80/docs");
+        assert_eq!(resolved("C").unwrap(), "http://127.0.0.1:80/v1/demo/page/A/C");
+        assert_eq!(resolved("http://127.0.0.1:80/x").unwrap(), "http://127.0.0.1:80/x");
+        for elsewhere in ["https://example.org/", "#top", "mailto:a@example.org", "//example.org/", "data:,"]
+        {
+            assert_eq!(resolved(elsewhere), None, "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_found_in_any_element() {
+        let document = r#"<a class="x" href="/a?b&amp;c">x</a><script src="/s.js"></script>"#;
+        assert_eq!(addresses(document), ["/a?b&c", "/s.js"]);
+    }
 }

@@ -62,7 +62,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "browser",
         about: "the pages for people render in a browser",
-        needs: &[Need::Everything(Tool::Chromium)],
+        needs: &[Need::Everything(Tool::Chromium), Need::Everything(Tool::Curl)],
         run: browser::run,
     },
 ];

@@ -2,7 +2,7 @@
 //! server that has them in memory.
 
 pub(crate) mod bare;
-mod nginx;
+pub(crate) mod nginx;
 
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
@@ -95,9 +95,14 @@ impl<'a> Bench<'a> {
     }
 
     fn round(&self, report: &mut Report) -> Result<()> {
-        let ours = self.closed(self.service.address(), &latest_html(QUIET))?;
-        let nginx = self.closed(self.nginx.address(), "/page.html")?;
-        let bare = self.closed(self.bare.address(), "/")?;
+        let html = self.contents.html(3);
+        let measure = Duration::from_secs(self.options.seconds);
+        let closed = |server: &Service, path: &str| {
+            closed(server.address(), path, &html, self.options.connections, measure, self.clock)
+        };
+        let ours = closed(&self.service, &latest_html(QUIET))?;
+        let nginx = closed(&self.nginx, "/page.html")?;
+        let bare = closed(&self.bare, "/")?;
         report.add("rashomon", "answers a second", ours);
         report.add("nginx", "answers a second", nginx);
         report.add("bare axum", "answers a second", bare);
@@ -115,7 +120,7 @@ impl<'a> Bench<'a> {
             Ok(())
         };
         let mut reads = Reads::new(QUIET, Some(self.contents.html(3)));
-        let quiet = load::run(&self.plan(self.service.address(), Pace::Open(rate)), self.clock, &mut reads)?;
+        let quiet = load::run(&self.plan(rate), self.clock, &mut reads)?;
         latency(report, "no writer", &quiet)?;
         for (name, read, written) in
             [("writer on another page", QUIET, OTHER), ("writer on the same page", BUSY, BUSY)]
@@ -127,25 +132,19 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn plan(&self, address: SocketAddr, pace: Pace) -> Plan {
+    fn plan(&self, rate: f64) -> Plan {
         Plan {
-            address,
+            address: self.service.address(),
             connections: self.options.connections,
-            pace,
+            pace: Pace::Open(rate),
             warm_up: WARM_UP,
             measure: Duration::from_secs(self.options.seconds),
         }
     }
 
-    /// Answers a second when each connection asks again at once.
-    fn closed(&self, address: SocketAddr, path: &str) -> Result<f64> {
-        let mut reads = Reads { request: http::get(path), expected: Some(self.contents.html(3)), answers: 0 };
-        Ok(load::run(&self.plan(address, Pace::Closed), self.clock, &mut reads)?.per_second())
-    }
-
     /// Reads of one page while one connection writes to a page, and how many writes a second there were.
     fn beside_a_writer(&self, rate: f64, read: &str, written: &str) -> Result<(Measured, f64)> {
-        let plan = self.plan(self.service.address(), Pace::Open(rate));
+        let plan = self.plan(rate);
         let writer_plan = Plan { connections: 1, pace: Pace::Closed, ..plan };
         let mut client = Client::connect(self.service.address())?;
         let first = latest_revision(&mut client, written)? + 1;
@@ -158,6 +157,20 @@ impl<'a> Bench<'a> {
             Ok((reads, writes.per_second()))
         })
     }
+}
+
+/// Answers a second when each connection asks for the path again at once, and gets these bytes.
+pub(crate) fn closed(
+    address: SocketAddr,
+    path: &str,
+    expected: &[u8],
+    connections: usize,
+    measure: Duration,
+    clock: &dyn Clock,
+) -> Result<f64> {
+    let plan = Plan { address, connections, pace: Pace::Closed, warm_up: WARM_UP, measure };
+    let mut reads = Reads { request: http::get(path), expected: Some(expected.to_owned()), answers: 0 };
+    Ok(load::run(&plan, clock, &mut reads)?.per_second())
 }
 
 fn latest_html(title: &str) -> String {

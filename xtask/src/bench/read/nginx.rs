@@ -9,7 +9,7 @@ use xtask::{
 };
 
 /// Starts nginx, serving the folder of the file.
-pub(super) fn start(folder: &Path, file: &Path) -> Result<Service> {
+pub(crate) fn start(folder: &Path, file: &Path) -> Result<Service> {
     let nginx = find_program("nginx").context("no nginx; install it (Debian: apt install nginx-light)")?;
     let root = file.parent().context("a file lies in a folder")?;
     let address = free_address()?;
