@@ -136,16 +136,16 @@ impl Shared {
             return Err(self.no_revision(page, rev).await?);
         };
         let revision = RevisionRow::from_row(&revision)?;
+        let tid_of_history = new.timestamp.map(|time| Tid::imported(page, rev, time));
+        if let Some(tid) = tid_of_history
+            && let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await?
+        {
+            return repeated_render(&RenderRow::from_row(&row)?, given.digest);
+        }
         let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
         let added = added_to_revision(&revision.properties, of_revision)?;
-        let render = match new.timestamp {
-            Some(time) => {
-                let tid = Tid::imported(page, rev, time);
-                if let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await? {
-                    return repeated_render(&RenderRow::from_row(&row)?, given.digest);
-                }
-                PlannedRender { tid, properties: of_render, taken_over: None }
-            }
+        let render = match tid_of_history {
+            Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None },
             None => match self.plan_render(page, rev, new.base, of_render, added.is_empty()).await? {
                 Plan::Stands(tid) => return Ok(Written { rev, tid, created: false }),
                 Plan::Render(render) => render,
