@@ -1,0 +1,350 @@
+//! What the tests of this crate share: a world of a clock, a store and the buckets over it, and short ways to
+//! say what is written and read.
+#![allow(dead_code)] // Each file of tests uses some of it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use rashomon_buckets::{
+    Body, BucketName, DomainName, Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision,
+    Page, Parent, Property, PropertyName, PropertyVersion, RenderBase, Result, Revision, RevisionRecord,
+    Revisioned, Settings, Tid, Title, VerifyReport, Written, schemas,
+};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
+
+/// When the tests begin: 2026-01-01T00:00:00Z.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// So many seconds after [`START`].
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(START.as_micros() + seconds * 1_000_000)
+}
+
+pub(crate) const fn rev(number: i64) -> Revision {
+    Revision::new(number).expect("positive")
+}
+
+pub(crate) fn name(text: &str) -> PropertyName {
+    text.parse().expect("a property's name")
+}
+
+pub(crate) fn page(title: &str) -> Page {
+    page_of("enwiki", title)
+}
+
+pub(crate) fn page_of(domain: &str, title: &str) -> Page {
+    Page {
+        domain: DomainName::new(domain).expect("a domain"),
+        bucket: BucketName::page(),
+        title: Title::new(title).expect("a title"),
+    }
+}
+
+/// Bytes that no compressor makes smaller, others for each seed.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = (0..length.div_ceil(8)).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
+    });
+    words.take(length).collect()
+}
+
+/// A clock, a store, and the buckets over it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: Arc<dyn TableStore>,
+    pub(crate) buckets: Revisioned,
+}
+
+impl World {
+    /// Over the store in memory.
+    pub(crate) async fn in_memory() -> Self {
+        Self::over(|clock| Memory::new(clock)).await.0
+    }
+
+    /// Over a store that is also given back, for those who want to meddle with it.
+    pub(crate) async fn over<S: TableStore>(store: impl FnOnce(Arc<dyn Clock>) -> S) -> (Self, Arc<S>) {
+        Self::with(store, Settings::default()).await
+    }
+
+    pub(crate) async fn with<S: TableStore>(
+        store: impl FnOnce(Arc<dyn Clock>) -> S,
+        settings: Settings,
+    ) -> (Self, Arc<S>) {
+        let clock = Arc::new(ManualClock::new(START));
+        let store = Arc::new(store(Arc::clone(&clock) as Arc<dyn Clock>));
+        let shared = Arc::clone(&store) as Arc<dyn TableStore>;
+        (Self { buckets: open(&shared, &clock, settings, 1).await, clock, store: shared }, store)
+    }
+
+    /// The same store and clock under other buckets, as after a restart.
+    pub(crate) async fn reopened(&self) -> Self {
+        let settings = self.buckets.settings().clone();
+        Self {
+            buckets: open(&self.store, &self.clock, settings, 2).await,
+            clock: Arc::clone(&self.clock),
+            store: Arc::clone(&self.store),
+        }
+    }
+
+    pub(crate) fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    /// Properties that are received and not yet stored.
+    pub(crate) async fn stage<B: AsRef<[u8]>>(&self, page: &Page, bodies: &[(&str, B)]) -> Vec<NewProperty> {
+        let mut properties = Vec::new();
+        for (property, body) in bodies {
+            let body = self.buckets.stage_bytes(page, &name(property), body.as_ref()).await;
+            properties.push(NewProperty {
+                name: name(property),
+                content_type: None,
+                other_headers: BTreeMap::new(),
+                body: body.expect("a body within its limit"),
+            });
+        }
+        properties
+    }
+
+    /// A revision of these properties, of which nothing else is said.
+    pub(crate) async fn new_revision<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        number: i64,
+        bodies: &[(&str, B)],
+    ) -> NewRevision {
+        NewRevision {
+            rev: rev(number),
+            parent: None,
+            timestamp: None,
+            user: None,
+            comment: None,
+            minor: false,
+            if_latest: None,
+            properties: self.stage(page, bodies).await,
+        }
+    }
+
+    pub(crate) async fn put_revision<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        number: i64,
+        bodies: &[(&str, B)],
+    ) -> Result<Written> {
+        self.buckets.put_revision(page, self.new_revision(page, number, bodies).await).await
+    }
+
+    pub(crate) async fn put_revision_at<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        number: i64,
+        timestamp: Timestamp,
+        bodies: &[(&str, B)],
+    ) -> Result<Written> {
+        let new = self.new_revision(page, number, bodies).await;
+        self.buckets.put_revision(page, NewRevision { timestamp: Some(timestamp), ..new }).await
+    }
+
+    pub(crate) async fn new_render<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        base: RenderBase,
+        bodies: &[(&str, B)],
+    ) -> NewRender {
+        NewRender { base, timestamp: None, if_latest: None, properties: self.stage(page, bodies).await }
+    }
+
+    /// A render based on the newest of its revision.
+    pub(crate) async fn put_render<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        number: i64,
+        bodies: &[(&str, B)],
+    ) -> Result<Written> {
+        self.put_render_on(page, RenderBase::Revision(rev(number)), bodies).await
+    }
+
+    pub(crate) async fn put_render_on<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        base: RenderBase,
+        bodies: &[(&str, B)],
+    ) -> Result<Written> {
+        self.buckets.put_render(page, self.new_render(page, base, bodies).await).await
+    }
+
+    pub(crate) async fn put_render_at<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        number: i64,
+        timestamp: Timestamp,
+        bodies: &[(&str, B)],
+    ) -> Result<Written> {
+        let new = self.new_render(page, RenderBase::Revision(rev(number)), bodies).await;
+        self.buckets.put_render(page, NewRender { timestamp: Some(timestamp), ..new }).await
+    }
+
+    pub(crate) async fn rewrite(
+        &self,
+        page: &Page,
+        tid: Tid,
+        property: &str,
+        body: impl AsRef<[u8]>,
+    ) -> Result<PropertyVersion> {
+        self.rewrite_if(page, tid, property, body, Expect::Any).await
+    }
+
+    pub(crate) async fn rewrite_if(
+        &self,
+        page: &Page,
+        tid: Tid,
+        property: &str,
+        body: impl AsRef<[u8]>,
+        expect: Expect,
+    ) -> Result<PropertyVersion> {
+        let property = self.stage(page, &[(property, body)]).await.remove(0);
+        Ok(self.buckets.rewrite(page, tid, property, expect).await?.0)
+    }
+
+    /// The bytes of a property of a render, which has it.
+    pub(crate) async fn read(&self, page: &Page, tid: Tid, property: &str) -> Vec<u8> {
+        bytes(&self.buckets.property(page, tid, &name(property)).await.expect("it has it")).await
+    }
+
+    /// The bytes of a property of the latest render, which has it.
+    pub(crate) async fn read_latest(&self, page: &Page, property: &str) -> Vec<u8> {
+        bytes(&*self.buckets.latest(page, &name(property)).await.expect("it has it")).await
+    }
+
+    /// The latest revision, if there is a page.
+    pub(crate) async fn latest_rev(&self, page: &Page) -> Option<i64> {
+        self.buckets.latest_render(page).await.ok().map(|render| render.record.rev.get())
+    }
+
+    pub(crate) async fn verify(&self) -> VerifyReport {
+        self.buckets.verify(&mut |_| {}).await.expect("a store that answers")
+    }
+
+    /// Panics unless the store is whole; gives what was counted.
+    pub(crate) async fn assert_whole(&self) -> VerifyReport {
+        let report = self.verify().await;
+        assert_eq!(report.problems, Vec::<String>::new());
+        assert_eq!(report.more_problems, 0);
+        report
+    }
+
+    /// All rows of a table.
+    pub(crate) async fn rows(&self, table: &'static Schema) -> Vec<Row> {
+        let limit = std::num::NonZeroUsize::new(1000).expect("not zero");
+        let (mut rows, mut after) = (Vec::new(), None);
+        loop {
+            let partitions = self.store.partitions(table, after, limit).await.expect("a store that answers");
+            for partition in partitions.items {
+                let mut cursor = None;
+                loop {
+                    let scan = Scan::new(partition.clone(), limit).after(cursor);
+                    let page = self.store.scan(table, scan).await.expect("a store that answers");
+                    rows.extend(page.items);
+                    cursor = page.next;
+                    if cursor.is_none() {
+                        break;
+                    }
+                }
+            }
+            after = partitions.next;
+            if after.is_none() {
+                return rows;
+            }
+        }
+    }
+
+    /// All that is stored, but the times at which it was: what two ways to one state are compared by.
+    pub(crate) async fn dump(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for table in schemas::all() {
+            let columns: Vec<_> = table.values().iter().map(|column| column.name).collect();
+            for row in self.rows(table).await {
+                let values: Vec<_> = (columns.iter().zip(&row.values))
+                    .filter(|(column, _)| !matches!(**column, "stored_at" | "noted_at"))
+                    .collect();
+                lines.push(format!("{} {:?} {values:?}", table.name(), row.key));
+            }
+        }
+        lines
+    }
+}
+
+async fn open(
+    store: &Arc<dyn TableStore>,
+    clock: &Arc<ManualClock>,
+    settings: Settings,
+    seed: u64,
+) -> Revisioned {
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    Revisioned::open(Arc::clone(store), clock, settings, seed).await.expect("a store that takes the tables")
+}
+
+/// The bytes of a property, however they are stored.
+pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
+    match &property.body {
+        Body::Inline(body) => body.plain.to_vec(),
+        Body::Chunked(body) => {
+            let mut bytes = Vec::new();
+            for index in 0..body.chunks() {
+                bytes.extend_from_slice(&body.chunk(index).await.expect("a chunk that is there").plain);
+            }
+            bytes
+        }
+    }
+}
+
+/// A revision of history of which only these things are known.
+pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
+    RevisionRecord {
+        rev: rev(number),
+        parent: (number > 1).then(|| Parent::Revision(rev(number - 1))),
+        timestamp,
+        user: Some("Ann".to_owned()),
+        comment: Some(format!("edit {number}")),
+        minor: number % 3 == 0,
+        export: rashomon_buckets::ExportRecord::default(),
+    }
+}
+
+impl World {
+    /// A revision of history as an XML export has it: wikitext, and no render that is known.
+    pub(crate) async fn history(
+        &self,
+        page: &Page,
+        number: i64,
+        timestamp: Timestamp,
+        wikitext: &[u8],
+    ) -> ImportRevision {
+        ImportRevision {
+            record: record(number, timestamp),
+            properties: self.untouched(page, &[("wikitext", wikitext)]).await,
+            renders: vec![ImportRender {
+                tid: Tid::imported(page, rev(number), timestamp),
+                properties: Vec::new(),
+            }],
+        }
+    }
+
+    /// Properties of history that were never rewritten.
+    pub(crate) async fn untouched<B: AsRef<[u8]>>(
+        &self,
+        page: &Page,
+        bodies: &[(&str, B)],
+    ) -> Vec<(NewProperty, Option<Timestamp>)> {
+        self.stage(page, bodies).await.into_iter().map(|property| (property, None)).collect()
+    }
+}
+
+/// Runs the body of a random test.
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test)
+}
