@@ -2,32 +2,41 @@
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{Page, Revision};
 
 const SLOTS: usize = 4096;
 
-/// Locks of revisions, and of pages for those who write on a condition; they share slots by hash.
+/// Locks of revisions and of pages; they share slots by hash. Whoever writes on a condition is alone with the
+/// page, since a new revision in between would break it; all others who make revisions are there side by side.
 ///
 /// A page's lock is taken before a revision's, and several revisions' in the order of their slots: so nobody
 /// waits in a circle.
 #[derive(Debug)]
 pub(crate) struct Locks {
     hasher: RandomState,
-    pages: Box<[Mutex<()>]>,
+    pages: Box<[RwLock<()>]>,
     revisions: Box<[Mutex<()>]>,
 }
 
 impl Locks {
     pub(crate) fn new() -> Self {
-        let slots = || (0..SLOTS).map(|_| Mutex::new(())).collect();
-        Self { hasher: RandomState::new(), pages: slots(), revisions: slots() }
+        Self {
+            hasher: RandomState::new(),
+            pages: (0..SLOTS).map(|_| RwLock::new(())).collect(),
+            revisions: (0..SLOTS).map(|_| Mutex::new(())).collect(),
+        }
     }
 
-    /// Alone among those who write to the page on a condition.
-    pub(crate) async fn page(&self, page: &Page) -> MutexGuard<'_, ()> {
-        self.pages[self.slot(page)].lock().await
+    /// Alone with a page.
+    pub(crate) async fn page(&self, page: &Page) -> RwLockWriteGuard<'_, ()> {
+        self.pages[self.slot(page)].write().await
+    }
+
+    /// With a page, beside others.
+    pub(crate) async fn page_shared(&self, page: &Page) -> RwLockReadGuard<'_, ()> {
+        self.pages[self.slot(page)].read().await
     }
 
     /// Alone with one revision.

@@ -64,7 +64,9 @@ impl Shared {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
         }
-        let _locks = self.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
+        let _page = self.locks.page_shared(page).await;
+        let _revisions =
+            self.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
         let is_new = self.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         let mut standing = Standing::default();
         if !is_new {

@@ -5,6 +5,7 @@ use std::{
     future::Future,
 };
 
+use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_tables::ClusteringRange;
 use xxhash_rust::xxh3::Xxh3;
@@ -63,8 +64,8 @@ impl Shared {
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
         let _page = match new.if_latest {
-            Some(_) => Some(self.locks.page(page).await),
-            None => None,
+            Some(_) => Either::Left(self.locks.page(page).await),
+            None => Either::Right(self.locks.page_shared(page).await),
         };
         let _revision = self.locks.revision(page, new.rev).await;
         let (stands, latest) = futures::future::try_join(
