@@ -24,7 +24,7 @@ use super::{
 use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value};
 
 /// How often a failing sequence is made simpler, at most.
-const MAX_SHRINKS: u32 = 2000;
+const MAX_SHRINKS: u32 = 300;
 
 /// Write times of calls are so many microseconds apart, which leaves room for later calls to write earlier.
 const BETWEEN_CALLS: i64 = 1000;

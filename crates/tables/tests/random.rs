@@ -1,0 +1,183 @@
+//! The comparison with random operations finds stores that err.
+
+use std::{num::NonZeroUsize, panic::catch_unwind, sync::Arc};
+
+use async_trait::async_trait;
+use rashomon_clock::Clock;
+use rashomon_tables::{
+    Batch, Cursor, Key, Memory, Mutation, Order, Page, Partition, Result, Row, Scan, Schema, Swap,
+    TableStore, contract::random,
+};
+
+/// A way to err that single tests might not notice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    /// Range deletes with an upper bound alone do nothing.
+    KeepsRanges,
+    /// Does not look at the times of deletes.
+    DeletesWhatIsLater,
+    /// Scans in reverse begin anew at every page.
+    ForgetsWhereItWas,
+    /// Swaps whatever stands there.
+    DoesNotCompare,
+    /// Lists one partition less where there is a second page.
+    LosesPartitions,
+    /// The last batch of `first` is not written.
+    LosesBatches,
+    /// Rows stay visible a microsecond too long.
+    ExpiresLate,
+}
+
+#[derive(Debug)]
+struct Flawed {
+    flaw: Flaw,
+    store: Memory,
+}
+
+impl Flawed {
+    fn spoil(&self, batch: &mut Batch) {
+        match self.flaw {
+            Flaw::KeepsRanges => batch.mutations.retain(|mutation| {
+                !matches!(mutation, Mutation::DeleteRange { range, .. }
+                    if range.upper != std::ops::Bound::Unbounded && range.lower == std::ops::Bound::Unbounded)
+            }),
+            Flaw::DeletesWhatIsLater => {
+                for mutation in &mut batch.mutations {
+                    if let Mutation::DeleteRange { written_before: at, .. }
+                    | Mutation::Delete { written_at: at, .. } = mutation
+                    {
+                        *at = rashomon_clock::Timestamp::MAX;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[async_trait]
+impl TableStore for Flawed {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        self.store.create(schema).await
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        self.store.get(table, key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
+        if self.flaw == Flaw::ForgetsWhereItWas && scan.order == Order::Reverse {
+            scan.after = None;
+        }
+        self.store.scan(table, scan).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        let second = after.is_some();
+        let mut page = self.store.partitions(table, after, limit).await?;
+        if self.flaw == Flaw::LosesPartitions && second {
+            page.items.pop();
+        }
+        Ok(page)
+    }
+
+    async fn write(&self, mut first: Vec<Batch>, mut then: Batch) -> Result<()> {
+        if self.flaw == Flaw::LosesBatches
+            && first.len() > 1
+            && first.iter().all(|batch| batch.check().is_ok())
+        {
+            first.pop();
+        }
+        first.iter_mut().chain([&mut then]).for_each(|batch| self.spoil(batch));
+        self.store.write(first, then).await
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        if self.flaw == Flaw::DoesNotCompare {
+            let current = self.store.get(table, key).await?;
+            return self.store.swap(table, key, current.as_ref(), new).await;
+        }
+        self.store.swap(table, key, expected, new).await
+    }
+}
+
+/// A clock that shows what another did a microsecond ago.
+#[derive(Debug)]
+struct Late(Arc<dyn Clock>);
+
+impl Clock for Late {
+    fn now(&self) -> rashomon_clock::Timestamp {
+        self.0.now().saturating_sub(std::time::Duration::from_micros(1))
+    }
+
+    fn monotonic(&self) -> std::time::Duration {
+        self.0.monotonic()
+    }
+}
+
+fn hold(flaw: Flaw) {
+    random::hold(64, || {
+        move |clock: Arc<dyn Clock>| -> Arc<dyn TableStore> {
+            let clock = if flaw == Flaw::ExpiresLate { Arc::new(Late(clock)) } else { clock };
+            Arc::new(Flawed { flaw, store: Memory::new(clock) })
+        }
+    });
+}
+
+#[test]
+fn a_store_without_a_flaw_passes() {
+    hold(Flaw::None);
+}
+
+fn assert_found(flaw: Flaw) {
+    let panic = catch_unwind(|| hold(flaw)).expect_err("the flaw was not found");
+    let message = panic.downcast_ref::<String>().expect("a message");
+    assert!(message.contains("RASHOMON_SEED=1"), "{message}");
+}
+
+#[test]
+fn a_kept_range_is_found() {
+    assert_found(Flaw::KeepsRanges);
+}
+
+#[test]
+fn a_delete_of_what_is_later_is_found() {
+    assert_found(Flaw::DeletesWhatIsLater);
+}
+
+#[test]
+fn a_forgotten_cursor_is_found() {
+    assert_found(Flaw::ForgetsWhereItWas);
+}
+
+#[test]
+fn a_swap_that_does_not_compare_is_found() {
+    assert_found(Flaw::DoesNotCompare);
+}
+
+#[test]
+fn a_lost_partition_is_found() {
+    assert_found(Flaw::LosesPartitions);
+}
+
+#[test]
+fn a_lost_batch_is_found() {
+    assert_found(Flaw::LosesBatches);
+}
+
+#[test]
+fn a_late_expiry_is_found() {
+    assert_found(Flaw::ExpiresLate);
+}
