@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rashomon_clock::Timestamp;
+
 use super::{
     Revisioned, Shared,
     page_write::PageWrite,
@@ -78,7 +80,8 @@ impl Shared {
         {
             return Ok((stands, old.info));
         }
-        let at = self.after(standing.last_written());
+        // Later than the last replacement too, which history may have brought from a clock that was ahead.
+        let at = self.after(standing.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
         new.info.rewritten_at = Some(at);
         let mut bodies: BTreeMap<_, _> =
             standing.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
@@ -140,11 +143,11 @@ impl Shared {
 struct Standing {
     revision: RevisionRow,
     render: RenderRow,
-    bodies: BTreeMap<PropertyName, (BodyRow, rashomon_clock::Timestamp)>,
+    bodies: BTreeMap<PropertyName, (BodyRow, Timestamp)>,
 }
 
 impl Standing {
-    fn last_written(&self) -> rashomon_clock::Timestamp {
+    fn last_written(&self) -> Timestamp {
         (self.bodies.values().map(|(_, written_at)| *written_at))
             .fold(self.revision.written_at.max(self.render.written_at), Ord::max)
     }
