@@ -25,7 +25,7 @@ pub use model::{
     RevisionDetail, RevisionRecord, RevisionSummary, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
-pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
-pub use tid::Tid;
 /// What went wrong in the store below.
 pub use rashomon_tables::Error as StoreError;
+pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
+pub use tid::Tid;

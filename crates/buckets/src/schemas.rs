@@ -92,9 +92,14 @@ pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
 /// What an export says of a page (`info`, JSON).
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
-/// The chunk sets that the page's properties name. A set that is not here is nobody's.
-pub static CHUNK_REFERENCES: LazyLock<Schema> =
-    LazyLock::new(|| of_a_page("chunk_references").clustering("chunk_set", Blob, Ascending).build());
+/// The chunk sets that the page's properties name, and those that they named until `released_at`, which
+/// whoever began to read before may still be reading. A set that is not here is nobody's.
+pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("chunk_references")
+        .clustering("chunk_set", Blob, Ascending)
+        .value("released_at", Timestamp)
+        .build()
+});
 
 /// The pieces of large bodies, each a zstd frame.
 pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {

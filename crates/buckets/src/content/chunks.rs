@@ -152,6 +152,22 @@ impl ChunkStore {
         }
     }
 
+    /// Deletes a set unless it is named, or was until a short time ago: then another note says when to look.
+    async fn collect_set(&self, page: &Page, name: &Value, due: Timestamp, now: Timestamp) -> Result<bool> {
+        let reference = Key::new(partition_of(page), vec![name.clone()]);
+        let mut unnamed = Batch::new(reference.partition.clone());
+        if let Some(reference) = self.store.get(&CHUNK_REFERENCES, &reference).await? {
+            if rows::timestamp(&reference, 0).is_none_or(|released_at| released_at > due) {
+                return Ok(false);
+            }
+            unnamed.delete(&CHUNK_REFERENCES, vec![name.clone()], reference.written_at);
+        }
+        let mut chunks = Batch::new(vec![name.clone()]);
+        chunks.delete_range(&CHUNKS, ClusteringRange::all(), now);
+        self.store.write(vec![chunks], unnamed).await?;
+        Ok(true)
+    }
+
     async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, now: Timestamp) -> Result<u64> {
         let mut collected = 0;
         let mut after = None;
@@ -160,13 +176,7 @@ impl ChunkStore {
             let notes = self.store.scan(&CHUNK_SETS, scan).await?;
             for note in notes.items {
                 let Some((page, name)) = noted(&note, due) else { continue };
-                let reference = Key::new(partition_of(&page), vec![name.clone()]);
-                if self.store.get(&CHUNK_REFERENCES, &reference).await?.is_none() {
-                    let mut chunks = Batch::new(vec![name.clone()]);
-                    chunks.delete_range(&CHUNKS, ClusteringRange::all(), now);
-                    self.store.write(Vec::new(), chunks).await?;
-                    collected += 1;
-                }
+                collected += u64::from(self.collect_set(&page, &name, due, now).await?);
                 let mut done = Batch::new(hour.clone());
                 done.delete(&CHUNK_SETS, vec![name], note.written_at);
                 self.store.write(Vec::new(), done).await?;

@@ -84,7 +84,7 @@ impl<'a> PageWrite<'a> {
         versions: Versions,
     ) {
         if let Stored::Chunks(set) = &body.stored {
-            self.then.put(&CHUNK_REFERENCES, vec![set.name()], Vec::new(), self.at);
+            self.then.put(&CHUNK_REFERENCES, vec![set.name()], vec![None], self.at);
         }
         let values = body.to_values();
         match versions {
@@ -99,7 +99,7 @@ impl<'a> PageWrite<'a> {
 
     /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.
     pub(super) fn release(&mut self, set: &ChunkSet) {
-        self.then.delete(&CHUNK_REFERENCES, vec![set.name()], self.at);
+        self.then.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(self.at.into())], self.at);
         self.first.push(ChunkStore::intent(self.page, set, self.at));
     }
 }

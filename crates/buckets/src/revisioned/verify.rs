@@ -8,7 +8,7 @@ use crate::{
     Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Title,
     content::{BodyRow, Stored},
     rows::{
-        Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid,
+        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid,
         unreadable,
     },
     schemas::{
@@ -242,10 +242,11 @@ impl Shared {
     }
 
     async fn verify_body(&self, page: &Page, body: BodyRow) -> Result<()> {
-        if let Stored::Chunks(set) = &body.stored
-            && self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?.is_none()
-        {
-            return Err(corrupt("its chunks are not named, and will be collected"));
+        if let Stored::Chunks(set) = &body.stored {
+            let reference = self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
+            if reference.is_none_or(|reference| rows::timestamp(&reference, 0).is_some()) {
+                return Err(corrupt("its chunks are not named, and will be collected"));
+            }
         }
         let (info, body) = body.into_body(&self.chunks)?;
         let (sha1, size) = match body {
