@@ -17,12 +17,13 @@ use std::{
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use rashomon_buckets::{
-    BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, Revisioned, Settings, Title,
-    schemas,
+    BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, Revisioned, Settings,
+    Title, schemas,
 };
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables::{
-    Batch, Cursor, Key, Memory, Page as Rows, Partition, Result as StoreResult, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Key, Memory, Page as Rows, Partition, Result as StoreResult, Row, Scan, Schema, Swap,
+    TableStore,
 };
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
@@ -84,7 +85,7 @@ pub(crate) async fn write(
     receive_bodies: bool,
     clock: &dyn Clock,
 ) -> Result<f64> {
-    let store = Arc::new(open(folder).await?);
+    let store = Arc::new(SqliteStore::open(folder, Arc::new(SystemClock::new()), Options::default())?);
     for schema in schemas::all() {
         store.create(schema).await?;
     }
@@ -107,18 +108,21 @@ pub(crate) async fn write(
     while let Some(ended) = running.join_next().await {
         ended??;
     }
-    Ok(WRITES as f64 / (clock.monotonic() - started).as_secs_f64())
-}
-
-async fn open(folder: &Path) -> Result<SqliteStore> {
-    Ok(SqliteStore::open(folder, Options::default(), Arc::new(SystemClock::new())).await?)
+    let seconds = (clock.monotonic() - started).as_secs_f64();
+    store.shutdown().await;
+    Ok(WRITES as f64 / seconds)
 }
 
 fn page(title: &str) -> Result<Page> {
     Ok(Page { domain: DomainName::new(DOMAIN)?, bucket: BucketName::page(), title: Title::new(title)? })
 }
 
-async fn receive(buckets: &Revisioned, page: &Page, contents: &Contents, number: u64) -> Result<Vec<NewProperty>> {
+async fn receive(
+    buckets: &Revisioned,
+    page: &Page,
+    contents: &Contents,
+    number: u64,
+) -> Result<Vec<NewProperty>> {
     let bodies = [
         ("html", "text/html; charset=utf-8", contents.html(number)),
         ("data-parsoid", "application/json", contents.data_parsoid(number)),

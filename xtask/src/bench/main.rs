@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 mod content;
+mod direct;
 mod generator;
 mod http;
 mod import;

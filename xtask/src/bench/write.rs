@@ -1,12 +1,13 @@
 //! `write`: durable writes of new revisions over HTTP.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use rashomon_clock::Clock;
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
+    direct,
     load::{self, Pace, Plan},
     report::Report,
     service,
@@ -37,13 +38,19 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         if options.hot { "write, one page" } else { "write" },
         format!(
             "POST of new revisions with html ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes) as \
-             multipart/form-data, {} connections, {pages} pages in turn, into a new store, {} s after {} s to warm up",
+             multipart/form-data, {} connections, {pages} pages in turn, into a new store, {} s after {} s to warm up; in the same run {} \
+             such writes straight into the tables of a new store from as many tasks: the recorded batches as they \
+             are, and with each body received (SHA-1, compression) before",
             options.connections,
             options.seconds,
-            WARM_UP.as_secs()
+            WARM_UP.as_secs(),
+            direct::WRITES
         ),
     );
-    let contents = Contents::new(1);
+    let contents = Arc::new(Contents::new(1));
+    let titles = writes::titles(pages);
+    let runtime = tokio::runtime::Runtime::new()?;
+    let recorded = Arc::new(runtime.block_on(direct::record(Arc::clone(&contents), &titles))?);
     for _ in 0..runs {
         let folder = service::data_folder()?;
         let service = service::serve(binary, &folder.path().join("store"))?;
@@ -54,12 +61,21 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             warm_up: WARM_UP,
             measure: Duration::from_secs(options.seconds),
         };
-        let mut writes = Writes::new(&contents, writes::titles(pages), 1, options.connections);
+        let mut writes = Writes::new(&contents, titles.clone(), 1, options.connections);
         let measured = load::run(&plan, clock, &mut writes)?;
         report.add("over HTTP", "writes a second", measured.per_second());
         report.add("p50", "ms", measured.latency_ms(0.5));
         report.add("p99", "ms", measured.latency_ms(0.99));
         drop(service);
+        for (name, receive_bodies) in
+            [("tables, batches ready made", false), ("tables, bodies received", true)]
+        {
+            let store = folder.path().join(if receive_bodies { "tables-bodies" } else { "tables-batches" });
+            let written = direct::write(&recorded, &store, options.connections, receive_bodies, clock);
+            let direct = runtime.block_on(written)?;
+            report.add(name, "writes a second", direct);
+            report.add(&format!("over HTTP / {name}"), "", measured.per_second() / direct);
+        }
     }
     Ok(report)
 }

@@ -37,7 +37,10 @@ enum From {
     Link(&'static str, &'static str),
 }
 
-const VISITS: &[Visit] = &[Visit { name: "front", from: From::Path("/"), expect: &["Rashomon", "<table"] }];
+const VISITS: &[Visit] = &[
+    Visit { name: "front", from: From::Path("/"), expect: &["Rashomon"] },
+    Visit { name: "history", from: From::Link("front", "history"), expect: &["<table"] },
+];
 
 pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
     let chromium = toolbox.fetch(Tool::Chromium)?;
