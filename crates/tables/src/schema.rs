@@ -1,6 +1,6 @@
 //! Schemas: named and typed columns, so that a row is readable in whatever shell its store has.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use rashomon_clock::Timestamp;
 
@@ -40,7 +40,7 @@ pub struct Column {
 }
 
 /// What a table looks like. Made once, by [`Schema::builder`], and never changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Schema {
     name: &'static str,
     version: u32,
@@ -181,6 +181,24 @@ impl Schema {
         let columns: Vec<_> =
             columns.map(|column| format!("{} {:?}", column.name, column.column_type)).collect();
         Error::Invalid(format!("the {kind} columns of table {} are ({})", self.name, columns.join(", ")))
+    }
+}
+
+/// One line, also where more were asked for: schemas stand in every mutation.
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let column = |column: &Column| format!("{} {:?}", column.name, column.column_type);
+        let columns = |columns: &[Column]| columns.iter().map(column).collect::<Vec<_>>().join(", ");
+        let clustering: Vec<_> = (self.clustering.iter())
+            .map(|(sorted, direction)| format!("{} {direction:?}", column(sorted)))
+            .collect();
+        write!(f, "{} v{}", self.name, self.version)?;
+        write!(f, " ({}) ({})", columns(&self.partition), clustering.join(", "))?;
+        write!(f, " ({})", columns(&self.values))?;
+        if let Some(ttl) = self.default_ttl {
+            write!(f, " for {ttl:?}")?;
+        }
+        if self.swap_only { f.write_str(" by swap") } else { Ok(()) }
     }
 }
 

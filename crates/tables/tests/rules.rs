@@ -131,6 +131,22 @@ fn columns_of_one_name_and_tables_without_a_partition_are_refused() {
     assert!(std::panic::catch_unwind(none).is_err());
 }
 
+#[test]
+fn a_schema_is_shown_on_one_line() {
+    let schema = Schema::builder("heads")
+        .version(2)
+        .partition("page", ColumnType::Text)
+        .clustering("rev", ColumnType::Int, Direction::Descending)
+        .value("body", ColumnType::Blob)
+        .value("note", ColumnType::Text)
+        .default_ttl(std::time::Duration::from_secs(9))
+        .swap_only()
+        .build();
+    let line = "heads v2 (page Text) (rev Int Descending) (body Blob, note Text) for 9s by swap";
+    assert_eq!(format!("{schema:?}"), line);
+    assert_eq!(format!("{schema:#?}"), line);
+}
+
 #[tokio::test]
 async fn memory_refuses_a_cursor_that_it_never_gave() {
     let memory = Memory::new(Arc::new(ManualClock::new(NOW)));

@@ -24,7 +24,7 @@ use super::{
 use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value};
 
 /// How often a failing sequence is made simpler, at most.
-const MAX_SHRINKS: u32 = 300;
+const MAX_SHRINKS: u32 = 1000;
 
 /// Write times of calls are so many microseconds apart, which leaves room for later calls to write earlier.
 const BETWEEN_CALLS: i64 = 1000;
@@ -55,7 +55,7 @@ pub fn hold<F: Factory>(cases: u32, factory: impl Fn() -> F) {
         Ok(())
     });
     if let Err(error) = result {
-        panic!("RASHOMON_SEED={seed}, {cases} cases: {error}");
+        panic!("RASHOMON_SEED={seed}, {cases} cases; left is the store, right is memory: {error}");
     }
 }
 
