@@ -1,1 +1,27 @@
 //! Tables of Rashomon in SQLite, the embedded default.
+//!
+//! A store is a directory that one process owns. [`SqliteStore`] writes to it on one thread, which commits the
+//! calls that are waiting as one transaction ([`committer`]), and reads on a few others ([`readers`]). Rows are
+//! kept in the order of their keys ([`key`]), under a checksum ([`envelope`]); what the file looks like is
+//! written at [`file`].
+
+mod apply;
+mod call;
+mod catalog;
+mod committer;
+mod definitions;
+mod envelope;
+mod errors;
+mod file;
+mod key;
+mod lock;
+mod options;
+mod queue;
+mod read;
+mod readers;
+mod row;
+mod span;
+mod store;
+
+pub use options::Options;
+pub use store::SqliteStore;

@@ -1,0 +1,108 @@
+//! Calls that write, made ready by the caller for the thread that commits: checked, encoded and sealed, so
+//! that little is left to do on that thread.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Generations, Key, Mutation, Result, Row, Slot, Value};
+
+use crate::{
+    catalog::{Catalog, Table},
+    envelope::{self, Identity},
+    span::{self, Span},
+};
+
+/// One change of one row, or of the rows of a span.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Put { key: Vec<u8>, written_at: Timestamp, expires_at: Option<Timestamp>, envelope: Vec<u8> },
+    Delete { key: Vec<u8>, written_at: Timestamp },
+    DeleteSpan { span: Span, written_before: Timestamp },
+}
+
+/// All batches of one call: `first` and `then` are one transaction here, so their changes are one list.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) slots: Vec<Slot>,
+    /// How many bytes of keys and values it holds.
+    pub(crate) bytes: usize,
+}
+
+/// A compare and set. Its new row is sealed when it is stamped, on the thread that commits.
+#[derive(Debug)]
+pub(crate) struct SwapCall {
+    pub(crate) table: Table,
+    pub(crate) name: Key,
+    pub(crate) key: Vec<u8>,
+    pub(crate) expected: Option<Vec<Option<Value>>>,
+    pub(crate) new: Option<Row>,
+    pub(crate) slot: Slot,
+}
+
+impl Write {
+    /// The changes of these batches; `Invalid` where one of them breaks a rule.
+    pub(crate) fn new<'a>(
+        catalog: &Catalog,
+        generations: &Generations,
+        batches: impl Iterator<Item = &'a Batch>,
+    ) -> Result<Self> {
+        let mut write = Self::default();
+        for batch in batches {
+            batch.check()?;
+            for mutation in &batch.mutations {
+                let table = catalog.get(mutation.table())?;
+                let change = Change::new(table, &batch.partition, mutation);
+                write.bytes += change.bytes();
+                write.changes.push(change);
+            }
+            write.slots.push(generations.slot(&batch.partition));
+        }
+        Ok(write)
+    }
+}
+
+impl Change {
+    fn new(table: Table, partition: &[Value], mutation: &Mutation) -> Self {
+        match mutation {
+            Mutation::Put { clustering, values, written_at, expires_at, .. } => {
+                let key = span::row_key(table, partition, clustering);
+                Self::put(table, key, values, *written_at, *expires_at)
+            }
+            Mutation::Delete { clustering, written_at, .. } => {
+                Self::Delete { key: span::row_key(table, partition, clustering), written_at: *written_at }
+            }
+            Mutation::DeleteRange { range, written_before, .. } => Self::DeleteSpan {
+                span: Span::new(table, &span::table_key(table, partition), range),
+                written_before: *written_before,
+            },
+        }
+    }
+
+    /// A put, sealed.
+    pub(crate) fn put(
+        table: Table,
+        key: Vec<u8>,
+        values: &[Option<Value>],
+        written_at: Timestamp,
+        expires_at: Option<Timestamp>,
+    ) -> Self {
+        let expires_at = table.schema.expiry(written_at, expires_at);
+        let identity = Identity { seed: table.seed, key: &key, written_at, expires_at };
+        let envelope = envelope::seal(identity, values);
+        Self::Put { key, written_at, expires_at, envelope }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Put { key, envelope, .. } => key.len() + envelope.len(),
+            Self::Delete { key, .. } => key.len(),
+            Self::DeleteSpan { span, .. } => span.start.len() + span.end.len(),
+        }
+    }
+}
+
+impl SwapCall {
+    /// How many bytes of keys and values it holds, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len() + self.new.as_ref().map_or(0, Row::size)
+    }
+}

@@ -1,0 +1,315 @@
+//! The one thread that writes.
+//!
+//! It takes as many calls off the queue as are there, up to a bound, and commits them as one transaction, so
+//! that they share one fsync. Each has a savepoint of its own, so that one that fails takes no other with it.
+//! It never waits for more calls to come: while it commits, the next ones queue up.
+
+mod upkeep;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use rashomon_clock::Clock;
+use rashomon_tables::{Error, Generations, Result, Schema, Slot, Swap};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use self::upkeep::Upkeep;
+use crate::{
+    Options, apply,
+    call::{SwapCall, Write},
+    catalog::Catalog,
+    definitions,
+    errors::{from_sqlite, is_fatal},
+    queue::{Queued, closed},
+};
+
+/// At most so many calls share a commit.
+const MAX_CALLS: usize = 64;
+
+/// A commit takes no more calls once it has so many bytes.
+const MAX_BYTES: usize = 4 << 20;
+
+/// How many KiB of calls may wait for the committer.
+pub(crate) const QUEUED_KIB: u32 = 64 << 10;
+
+/// How much room a call takes in the queue.
+pub(crate) fn weight(bytes: usize) -> u32 {
+    // Small calls are charged for what they cost beside their bytes.
+    u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// What the committer is asked for.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Call(Call),
+    Create(&'static Schema, Reply<()>),
+    Sweep(Reply<usize>),
+    Stop,
+}
+
+/// What shares a commit with others.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Write(Write, Reply<()>),
+    Swap(Box<SwapCall>, Reply<Swap>),
+}
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// What the committer counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) calls: AtomicU64,
+    pub(crate) commits: AtomicU64,
+}
+
+/// How a transaction is committed: a test makes it fail.
+pub(crate) type Commit = fn(&Connection) -> rusqlite::Result<()>;
+
+/// Commits, as SQLite does.
+pub(crate) fn commit(connection: &Connection) -> rusqlite::Result<()> {
+    execute(connection, "COMMIT")
+}
+
+/// What a committer works with.
+pub(crate) struct Parts {
+    pub(crate) connection: Connection,
+    pub(crate) queue: Receiver<Queued<Job>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: Options,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) generations: Arc<Generations>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) commit: Commit,
+}
+
+/// The thread's state.
+pub(crate) struct Committer {
+    parts: Parts,
+    upkeep: Upkeep,
+    /// Why nothing is written any more.
+    stopped: Option<String>,
+}
+
+impl Committer {
+    pub(crate) fn new(mut parts: Parts) -> rusqlite::Result<Self> {
+        let upkeep = Upkeep::new(&mut parts)?;
+        Ok(Self { parts, upkeep, stopped: None })
+    }
+
+    /// Works until it is told to stop, finishes what is in the queue by then, and closes the file.
+    pub(crate) fn run(mut self) {
+        let mut wait = self.parts.options.upkeep_interval;
+        loop {
+            match self.parts.queue.recv_timeout(wait) {
+                Ok(Queued { job: Job::Stop, .. }) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Queued { job, .. }) => {
+                    if self.work(job) == Next::Stop {
+                        break;
+                    }
+                    wait = self.parts.options.upkeep_interval;
+                    self.upkeep_beside_writes();
+                }
+                Err(RecvTimeoutError::Timeout) => wait = self.upkeep_while_idle(),
+            }
+        }
+        while let Ok(Queued { job, .. }) = self.parts.queue.try_recv() {
+            self.work(job);
+        }
+        self.close();
+    }
+
+    fn work(&mut self, job: Job) -> Next {
+        match job {
+            Job::Call(call) => return self.work_group(call),
+            Job::Create(schema, reply) => {
+                let created = self.create(schema);
+                let _ = reply.send(created);
+            }
+            Job::Sweep(reply) => {
+                let swept = self.sweep();
+                let _ = reply.send(swept);
+            }
+            Job::Stop => return Next::Stop,
+        }
+        Next::GoOn
+    }
+
+    /// Commits this call together with those that are in the queue behind it.
+    fn work_group(&mut self, first: Call) -> Next {
+        let mut bytes = first.bytes();
+        let mut group = vec![first];
+        let mut other = None;
+        while group.len() < MAX_CALLS && bytes < MAX_BYTES {
+            match self.parts.queue.try_recv() {
+                Ok(Queued { job: Job::Call(call), .. }) => {
+                    bytes += call.bytes();
+                    group.push(call);
+                }
+                Ok(Queued { job, .. }) => {
+                    other = Some(job);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        self.commit_group(group);
+        other.map_or(Next::GoOn, |job| self.work(job))
+    }
+
+    fn commit_group(&mut self, group: Vec<Call>) {
+        let now = self.parts.clock.now();
+        let applied = self.transaction(|connection, touched| {
+            let apply = |call: &Call| {
+                let applied = savepoint(connection, || match call {
+                    Call::Write(write, _) => {
+                        apply::write(connection, write).map(|()| None).map_err(|error| from_sqlite(&error))
+                    }
+                    Call::Swap(swap, _) => apply::swap(connection, swap, now).map(Some),
+                })?;
+                if applied.is_ok() {
+                    touched.extend_from_slice(call.slots());
+                }
+                Ok(applied)
+            };
+            group.iter().map(apply).collect::<Result<Vec<_>>>()
+        });
+        self.parts.counters.calls.fetch_add(group.len() as u64, Ordering::Relaxed);
+        self.parts.counters.commits.fetch_add(1, Ordering::Relaxed);
+        match applied {
+            Ok(applied) => group.into_iter().zip(applied).for_each(|(call, applied)| call.answer(applied)),
+            Err(error) => group.into_iter().for_each(|call| call.answer(Err(error.clone()))),
+        }
+    }
+
+    fn create(&mut self, schema: &'static Schema) -> Result<()> {
+        let table = self.transaction(|connection, _| definitions::create(connection, schema))?;
+        self.parts.catalog.insert(table);
+        Ok(())
+    }
+
+    /// Runs the changes as one transaction, which is on the disk when this returns. The changes say which
+    /// partitions they touch.
+    fn transaction<T>(
+        &mut self,
+        changes: impl FnOnce(&Connection, &mut Vec<Slot>) -> Result<T>,
+    ) -> Result<T> {
+        if let Some(reason) = &self.stopped {
+            return Err(Error::Unavailable(reason.clone()));
+        }
+        let connection = &self.parts.connection;
+        execute(connection, "BEGIN IMMEDIATE").map_err(|error| from_sqlite(&error))?;
+        let mut slots = Vec::new();
+        let changed = match changes(connection, &mut slots) {
+            Ok(changed) => changed,
+            Err(error) => {
+                roll_back(connection);
+                return Err(error);
+            }
+        };
+        slots.sort_unstable();
+        slots.dedup();
+        self.parts.generations.begin(&slots);
+        let committed = (self.parts.commit)(connection);
+        if committed.is_err() {
+            roll_back(connection);
+        }
+        self.parts.generations.end(&slots);
+        match committed {
+            Ok(()) => Ok(changed),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Whoever wrote cannot know what became of it. After a failed fsync nobody can, for good.
+    fn failed(&mut self, error: &rusqlite::Error) -> Error {
+        if is_fatal(error) {
+            let reason = format!("nothing is written any more, since an fsync failed: {error}");
+            tracing::error!("{reason}");
+            self.stopped = Some(reason.clone());
+            return Error::Unavailable(reason);
+        }
+        match from_sqlite(error) {
+            Error::Corrupt(what) => Error::Corrupt(what),
+            other => Error::Unavailable(other.to_string()),
+        }
+    }
+
+    /// Leaves nothing in the log, unless it is not to be trusted.
+    fn close(mut self) {
+        if self.stopped.is_none()
+            && let Err(error) = self.upkeep.close(&self.parts.connection)
+        {
+            // Nothing is lost: whoever opens the store finds it in the log.
+            tracing::warn!("the log could not be written into the file: {error}");
+        }
+        if let Err((_, error)) = self.parts.connection.close() {
+            tracing::warn!("the file could not be closed: {error}");
+        }
+        // Jobs that came too late are dropped with the queue, which their callers notice.
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Stop,
+}
+
+impl Call {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write(write, _) => write.bytes,
+            Self::Swap(swap, _) => swap.bytes(),
+        }
+    }
+
+    fn slots(&self) -> &[Slot] {
+        match self {
+            Self::Write(write, _) => &write.slots,
+            Self::Swap(swap, _) => std::slice::from_ref(&swap.slot),
+        }
+    }
+
+    /// Tells the caller, if it still waits.
+    fn answer(self, applied: Result<Option<Swap>>) {
+        match self {
+            Self::Write(_, reply) => drop(reply.send(applied.map(drop))),
+            Self::Swap(_, reply) => drop(reply.send(applied.and_then(|swap| swap.ok_or_else(closed)))),
+        }
+    }
+}
+
+/// Runs a change that is undone alone where it fails. The outer error is one that undid the transaction.
+fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+    let sqlite = |error| from_sqlite(&error);
+    execute(connection, "SAVEPOINT call").map_err(sqlite)?;
+    let changed = change();
+    match &changed {
+        // A full disk, or an I/O error, makes SQLite roll all of it back.
+        Err(error) if connection.is_autocommit() => return Err(error.clone()),
+        Err(_) => execute(connection, "ROLLBACK TO call").map_err(sqlite)?,
+        Ok(_) => {}
+    }
+    execute(connection, "RELEASE call").map_err(sqlite)?;
+    Ok(changed)
+}
+
+fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit()
+        && let Err(error) = execute(connection, "ROLLBACK")
+    {
+        tracing::error!("a transaction could not be rolled back: {error}");
+    }
+}
+
+fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute(()).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What the committer does beside the calls, in steps that are bounded so that no call waits long for them:
+//! the log is written into the file, expired rows are deleted, free pages are given back.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use rashomon_tables::Result;
+use rusqlite::{Connection, config::DbConfig};
+
+use super::{Committer, Parts};
+use crate::errors::from_sqlite;
+
+/// The log is written into the file when it has so many pages that are not there yet: 32 MB.
+const CHECKPOINT_PAGES: u32 = 2_000;
+
+/// While nothing else is to do, so many free pages are given back at a time.
+const VACUUM_PAGES: u32 = 64;
+
+/// So many free pages are kept for the next writes: 16 MB.
+const FREE_PAGES_KEPT: u32 = 1_000;
+
+/// What is to be done, and when it was done last.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    /// How many pages the log has, as of the last commit.
+    log_pages: Arc<AtomicU32>,
+    /// How many of them are in the file.
+    checkpointed: u32,
+    swept_at: Duration,
+}
+
+impl Upkeep {
+    pub(super) fn new(parts: &mut Parts) -> rusqlite::Result<Self> {
+        let log_pages = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&log_pages);
+        parts.connection.wal_hook(Some(move |_: &mut _, pages: i32| {
+            counted.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self { log_pages, checkpointed: 0, swept_at: parts.clock.monotonic() })
+    }
+
+    /// How many pages of the log are not in the file.
+    fn pending(&mut self) -> u32 {
+        let pages = self.log_pages.load(Ordering::Relaxed);
+        // A shorter log than was written into the file is a new one.
+        if pages < self.checkpointed {
+            self.checkpointed = 0;
+        }
+        pages - self.checkpointed
+    }
+
+    /// Writes the log into the file, without waiting for readers.
+    fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i32>(1)?, row.get::<_, i32>(2)?));
+        let (pages, _) =
+            connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row((), columns)?;
+        // Where a reader stood in the way of the rest, that is tried again after as many pages more.
+        self.checkpointed = u32::try_from(pages).unwrap_or(0);
+        Ok(())
+    }
+
+    /// Leaves an empty log, which goes when the connection is closed.
+    pub(super) fn close(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(drop)
+    }
+}
+
+impl Committer {
+    /// One step, where one is due, after a commit was answered.
+    pub(super) fn upkeep_beside_writes(&mut self) {
+        if self.upkeep.pending() >= CHECKPOINT_PAGES {
+            self.checkpoint();
+        }
+        let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.swept_at);
+        if since >= self.parts.options.upkeep_interval {
+            self.sweep_quietly();
+        }
+    }
+
+    /// One step of each kind; says how long to wait for calls until the next one.
+    pub(super) fn upkeep_while_idle(&mut self) -> Duration {
+        let more_expired = self.sweep_quietly() == self.parts.options.sweep_rows.get();
+        let more_free = self.vacuum();
+        if self.upkeep.pending() > 0 {
+            self.checkpoint();
+        }
+        if more_expired || more_free { Duration::ZERO } else { self.parts.options.upkeep_interval }
+    }
+
+    /// Deletes some of the rows that have expired, the earliest first, and says how many.
+    pub(super) fn sweep(&mut self) -> Result<usize> {
+        self.upkeep.swept_at = self.parts.clock.monotonic();
+        let now = self.parts.clock.now().as_micros();
+        let limit = self.parts.options.sweep_rows.get();
+        // Nobody sees these rows any more, so no generation changes.
+        self.transaction(|connection, _| {
+            connection
+                .prepare_cached(
+                    "DELETE FROM rows WHERE key IN
+                         (SELECT key FROM rows WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)",
+                )
+                .and_then(|mut delete| delete.execute((now, i64::try_from(limit).unwrap_or(i64::MAX))))
+                .map_err(|error| from_sqlite(&error))
+        })
+    }
+
+    fn sweep_quietly(&mut self) -> usize {
+        if self.stopped.is_some() {
+            return 0;
+        }
+        self.sweep().unwrap_or_else(|error| {
+            tracing::warn!("expired rows could not be deleted: {error}");
+            0
+        })
+    }
+
+    /// Gives some of the free pages back to the disk. Says whether there are more to give.
+    fn vacuum(&mut self) -> bool {
+        if self.stopped.is_some() {
+            return false;
+        }
+        let connection = &self.parts.connection;
+        let vacuumed =
+            connection.pragma_query_value(None, "freelist_count", |row| row.get(0)).and_then(|free: u32| {
+                let surplus = free.saturating_sub(FREE_PAGES_KEPT);
+                if surplus > 0 {
+                    let pages = surplus.min(VACUUM_PAGES);
+                    connection.execute_batch(&format!("PRAGMA incremental_vacuum({pages})"))?;
+                }
+                Ok(surplus > VACUUM_PAGES)
+            });
+        vacuumed.unwrap_or_else(|error| {
+            let error = self.failed(&error);
+            tracing::warn!("free pages could not be given back: {error}");
+            false
+        })
+    }
+
+    fn checkpoint(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
+        if let Err(error) = self.upkeep.checkpoint(&self.parts.connection) {
+            let error = self.failed(&error);
+            tracing::warn!("the log could not be written into the file: {error}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The file: what makes it a store, which version of the format it has, and how it is opened.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use rashomon_tables::{Error, Result};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
+
+use crate::{Options, errors::from_sqlite};
+
+/// What SQLite files of ours say that they are: "RSHM".
+const APPLICATION_ID: u32 = 0x5253_484d;
+
+/// The version of everything this crate writes: the layout below, keys, envelopes.
+const FORMAT_VERSION: u32 = 1;
+
+/// Older ones may lose a reset of the log, and with it acknowledged writes.
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// How long a connection waits for a lock that somebody with a shell may hold on the file.
+const BUSY_MILLISECONDS: u32 = 5_000;
+
+/// All statements that a connection uses, so that each is prepared once.
+const PREPARED_STATEMENTS: usize = 64;
+
+/// Once it was longer, the log is cut back to so many bytes.
+const LOG_BYTES_KEPT: u32 = 64 << 20;
+
+/// The tables in the file. Those of the store are all in `rows`, ordered by keys that begin with the partition:
+/// what is stored of one page stands on one or two pages of the file, so that a write of it in six tables
+/// changes two pages of the file and not six. Values that are not small stand apart, in the order in which
+/// they were written: among the keys, each would take a page of its own.
+const LAYOUT: &str = "
+    CREATE TABLE schemas (
+        number INTEGER PRIMARY KEY,
+        shape INTEGER NOT NULL,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        swap_only INTEGER NOT NULL,
+        default_ttl INTEGER
+    ) STRICT;
+    CREATE TABLE columns (
+        schema INTEGER NOT NULL REFERENCES schemas (number),
+        kind TEXT NOT NULL,
+        position INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        type TEXT NOT NULL,
+        direction TEXT NOT NULL,
+        PRIMARY KEY (schema, kind, position)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE rows (
+        key BLOB PRIMARY KEY,
+        written_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        large INTEGER,
+        value BLOB
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX rows_by_expiry ON rows (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE TABLE large_values (
+        id INTEGER PRIMARY KEY,
+        value BLOB NOT NULL
+    ) STRICT;
+    CREATE TRIGGER delete_large AFTER DELETE ON rows WHEN old.large IS NOT NULL BEGIN
+        DELETE FROM large_values WHERE id = old.large;
+    END;
+    CREATE TRIGGER replace_large AFTER UPDATE OF large ON rows WHEN old.large IS NOT NULL BEGIN
+        DELETE FROM large_values WHERE id = old.large;
+    END;
+";
+
+/// The path of the file in a store's directory.
+pub(crate) fn path(directory: &Path) -> PathBuf {
+    directory.join("rashomon.sqlite")
+}
+
+/// The path of SQLite's log beside it.
+pub(crate) fn log_path(directory: &Path) -> PathBuf {
+    directory.join("rashomon.sqlite-wal")
+}
+
+/// The version of SQLite that is linked in.
+pub(crate) fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
+/// Makes the directory, where it is not there, so that it stays.
+pub(crate) fn create_directory(directory: &Path) -> Result<()> {
+    let io = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", directory.display()));
+    fs::create_dir_all(directory).map_err(io)?;
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all()).map_err(io)
+}
+
+/// Opens the file for writing, and makes it if it is not there. Changes nothing in a file that is no store, or
+/// one of another version.
+pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connection> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(Error::Unsupported(format!(
+            "SQLite {} is linked in, which may lose writes: 3.51.3 is the oldest that does not",
+            sqlite_version()
+        )));
+    }
+    let path = path(directory);
+    let is_new = match read_header(&path)? {
+        Some(header) => !is_ours(&path, header.application_id, header.format_version)?,
+        None => true,
+    };
+    if is_new {
+        check_is_blank(&path)?;
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    prepare_writer(&path, flags, is_new, options).map_err(|error| from_sqlite(&error))
+}
+
+fn prepare_writer(
+    path: &Path,
+    flags: OpenFlags,
+    is_new: bool,
+    options: &Options,
+) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    // What is left of the log after a failed fsync must not be copied into the file on the way out.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // The size of pages and the vacuum mode hold from the first table on, and are read from the file after.
+    let cache = options.writer_cache_bytes / 1024;
+    connection.execute_batch(&format!(
+        "PRAGMA busy_timeout = {BUSY_MILLISECONDS};
+         PRAGMA page_size = 16384;
+         PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA journal_size_limit = {LOG_BYTES_KEPT};
+         PRAGMA cache_size = -{cache};
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cell_size_check = ON;
+         PRAGMA trusted_schema = OFF;"
+    ))?;
+    if let Some(pages) = options.max_pages {
+        connection.execute_batch(&format!("PRAGMA max_page_count = {pages};"))?;
+    }
+    if is_new {
+        connection.execute_batch(&format!(
+            "BEGIN IMMEDIATE;
+             {LAYOUT}
+             PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {FORMAT_VERSION};
+             COMMIT;
+             PRAGMA wal_checkpoint(TRUNCATE);"
+        ))?;
+    }
+    Ok(connection)
+}
+
+/// Opens the file for reading. The connection cannot change it.
+pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path(directory), flags)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    let cache = options.reader_cache_bytes / 1024;
+    let mmap = options.mmap_bytes;
+    connection.execute_batch(&format!(
+        "PRAGMA busy_timeout = {BUSY_MILLISECONDS};
+         PRAGMA query_only = ON;
+         PRAGMA mmap_size = {mmap};
+         PRAGMA cache_size = -{cache};
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cell_size_check = ON;
+         PRAGMA trusted_schema = OFF;"
+    ))?;
+    Ok(connection)
+}
+
+struct Header {
+    application_id: u32,
+    format_version: u32,
+}
+
+/// Reads who made the file from its first bytes, without SQLite, which may change a file by opening it.
+/// `None` where there is no file, or an empty one.
+fn read_header(path: &Path) -> Result<Option<Header>> {
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    const FORMAT_VERSION_AT: usize = 60;
+    const APPLICATION_ID_AT: usize = 68;
+    let io = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
+    let mut header = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(100).read_to_end(&mut header).map_err(io)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
+    if header.is_empty() {
+        return Ok(None);
+    }
+    let number = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
+    match (number(APPLICATION_ID_AT), number(FORMAT_VERSION_AT)) {
+        (Some(application_id), Some(format_version)) if header.starts_with(MAGIC) => {
+            Ok(Some(Header { application_id, format_version }))
+        }
+        _ => Err(no_store(path)),
+    }
+}
+
+/// Whether the file is a store that this version can read. `false`: it says nothing of itself, as one does
+/// that was cut off while it was made. Anything else is an error.
+fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool> {
+    match (application_id, format_version) {
+        (APPLICATION_ID, FORMAT_VERSION) => Ok(true),
+        (APPLICATION_ID, version) => Err(Error::Unsupported(format!(
+            "{} is a store of format version {version}, and this program knows version {FORMAT_VERSION}: \
+             use the program that made it, or a later one",
+            path.display()
+        ))),
+        (0, 0) => Ok(false),
+        _ => Err(no_store(path)),
+    }
+}
+
+/// Refuses a file that says nothing of itself and yet holds tables which are none of ours.
+fn check_is_blank(path: &Path) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let tables = Connection::open_with_flags(path, flags).and_then(|connection| {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get::<_, i64>(0))
+    });
+    match tables {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(no_store(path)),
+        Err(error) => Err(from_sqlite(&error)),
+    }
+}
+
+fn no_store(path: &Path) -> Error {
+    Error::Unsupported(format!("{} is there, and is no store of Rashomon", path.display()))
+}

@@ -1,0 +1,109 @@
+//! Keys: bytes whose plain order is the order of the rows.
+//!
+//! A key is the number of the partition's shape, the partition's columns, the number of the table, the
+//! clustering columns. No encoded value is the beginning of another one, so columns follow one another without
+//! separators, and inverting the bytes of a column turns its order round.
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ColumnType, Direction, TimeUuid, Value};
+
+/// In text and blobs a zero byte is followed by this, so that [`END`] stands before it.
+const ESCAPED: u8 = 0xff;
+/// Text and blobs end with a zero byte and this.
+const END: u8 = 0;
+
+/// How many bytes the number of a table or of a partition's shape takes.
+pub(crate) const NUMBER_BYTES: usize = 2;
+
+/// Appends a number that keys are grouped by.
+pub(crate) fn push_number(key: &mut Vec<u8>, number: u16) {
+    key.extend_from_slice(&number.to_be_bytes());
+}
+
+/// Appends a value as its column is sorted.
+pub(crate) fn push(key: &mut Vec<u8>, value: &Value, direction: Direction) {
+    let start = key.len();
+    match value {
+        Value::Text(text) => push_escaped(key, text.as_bytes()),
+        Value::Blob(bytes) => push_escaped(key, bytes),
+        Value::Int(number) => key.extend_from_slice(&ordered(*number)),
+        Value::Timestamp(time) => key.extend_from_slice(&ordered(time.as_micros())),
+        Value::TimeUuid(uuid) => key.extend_from_slice(&uuid.to_ordered_bytes()),
+    }
+    if direction == Direction::Descending {
+        key[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+}
+
+/// Takes a value off the front; `None` where the bytes are none of this type.
+pub(crate) fn pop(rest: &mut &[u8], column_type: ColumnType, direction: Direction) -> Option<Value> {
+    let flip = if direction == Direction::Descending { 0xff } else { 0 };
+    Some(match column_type {
+        ColumnType::Text => Value::Text(String::from_utf8(pop_escaped(rest, flip)?).ok()?),
+        ColumnType::Blob => Value::Blob(Bytes::from(pop_escaped(rest, flip)?)),
+        ColumnType::Int => Value::Int(unordered(pop_array(rest, flip)?)),
+        ColumnType::Timestamp => Value::Timestamp(Timestamp::from_micros(unordered(pop_array(rest, flip)?))),
+        ColumnType::TimeUuid => Value::TimeUuid(TimeUuid::from_ordered_bytes(pop_array(rest, flip)?)?),
+    })
+}
+
+/// Takes a number that keys are grouped by off the front.
+pub(crate) fn pop_number(rest: &mut &[u8]) -> Option<u16> {
+    pop_array(rest, 0).map(u16::from_be_bytes)
+}
+
+/// The first key behind all that begin with this one; the end of everything where there is none.
+pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
+    while let Some(last) = key.pop() {
+        if last < 0xff {
+            key.push(last + 1);
+            return key;
+        }
+    }
+    // The numbers of shapes are given out from 1 on, and never reach this.
+    vec![0xff; NUMBER_BYTES + 1]
+}
+
+fn ordered(number: i64) -> [u8; 8] {
+    (number ^ i64::MIN).to_be_bytes()
+}
+
+fn unordered(bytes: [u8; 8]) -> i64 {
+    i64::from_be_bytes(bytes) ^ i64::MIN
+}
+
+fn push_escaped(key: &mut Vec<u8>, bytes: &[u8]) {
+    let mut parts = bytes.split(|byte| *byte == 0);
+    key.extend_from_slice(parts.next().unwrap_or_default());
+    for part in parts {
+        key.extend_from_slice(&[0, ESCAPED]);
+        key.extend_from_slice(part);
+    }
+    key.extend_from_slice(&[0, END]);
+}
+
+fn pop_escaped(rest: &mut &[u8], flip: u8) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let zero = rest.iter().position(|byte| byte ^ flip == 0)?;
+        let (part, after) = rest.split_at(zero);
+        bytes.extend(part.iter().map(|byte| byte ^ flip));
+        let mark = *after.get(1)? ^ flip;
+        *rest = &after[2..];
+        match mark {
+            END => return Some(bytes),
+            ESCAPED => bytes.push(0),
+            _ => return None,
+        }
+    }
+}
+
+fn pop_array<const N: usize>(rest: &mut &[u8], flip: u8) -> Option<[u8; N]> {
+    let (array, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(array.map(|byte| byte ^ flip))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The lock that makes one process the only owner of a store.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{Read, Seek, Write},
+    path::Path,
+};
+
+use rashomon_tables::{Error, Result};
+
+const FILE_NAME: &str = "rashomon.lock";
+
+/// Longer contents of a lock file are none of ours.
+const MAX_OWNER_BYTES: u64 = 256;
+
+/// An exclusive lock on a store's directory, for as long as this value lives. The system takes it back when
+/// the process ends, however that comes about.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock(File);
+
+impl DirectoryLock {
+    /// Takes the lock, or says at once who has it.
+    pub(crate) fn take(directory: &Path) -> Result<Self> {
+        let path = directory.join(FILE_NAME);
+        let io = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let owner = owner(&mut file);
+                return Err(Error::Unavailable(format!(
+                    "the store {} is in use by {owner}: stop it, or name another directory",
+                    directory.display()
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+        }
+        let mut lock = Self(file);
+        lock.write_owner().map_err(io)?;
+        Ok(lock)
+    }
+
+    fn write_owner(&mut self) -> std::io::Result<()> {
+        let program = std::env::current_exe().ok();
+        let program = program.as_deref().and_then(Path::file_name).map(|name| name.display().to_string());
+        self.0.set_len(0)?;
+        self.0.rewind()?;
+        write!(self.0, "{} ({})", std::process::id(), program.as_deref().unwrap_or("unknown program"))
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // So that nobody is told the name of a process that is gone. Where it fails, they are.
+        let _ = self.0.set_len(0);
+    }
+}
+
+/// Who holds the lock. The file is empty for the moment between taking the lock and writing it.
+fn owner(file: &mut File) -> String {
+    let mut owner = String::new();
+    match file.take(MAX_OWNER_BYTES).read_to_string(&mut owner) {
+        Ok(_) if !owner.is_empty() => format!("process {owner}"),
+        _ => "another process".to_owned(),
+    }
+}

@@ -1,0 +1,45 @@
+//! What can be set about a store.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+/// How a store is opened. The defaults are sane; what is not here is fixed by the format or by measurement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How many threads read, each with a connection of its own. Twice the cores.
+    pub readers: NonZeroUsize,
+    /// How many reads may wait for a reader; whoever comes then waits to be let in. 1,024.
+    pub queued_reads: NonZeroUsize,
+    /// How many bytes of pages the writing connection keeps in memory. 32 MiB.
+    pub writer_cache_bytes: usize,
+    /// How many bytes of pages each reading connection keeps in memory, beside those it maps. 2 MiB.
+    pub reader_cache_bytes: usize,
+    /// How many bytes of the file readers map into memory, all of them the same ones. 1 GiB.
+    pub mmap_bytes: usize,
+    /// How long there are no writes before upkeep is done: expired rows are deleted, free pages given back.
+    /// Under steady writes expired rows are deleted so often. One second.
+    pub upkeep_interval: Duration,
+    /// How many expired rows one pass deletes, which is how long it may hold up a write. 500.
+    pub sweep_rows: NonZeroUsize,
+    /// How many pages the file may grow to. `None`: as many as the disk has room for.
+    pub max_pages: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self {
+            readers: cores.saturating_mul(TWO),
+            queued_reads: QUEUED_READS,
+            writer_cache_bytes: 32 << 20,
+            reader_cache_bytes: 2 << 20,
+            mmap_bytes: 1 << 30,
+            upkeep_interval: Duration::from_secs(1),
+            sweep_rows: SWEEP_ROWS,
+            max_pages: None,
+        }
+    }
+}
+
+const TWO: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
+const QUEUED_READS: NonZeroUsize = NonZeroUsize::new(1_024).expect("not zero");
+const SWEEP_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");

@@ -1,0 +1,75 @@
+//! The threads that read, each with a connection of its own.
+
+use std::{path::Path, thread::JoinHandle};
+
+use crossbeam_channel::Receiver;
+use rashomon_tables::{Error, Result};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::{
+    Options,
+    errors::from_sqlite,
+    file,
+    queue::{Queue, Queued, closed},
+};
+
+enum Job {
+    Read(Box<dyn FnOnce(&Connection) + Send>),
+    Stop,
+}
+
+/// A pool of connections that only read. A read takes one of them for as long as one call lasts.
+pub(crate) struct Readers {
+    queue: Queue<Job>,
+    count: usize,
+}
+
+impl Readers {
+    /// Opens the connections and starts the threads.
+    pub(crate) fn start(directory: &Path, options: &Options) -> Result<(Self, Vec<JoinHandle<()>>)> {
+        let capacity = u32::try_from(options.queued_reads.get()).unwrap_or(u32::MAX);
+        let (queue, jobs) = Queue::new(capacity);
+        let connections = (0..options.readers.get()).map(|_| file::open_reader(directory, options));
+        let connections =
+            connections.collect::<rusqlite::Result<Vec<_>>>().map_err(|error| from_sqlite(&error))?;
+        let count = connections.len();
+        let threads = connections.into_iter().map(|connection| {
+            let jobs = jobs.clone();
+            std::thread::Builder::new()
+                .name("tables-read".to_owned())
+                .spawn(move || run(&connection, &jobs))
+                .map_err(|error| Error::Unavailable(format!("no thread to read with: {error}")))
+        });
+        let threads = threads.collect::<Result<Vec<_>>>()?;
+        Ok((Self { queue, count }, threads))
+    }
+
+    /// Reads on one of the connections.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = move |connection: &Connection| {
+            // Whoever went away does not want to know.
+            if !reply.is_closed() {
+                let _ = reply.send(read(connection));
+            }
+        };
+        self.queue.push(Job::Read(Box::new(job)), 1).await?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// The threads end when they have answered what is in the queue; nothing more is let in.
+    pub(crate) fn stop(&self) {
+        self.queue.close();
+        (0..self.count).for_each(|_| self.queue.push_last(Job::Stop));
+    }
+}
+
+fn run(connection: &Connection, jobs: &Receiver<Queued<Job>>) {
+    while let Ok(Queued { job: Job::Read(read), .. }) = jobs.recv() {
+        read(connection);
+    }
+}

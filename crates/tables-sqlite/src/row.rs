@@ -1,0 +1,79 @@
+//! A row as it stands in the file, and what is read of it.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Error, Key, Result, Row, Value};
+use rusqlite::Connection;
+
+use crate::{
+    catalog::Table,
+    envelope::{self, Identity},
+    errors::from_sqlite,
+};
+
+/// The columns that [`Stored::read`] reads, of `rows AS r LEFT JOIN large_values AS l ON l.id = r.large`.
+macro_rules! stored_columns {
+    () => {
+        "r.written_at, r.expires_at, r.value, l.value"
+    };
+}
+pub(crate) use stored_columns;
+
+/// A row whose key is known, borrowed from SQLite.
+#[derive(Debug)]
+pub(crate) struct Stored<'a> {
+    pub(crate) written_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
+    envelope: Option<&'a [u8]>,
+}
+
+impl<'a> Stored<'a> {
+    /// Takes the columns from the one numbered `first` on.
+    pub(crate) fn read(row: &'a rusqlite::Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        let small = row.get_ref(first + 2)?.as_blob_or_null()?;
+        let large = row.get_ref(first + 3)?.as_blob_or_null()?;
+        Ok(Self {
+            written_at: Timestamp::from_micros(row.get(first)?),
+            expires_at: row.get::<_, Option<i64>>(first + 1)?.map(Timestamp::from_micros),
+            envelope: large.or(small),
+        })
+    }
+
+    pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|expires_at| now < expires_at)
+    }
+
+    /// The values, checked against their checksum.
+    pub(crate) fn values(&self, table: Table, key: &[u8]) -> Result<Vec<Option<Value>>> {
+        let Self { written_at, expires_at, envelope } = *self;
+        let identity = Identity { seed: table.seed, key, written_at, expires_at };
+        envelope
+            .ok_or("its value is missing")
+            .and_then(|envelope| envelope::open(identity, envelope, table.value_types()))
+            .map_err(|what| corrupt(table.schema.name(), key, what))
+    }
+}
+
+/// The row under a key, visible or expired.
+pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]) -> Result<Option<Row>> {
+    const SQL: &str = concat!(
+        "SELECT ",
+        stored_columns!(),
+        " FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large WHERE r.key = ?1"
+    );
+    let sqlite = |error| from_sqlite(&error);
+    let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
+    let mut rows = statement.query([key]).map_err(sqlite)?;
+    let Some(row) = rows.next().map_err(sqlite)? else { return Ok(None) };
+    let stored = Stored::read(row, 0).map_err(sqlite)?;
+    Ok(Some(Row {
+        key: name.clone(),
+        values: stored.values(table, key)?,
+        written_at: stored.written_at,
+        expires_at: stored.expires_at,
+    }))
+}
+
+/// The error for a row that is not what was written.
+pub(crate) fn corrupt(table: &str, key: &[u8], what: &str) -> Error {
+    Error::Corrupt(format!("the row {} of table {table}: {what}", key.escape_ascii()))
+}

@@ -1,0 +1,83 @@
+//! Which keys a call is about: from the first one to before the last one.
+
+use std::ops::Bound;
+
+use rashomon_tables::{ClusteringRange, Direction, Value};
+
+use crate::{catalog::Table, key};
+
+/// Keys from `start` on, and before `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+/// What all keys of a partition begin with, in whatever table.
+pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
+    let size: usize = partition.iter().map(Value::size).sum();
+    // Room for the numbers, the ends of texts, and usual clustering columns.
+    let mut key = Vec::with_capacity(size + 64);
+    key::push_number(&mut key, shape);
+    partition.iter().for_each(|value| key::push(&mut key, value, Direction::Ascending));
+    key
+}
+
+/// What all keys of a partition in one table begin with.
+pub(crate) fn table_key(table: Table, partition: &[Value]) -> Vec<u8> {
+    let mut key = partition_key(table.shape, partition);
+    key::push_number(&mut key, table.number);
+    key
+}
+
+/// The key of a row.
+pub(crate) fn row_key(table: Table, partition: &[Value], clustering: &[Value]) -> Vec<u8> {
+    let mut key = table_key(table, partition);
+    push_clustering(&mut key, table, clustering);
+    key
+}
+
+fn push_clustering(key: &mut Vec<u8>, table: Table, clustering: &[Value]) {
+    for (value, (_, direction)) in clustering.iter().zip(table.schema.clustering()) {
+        key::push(key, value, *direction);
+    }
+}
+
+/// The clustering columns of a row, from what follows the table's number in its key; `None` where that is no
+/// key of the table.
+pub(crate) fn pop_clustering(table: Table, mut rest: &[u8]) -> Option<Vec<Value>> {
+    let columns = table.schema.clustering().iter();
+    let clustering = columns.map(|(column, direction)| key::pop(&mut rest, column.column_type, *direction));
+    let clustering = clustering.collect::<Option<Vec<_>>>()?;
+    rest.is_empty().then_some(clustering)
+}
+
+impl Span {
+    /// The rows of a range. `table_key` is the partition's in this table.
+    pub(crate) fn new(table: Table, table_key: &[u8], range: &ClusteringRange) -> Self {
+        let mut prefix = table_key.to_vec();
+        push_clustering(&mut prefix, table, &range.prefix);
+        let direction = table.schema.clustering().get(range.prefix.len()).map(|(_, direction)| *direction);
+        let with = |value: &Value| {
+            let mut key = prefix.clone();
+            key::push(&mut key, value, direction.unwrap_or(Direction::Ascending));
+            key
+        };
+        let (first, last) = match direction {
+            Some(Direction::Descending) => (&range.upper, &range.lower),
+            _ => (&range.lower, &range.upper),
+        };
+        Self {
+            start: match first {
+                Bound::Unbounded => prefix.clone(),
+                Bound::Included(value) => with(value),
+                Bound::Excluded(value) => key::successor(with(value)),
+            },
+            end: match last {
+                Bound::Unbounded => key::successor(prefix.clone()),
+                Bound::Included(value) => key::successor(with(value)),
+                Bound::Excluded(value) => with(value),
+            },
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The store: what its callers see of the threads behind it.
+
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    thread::JoinHandle,
+};
+
+use async_trait::async_trait;
+use rashomon_clock::Clock;
+use rashomon_tables::{
+    Batch, Cursor, Error, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    Options,
+    call::{SwapCall, Write},
+    catalog::Catalog,
+    committer::{self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply},
+    errors::from_sqlite,
+    file,
+    lock::DirectoryLock,
+    queue::{Queue, closed},
+    read,
+    readers::Readers,
+    span,
+};
+
+/// A store in a directory of this machine, owned by this process for as long as it is open.
+///
+/// Dropping it finishes what was accepted and closes it, which blocks the thread for that long;
+/// [`SqliteStore::shutdown`] does so without blocking, and while others still hold it.
+pub struct SqliteStore {
+    directory: PathBuf,
+    clock: Arc<dyn Clock>,
+    catalog: Arc<Catalog>,
+    generations: Arc<Generations>,
+    counters: Arc<Counters>,
+    shared: Arc<Shared>,
+}
+
+/// What the threads are stopped through.
+struct Shared {
+    readers: Readers,
+    writes: Queue<Job>,
+    running: Mutex<Option<Running>>,
+}
+
+/// What is there until the store is closed.
+struct Running {
+    readers: Vec<JoinHandle<()>>,
+    committer: JoinHandle<()>,
+    _lock: DirectoryLock,
+}
+
+impl SqliteStore {
+    /// Opens the store in this directory, and makes both where they are not there.
+    ///
+    /// `Unavailable` where another process has it open (the error names it); `Unsupported` where what is there
+    /// is no store, or one of a version that this program does not know: then nothing is changed.
+    pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
+        Self::open_with(directory, clock, options, committer::commit)
+    }
+
+    pub(crate) fn open_with(
+        directory: &Path,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        commit: Commit,
+    ) -> Result<Self> {
+        file::create_directory(directory)?;
+        let lock = DirectoryLock::take(directory)?;
+        let connection = file::open_writer(directory, &options)?;
+        let (readers, reader_threads) = Readers::start(directory, &options)?;
+        let (writes, queue) = Queue::new(QUEUED_KIB);
+        let catalog = Arc::new(Catalog::default());
+        let generations = Arc::new(Generations::new());
+        let counters = Arc::new(Counters::default());
+        let committer = Committer::new(Parts {
+            connection,
+            queue,
+            clock: Arc::clone(&clock),
+            options,
+            catalog: Arc::clone(&catalog),
+            generations: Arc::clone(&generations),
+            counters: Arc::clone(&counters),
+            commit,
+        });
+        let committer = committer.map_err(|error| from_sqlite(&error))?;
+        let committer = std::thread::Builder::new()
+            .name("tables-write".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|error| Error::Unavailable(format!("no thread to write with: {error}")))?;
+        let running = Running { readers: reader_threads, committer, _lock: lock };
+        let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
+        Ok(Self { directory: directory.to_owned(), clock, catalog, generations, counters, shared })
+    }
+
+    /// The directory that it was opened in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Finishes what was accepted and closes the store; what comes later is `Unavailable`. Doing it again
+    /// waits until it is done.
+    pub async fn shutdown(&self) {
+        let shared = Arc::clone(&self.shared);
+        // A panic of the threads was reported where it happened.
+        let _ = tokio::task::spawn_blocking(move || shared.close()).await;
+    }
+
+    /// Closes the store, like dropping it.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// Deletes some of the rows that have expired, at most [`Options::sweep_rows`], and says how many. The
+    /// store does so by itself too, see [`Options::upkeep_interval`].
+    pub async fn sweep(&self) -> Result<usize> {
+        self.ask(1, Job::Sweep).await
+    }
+
+    /// How many calls that write were answered, and in how many commits.
+    #[must_use]
+    pub fn calls_and_commits(&self) -> (u64, u64) {
+        (self.counters.calls.load(Ordering::Relaxed), self.counters.commits.load(Ordering::Relaxed))
+    }
+
+    /// Gives the committer a job, and waits for its answer.
+    async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.writes.push(job(reply), weight).await?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl Shared {
+    /// Stops the threads, the readers first, so that nothing stands in the way of the last checkpoint.
+    fn close(&self) {
+        // Held until all is done, so that whoever comes second waits for the first.
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Running { readers, committer, _lock }) = running.take() else { return };
+        self.readers.stop();
+        self.writes.close();
+        for reader in readers {
+            let _ = reader.join();
+        }
+        self.writes.push_last(Job::Stop);
+        let _ = committer.join();
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableStore for SqliteStore {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        self.ask(1, |reply| Job::Create(schema, reply)).await
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        table.check_key(key)?;
+        let table = self.catalog.get(table)?;
+        let (clock, key) = (Arc::clone(&self.clock), key.clone());
+        self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now())).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        scan.check(table)?;
+        let table = self.catalog.get(table)?;
+        let clock = Arc::clone(&self.clock);
+        self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now())).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        let table = self.catalog.get(table)?;
+        let clock = Arc::clone(&self.clock);
+        self.shared
+            .readers
+            .read(move |connection| read::partitions(connection, table, after.as_ref(), limit, clock.now()))
+            .await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let write = Write::new(&self.catalog, &self.generations, first.iter().chain([&then]))?;
+        if write.changes.is_empty() {
+            return Ok(());
+        }
+        self.ask(committer::weight(write.bytes), |reply| Job::Call(Call::Write(write, reply))).await
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        Swap::check(table, key, expected, new.as_ref())?;
+        let table = self.catalog.get(table)?;
+        let swap = SwapCall {
+            table,
+            name: key.clone(),
+            key: span::row_key(table, &key.partition, &key.clustering),
+            expected: expected.map(|row| row.values.clone()),
+            slot: self.generations.slot(&key.partition),
+            new,
+        };
+        self.ask(committer::weight(swap.bytes()), |reply| Job::Call(Call::Swap(Box::new(swap), reply))).await
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        Some(&self.generations)
+    }
+}

@@ -1,0 +1,32 @@
+//! The store in SQLite keeps the contract.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rashomon_clock::Clock;
+use rashomon_tables::{TableStore, contract::Factory};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
+
+struct InSqlite(TempDir);
+
+impl InSqlite {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a directory"))
+    }
+}
+
+#[async_trait]
+impl Factory for InSqlite {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+        Arc::new(SqliteStore::open(self.0.path(), clock, Options::default()).expect("the store opens"))
+    }
+
+    async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
+        assert_eq!(Arc::strong_count(&store), 1, "somebody else holds the store");
+        drop(store);
+        Some(self.open(clock).await)
+    }
+}
+
+rashomon_tables::contract_tests!(InSqlite::new());
