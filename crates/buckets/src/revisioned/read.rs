@@ -26,16 +26,26 @@ impl Revisioned {
             Versions::Render => (&*RENDER_CONTENT, render_content_key(name, rev, tid)),
             Versions::Revision => (&*REVISION_CONTENT, revision_content_key(name, rev)),
         };
-        let (body, revision) = futures::future::try_join(
-            shared.get(content, page, key),
-            shared.get(&REVISIONS, page, rev_key(rev)),
-        )
-        .await?;
-        let body = body.ok_or(Error::NotFound(Missing::Property { rev, tid }))?;
-        let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
-        let (info, body) = BodyRow::from_row(&body)?.into_body(&shared.chunks)?;
-        let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
-        Ok(Property { version, parent: revision.record.parent, info, body })
+        for _ in 0..LOOKS {
+            let (body, revision) = futures::future::try_join(
+                shared.get(content, page, key.clone()),
+                shared.get(&REVISIONS, page, rev_key(rev)),
+            )
+            .await?;
+            let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+            if let Some(body) = body {
+                let (info, body) = BodyRow::from_row(&body)?.into_body(&shared.chunks)?;
+                let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
+                return Ok(Property { version, parent: revision.record.parent, info, body });
+            }
+            // What the index does not name never was; what it names has come meanwhile, or is lost.
+            let render = shared.get(&RENDERS, page, render_key(rev, tid)).await?;
+            let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Render(tid)))?)?;
+            if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
+                return Err(Error::NotFound(Missing::Property { rev, tid }));
+            }
+        }
+        Err(shared.incomplete(page))
     }
 
     /// A render.
