@@ -15,6 +15,7 @@ use crate::{
     caching::Caching,
     conditional::{self, Verdict},
     extract::PageToken,
+    no_body::NoBody,
     problem::{Kind, Problem, Result},
     times,
 };
@@ -264,7 +265,7 @@ pub(crate) fn document_answer(
             ));
         }
         Verdict::NotModified { .. } => {
-            let mut response = Response::new(Body::empty());
+            let mut response = Response::new(NoBody.into());
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             response
         }

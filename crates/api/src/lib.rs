@@ -12,6 +12,7 @@ mod handlers;
 mod json;
 mod metrics;
 mod negotiate;
+mod no_body;
 mod observe;
 mod prepared;
 mod problem;
@@ -26,7 +27,6 @@ mod times;
 
 use axum::{
     Router,
-    extract::Request,
     response::IntoResponse,
     routing::{any, get},
 };
@@ -59,11 +59,8 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-async fn not_found(request: Request) -> impl IntoResponse {
-    Problem::not_found(format!(
-        "there is nothing under {}; pages are under /v1/{{domain}}/page/{{title}}",
-        if request.uri().path().starts_with("/v1/") { "this path" } else { "it" }
-    ))
+async fn not_found() -> impl IntoResponse {
+    Problem::not_found("there is nothing under this path; pages are under /v1/{domain}/page/{title}")
 }
 
 async fn method_not_allowed() -> impl IntoResponse {

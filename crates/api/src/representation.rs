@@ -13,6 +13,7 @@ use crate::{
     conditional::{self, Verdict, ZSTD_FLAVOR},
     extract::encode_title,
     negotiate::{self, ContentEncoding},
+    no_body::NoBody,
     problem::{Kind, Problem, Result, header_value},
     range::{self, Selection},
     times,
@@ -122,7 +123,7 @@ impl Representation {
     }
 
     fn not_modified(&self, zstd: bool) -> Response {
-        let mut response = Response::new(HttpBody::empty());
+        let mut response = Response::new(NoBody.into());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         let mut headers = self.common.clone();
         headers.remove(header::CONTENT_TYPE);

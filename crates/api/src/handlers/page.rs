@@ -13,6 +13,7 @@ use crate::{
     Api,
     caching::Caching,
     extract::{READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
+    no_body::NoBody,
     problem::{Kind, Problem, Result, header_value},
 };
 
@@ -122,7 +123,7 @@ fn to_canonical(target: &Target, uri: &Uri) -> Response {
 
 /// 204 with the methods of a resource.
 pub(crate) fn options(methods: &'static str) -> Response {
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(NoBody.into());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());

@@ -1,0 +1,41 @@
+//! The body of an answer that cannot have one: 204 and 304.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+/// No body, of no length either: an empty one of length 0 would be announced by `Content-Length: 0`, which a
+/// 204 must not have, and which in a 304 says that the body would be empty (RFC 9110, section 8.6).
+#[derive(Debug)]
+pub(crate) struct NoBody;
+
+impl http_body::Body for NoBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::new()
+    }
+}
+
+impl From<NoBody> for axum::body::Body {
+    fn from(body: NoBody) -> Self {
+        Self::new(body)
+    }
+}

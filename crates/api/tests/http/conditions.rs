@@ -1,0 +1,127 @@
+//! Conditional requests, ranges, and bodies that are sent compressed.
+
+use crate::world::{PAGE, World};
+
+async fn world_of_one() -> (World, String, String) {
+    let world = World::new().await;
+    let html = "<p>0123456789</p>".repeat(100);
+    let tid = world.revision(&format!("_rev=7&html={html}&wikitext=0123456789")).await;
+    (world, tid, html)
+}
+
+#[tokio::test]
+async fn what_the_client_has_is_not_sent_again() {
+    let (world, tid, _) = world_of_one().await;
+    for query in ["rev/latest/html".to_owned(), format!("rev/{tid}/html")] {
+        let url = format!("{PAGE}?{query}");
+        for tag in [
+            format!("\"7/{tid}\""),
+            format!("W/\"7/{tid}\""),
+            format!("\"7/{tid}-gzip\""),
+            format!("\"x\", \"7/{tid};zstd\""),
+            "*".to_owned(),
+        ] {
+            let answer = world.get_with(&url, &[("if-none-match", &tag)]).await.expect(304);
+            assert!(answer.body.is_empty());
+            let flavor = if tag.contains("zstd") { ";zstd" } else { "" };
+            assert_eq!(answer.header("etag"), format!("\"7/{tid}{flavor}\""));
+            assert!(!answer.header("cache-control").is_empty());
+            assert_eq!(answer.header("vary"), "accept-encoding");
+            assert_eq!(answer.header("content-location"), format!("?rev/{tid}/html"));
+            assert_eq!((answer.header("content-length"), answer.header("content-type")), ("", ""));
+        }
+        world.get_with(&url, &[("if-none-match", "\"8/else\"")]).await.expect(200);
+        world.get_with(&url, &[("if-match", &format!("\"7/{tid}\""))]).await.expect(200);
+        world.get_with(&url, &[("if-match", "\"8/else\"")]).await.expect(412);
+    }
+}
+
+#[tokio::test]
+async fn a_date_counts_under_a_tid_only() {
+    let (world, tid, _) = world_of_one().await;
+    let same = [("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
+    let before = [("if-modified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];
+    world.get_with(&format!("{PAGE}?rev/{tid}/html"), &same).await.expect(304);
+    world.get_with(&format!("{PAGE}?rev/{tid}/html"), &before).await.expect(200);
+    world.get_with(&format!("{PAGE}?rev/latest/html"), &same).await.expect(200);
+}
+
+#[tokio::test]
+async fn json_has_an_entity_tag_of_its_bytes() {
+    let (world, _, _) = world_of_one().await;
+    for query in ["rev/", "rev/latest/", "rev/7/", "timemap/html"] {
+        let url = format!("{PAGE}?{query}");
+        let first = world.get(&url).await.expect(200);
+        let tag = first.header("etag").to_owned();
+        world.get_with(&url, &[("if-none-match", &tag)]).await.expect(304);
+        world.get_with(&url, &[("if-none-match", &format!("W/{}", tag.replace("\"", "")))]).await.expect(304);
+        world.get_with(&url, &[("if-match", "\"else\"")]).await.expect(412);
+    }
+    let url = format!("{PAGE}?rev/7/");
+    let tag = world.get(&url).await.header("etag").to_owned();
+    world.render("7", "html=new").await;
+    let changed = world.get_with(&url, &[("if-none-match", &tag)]).await.expect(200);
+    assert_ne!(changed.header("etag"), tag);
+}
+
+#[tokio::test]
+async fn one_range_works() {
+    let (world, tid, html) = world_of_one().await;
+    for (name, body) in [("wikitext", "0123456789"), ("html", &html)] {
+        for query in [format!("rev/latest/{name}"), format!("rev/{tid}/{name}")] {
+            let url = format!("{PAGE}?{query}");
+            let size = body.len();
+            for (range, first, last) in [
+                ("bytes=0-0", 0, 0),
+                ("bytes=2-5", 2, 5),
+                ("bytes=4-", 4, size - 1),
+                ("bytes=-3", size - 3, size - 1),
+                ("bytes=5-99999999", 5, size - 1),
+            ] {
+                let headers = [("range", range), ("accept-encoding", "zstd")];
+                let answer = world.get_with(&url, &headers).await.expect(206);
+                assert_eq!(answer.text(), &body[first..=last], "{range}");
+                assert_eq!(answer.header("content-range"), format!("bytes {first}-{last}/{size}"));
+                assert_eq!(answer.header("content-length"), (last - first + 1).to_string());
+                assert_eq!(answer.header("etag"), format!("\"7/{tid}\""));
+                assert_eq!(answer.header("content-encoding"), "");
+            }
+            let answer = world.get_with(&url, &[("range", &format!("bytes={size}-"))]).await.expect(416);
+            assert_eq!(answer.header("content-range"), format!("bytes */{size}"));
+            for ignored in ["bytes=0-1,3-4", "bytes=5-2", "pages=1-2", "bytes=x"] {
+                let answer = world.get_with(&url, &[("range", ignored)]).await.expect(200);
+                assert_eq!(answer.body.len(), size);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_range_of_other_bytes_is_not_sent() {
+    let (world, tid, html) = world_of_one().await;
+    let url = format!("{PAGE}?rev/{tid}/html");
+    let fits = format!("\"7/{tid}\"");
+    world.get_with(&url, &[("range", "bytes=0-4"), ("if-range", &fits)]).await.expect(206);
+    let answer =
+        world.get_with(&url, &[("range", "bytes=0-4"), ("if-range", "\"7/else\"")]).await.expect(200);
+    assert_eq!(answer.text(), html);
+}
+
+#[tokio::test]
+async fn bodies_are_sent_compressed_to_those_who_take_it() {
+    let (world, tid, html) = world_of_one().await;
+    for query in ["rev/latest/html".to_owned(), format!("rev/{tid}/html")] {
+        let url = format!("{PAGE}?{query}");
+        let answer = world.get_with(&url, &[("accept-encoding", "gzip, zstd;q=0.5")]).await.expect(200);
+        assert_eq!(answer.header("content-encoding"), "zstd");
+        assert_eq!(answer.header("etag"), format!("\"7/{tid};zstd\""));
+        assert_eq!(answer.header("vary"), "accept-encoding");
+        assert_eq!(answer.header("content-length"), answer.body.len().to_string());
+        assert!(answer.body.len() < html.len());
+        assert_eq!(zstd::decode_all(&answer.body[..]).unwrap(), html.as_bytes());
+        for refused in ["gzip", "zstd;q=0", "*", ""] {
+            let answer = world.get_with(&url, &[("accept-encoding", refused)]).await.expect(200);
+            assert_eq!((answer.header("content-encoding"), answer.text()), ("", html.as_str()), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The API, through its real router, over the store in memory.
+
+// Clippy lets tests unwrap, but not what they are made of.
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod conditions;
+mod large_bodies;
+mod operators;
+mod random;
+mod reading;
+mod redirects;
+mod rewriting;
+mod time_travel;
+mod wiki;
+mod world;
+mod writing;

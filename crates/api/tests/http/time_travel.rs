@@ -1,0 +1,122 @@
+//! The page as it was: by the time in the URL, and by RFC 7089.
+
+use crate::world::{PAGE, World};
+
+/// Three revisions, whose numbers do not rise with time; the first has no html.
+async fn history() -> (World, [String; 3]) {
+    let world = World::new().await;
+    let first = world.revision("_rev=5&wikitext=a&_timestamp=2013-01-01T00:00:00Z").await;
+    let second = world.revision("_rev=3&html=b&_timestamp=2013-02-01T00:00:00.5Z").await;
+    let third = world.revision("_rev=9&html=c&_timestamp=2013-03-01T00:00:00Z").await;
+    (world, [first, second, third])
+}
+
+#[tokio::test]
+async fn a_time_leads_to_the_render_of_then() {
+    let (world, [first, second, third]) = history().await;
+    for (time, name, tid) in [
+        ("2013-01-01T00:00:00Z", "wikitext", &first),
+        ("2013-02-01T00:00:00.5Z", "html", &second),
+        ("2013-02-15T12:00:00Z", "html", &second),
+        ("2013-02-15T12%3A00%3a00Z", "html", &second),
+        ("2013-02-15T12:00:00.123456Z", "html", &second),
+        ("2013-03-01T01:00:00+01:00", "html", &third),
+        ("9999-12-31T23:59:59Z", "html", &third),
+    ] {
+        let answer = world.get(&format!("{PAGE}?rev/{time}/{name}")).await.expect(302);
+        assert_eq!(answer.header("location"), format!("?rev/{tid}/{name}"), "{time}");
+        assert_eq!(answer.header("cache-control"), "no-store");
+    }
+    for url in [
+        format!("{PAGE}?rev/2012-12-31T23:59:59.999999Z/html"),
+        format!("{PAGE}?rev/0001-01-01T00:00:00Z/html"),
+        // The page as it was then had no html.
+        format!("{PAGE}?rev/2013-01-15T00:00:00Z/html"),
+        "/v1/enwiki/page/Other?rev/2013-01-15T00:00:00Z/html".to_owned(),
+    ] {
+        world.get(&url).await.expect(404);
+    }
+    // Latest goes by number, not by time.
+    let answer = world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+    assert_eq!(answer.text(), "c");
+}
+
+#[tokio::test]
+async fn the_timegate_selects_by_date() {
+    let (world, [_, second, third]) = history().await;
+    let url = format!("{PAGE}?timegate/html");
+    for (date, tid) in [
+        (None, &third),
+        (Some("Fri, 15 Feb 2013 00:00:00 GMT"), &second),
+        // Its own date is that of its second.
+        (Some("Fri, 01 Feb 2013 00:00:00 GMT"), &second),
+        // Before the first, the first.
+        (Some("Mon, 01 Jan 1900 00:00:00 GMT"), &second),
+        (Some("Wed, 01 Jan 2098 00:00:00 GMT"), &third),
+    ] {
+        let headers: Vec<_> = date.iter().map(|date| ("accept-datetime", *date)).collect();
+        let answer = world.get_with(&url, &headers).await.expect(302);
+        assert_eq!(answer.header("location"), format!("?rev/{tid}/html"), "{date:?}");
+        assert_eq!(answer.header("vary"), "accept-datetime");
+        assert_eq!(answer.header("cache-control"), "no-store");
+        assert!(answer.header("link").contains("rel=\"original"));
+    }
+    for malformed in ["yesterday", "2013-02-15T00:00:00Z", "Mon, 15 Feb 2013 00:00:00 GMT", ""] {
+        world.get_with(&url, &[("accept-datetime", malformed)]).await.expect(400);
+    }
+    world.get(&format!("{PAGE}?timegate/never-given")).await.expect(404);
+    world.get("/v1/enwiki/page/Other?timegate/html").await.expect(404);
+}
+
+#[tokio::test]
+async fn the_timemap_lists_what_the_timegate_selects() {
+    let (world, [_, second, third]) = history().await;
+    let answer = world.get(&format!("{PAGE}?timemap/html")).await.expect(200);
+    assert_eq!(answer.header("content-type"), "application/link-format");
+    assert_eq!(
+        answer.text(),
+        format!(
+            "<?rev/latest/html>; rel=\"original latest-version\",\n\
+             <?timegate/html>; rel=\"timegate\",\n\
+             <?timemap/html>; rel=\"self timemap\"; type=\"application/link-format\",\n\
+             <?rev/{second}/html>; rel=\"first memento\"; datetime=\"Fri, 01 Feb 2013 00:00:00 GMT\",\n\
+             <?rev/{third}/html>; rel=\"last memento\"; datetime=\"Fri, 01 Mar 2013 00:00:00 GMT\"\n"
+        )
+    );
+    world.get("/v1/enwiki/page/Other?timemap/html").await.expect(404);
+}
+
+#[tokio::test]
+async fn a_long_timemap_comes_in_parts() {
+    let world = World::new().await;
+    for rev in 1..=5 {
+        world.revision(&format!("_rev={rev}&html=number {rev}")).await;
+    }
+    let mut url = format!("{PAGE}?timemap/html&limit=2");
+    let mut parts = Vec::new();
+    loop {
+        let part = world.get(&url).await.expect(200).text().to_owned();
+        parts.push(part.matches("memento\"; datetime").count());
+        let Some(next) = part.lines().find(|line| line.contains("rel=\"next timemap\"")) else { break };
+        assert!(next.starts_with("<?timemap/html&limit=2&page="), "{next}");
+        url = format!("{PAGE}{}", &next[1..next.find('>').unwrap()]);
+    }
+    assert_eq!(parts, [2, 2, 1]);
+}
+
+#[tokio::test]
+async fn only_the_timegate_varies_on_the_date() {
+    let (world, [_, _, tid]) = history().await;
+    for query in [
+        "rev/latest/html".to_owned(),
+        format!("rev/{tid}/html"),
+        "timemap/html".to_owned(),
+        "rev/".to_owned(),
+    ] {
+        let url = format!("{PAGE}?{query}");
+        let headers = [("accept-datetime", "Fri, 15 Feb 2013 00:00:00 GMT")];
+        let (with, without) = (world.get_with(&url, &headers).await, world.get(&url).await);
+        assert_eq!(with.body, without.body);
+        assert!(!with.header("vary").contains("datetime"));
+    }
+}

@@ -1,0 +1,168 @@
+//! A server in memory, and what tests need to talk to it.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use rashomon_api::{Api, Components, Registry, Settings};
+use rashomon_buckets::{DomainName, PropertyName, Revisioned, schemas};
+use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_tables::{Memory, Scan, TableStore};
+use serde_json::Value;
+use tower::ServiceExt;
+
+/// 2024-01-01T00:00:00Z
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
+
+/// The page that most tests are about.
+pub(crate) const PAGE: &str = "/v1/enwiki/page/Main_Page";
+
+pub(crate) struct World {
+    pub(crate) router: Router,
+    pub(crate) store: Arc<Memory>,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+/// An answer, read whole.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Checks the status, and that an error is problem+json that says so.
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Self {
+        assert_eq!(
+            self.status.as_u16(),
+            status,
+            "{} {:?}",
+            String::from_utf8_lossy(&self.body),
+            self.headers
+        );
+        if status >= 400 {
+            self.check_problem();
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn check_problem(&self) {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        assert_eq!(self.header("cache-control"), "no-store", "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status.as_u16(), "{problem}");
+        assert!(problem["type"].as_str().unwrap().starts_with(rashomon_api::TYPE_BASE), "{problem}");
+        assert!(!problem["title"].as_str().unwrap().is_empty(), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().len() > 10, "{problem}");
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Settings {
+            hosts: [("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())].into(),
+            ..Settings::default()
+        })
+        .await
+    }
+
+    pub(crate) async fn with(settings: Settings) -> Self {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let store = Arc::new(Memory::new(clock.clone()));
+        let mut bucket_settings = rashomon_buckets::Settings::default();
+        let small = PropertyName::new("small").unwrap();
+        let definition =
+            rashomon_buckets::Definition { max_size: 10, ..bucket_settings.definitions.get(&small).clone() };
+        bucket_settings.definitions.define(small, definition);
+        let buckets = Revisioned::open(store.clone(), clock.clone(), bucket_settings, 7).await.unwrap();
+        let components = Components { buckets, clock: clock.clone(), seed: 7, registry: Registry::default() };
+        let router = rashomon_api::router(Api::new(settings, components));
+        Self { router, store, clock }
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let is_head = request.method() == Method::HEAD;
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes().to_vec();
+        assert!(head.headers.contains_key("x-request-id"), "{head:?}");
+        assert!(!is_head || body.is_empty());
+        Answer { status: head.status, headers: head.headers, body }
+    }
+
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(body.into()).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, url: &str) -> Answer {
+        self.request("GET", url, &[], Body::empty()).await
+    }
+
+    pub(crate) async fn get_with(&self, url: &str, headers: &[(&str, &str)]) -> Answer {
+        self.request("GET", url, headers, Body::empty()).await
+    }
+
+    /// Posts a form of a URL's encoding.
+    pub(crate) async fn post(&self, url: &str, form: &str) -> Answer {
+        let headers = [("content-type", "application/x-www-form-urlencoded")];
+        self.request("POST", url, &headers, form.to_owned()).await
+    }
+
+    /// Stores a revision of the main page, and gives its tid.
+    pub(crate) async fn revision(&self, form: &str) -> String {
+        let answer = self.post(&format!("{PAGE}?rev/"), form).await.expect(201);
+        self.clock.advance(Duration::from_secs(1));
+        answer.json()["tid"].as_str().unwrap().to_owned()
+    }
+
+    /// Stores a render of the main page, and gives its tid.
+    pub(crate) async fn render(&self, base: &str, form: &str) -> String {
+        let answer = self.post(&format!("{PAGE}?rev/{base}/"), form).await.expect(201);
+        self.clock.advance(Duration::from_secs(1));
+        answer.json()["tid"].as_str().unwrap().to_owned()
+    }
+
+    /// All rows of all tables.
+    pub(crate) async fn dump(&self) -> BTreeMap<String, String> {
+        let mut dump = BTreeMap::new();
+        let many = NonZeroUsize::new(10_000).unwrap();
+        for schema in schemas::all() {
+            let partitions = self.store.partitions(schema, None, many).await.unwrap();
+            assert!(partitions.next.is_none());
+            for partition in partitions.items {
+                let scan = Scan::new(partition.clone(), many);
+                let rows = self.store.scan(schema, scan).await.unwrap();
+                assert!(rows.next.is_none());
+                dump.insert(format!("{} {partition:?}", schema.name()), format!("{:?}", rows.items));
+            }
+        }
+        dump
+    }
+}
