@@ -1,1 +1,30 @@
-//! Readers and writers of whole histories: MediaWiki XML and JSON lines.
+//! Readers and writers of whole histories: MediaWiki XML and JSON lines, compressed or not.
+//!
+//! [`import`] reads an export into a bucket, [`export`] writes one. Below them, [`HistoryReader`] gives what
+//! an input holds one revision after another, whichever format it is in, and [`xml`] and [`json_lines`] know
+//! the two formats. Nothing holds more of an input in memory than a few revisions.
+
+mod atomic_file;
+pub mod compression;
+mod error;
+mod export;
+mod history;
+mod import;
+mod input;
+pub mod json_lines;
+mod named;
+mod reader;
+mod sha1;
+mod timestamps;
+pub mod xml;
+
+pub use atomic_file::AtomicFile;
+pub use compression::{Output, Source};
+pub use error::{Place, Problem, ReadError};
+pub use export::{ExportError, ExportOptions, ExportProgress, ExportReport, Format, Loss, Warning, export};
+pub use history::{Event, LeftOut, LeftOutReason, SourceProperty, SourceRender, SourceRevision};
+pub use import::{
+    Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch, import,
+};
+pub use named::Named;
+pub use reader::{HistoryReader, ReadLimits};

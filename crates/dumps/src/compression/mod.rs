@@ -1,0 +1,166 @@
+//! Reading what is compressed, and writing compressed.
+//!
+//! What comes in is told by its first bytes, never by its name: a name is missing on standard input, and
+//! wrong often enough. What goes out is told by the ending of its name, since nothing else says what is
+//! wanted.
+
+mod output;
+mod seven_zip;
+mod source;
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use self::source::{Counted, Input};
+pub use self::{output::Output, source::Source};
+
+/// How something is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// RFC 1952, of any number of members.
+    Gzip,
+    /// Of any number of streams.
+    Bzip2,
+    /// Of any number of streams.
+    Xz,
+    /// The older format of xz, with neither magic bytes nor a checksum.
+    Lzma,
+    /// RFC 8878, of any number of frames.
+    Zstd,
+    /// An archive with one file in it.
+    SevenZip,
+}
+
+/// The bytes that tell how something is compressed.
+const MAGIC: usize = 6;
+
+impl Compression {
+    fn of(first: &[u8]) -> Self {
+        match first {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => Self::SevenZip,
+            // The properties that every encoder uses unless told otherwise, and a dictionary of 64 KiB or more.
+            [0x5d, 0, 0, ..] => Self::Lzma,
+            _ => Self::None,
+        }
+    }
+}
+
+/// What a compressed input may ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct DecompressionLimits {
+    /// The largest window of zstd, as a power of two: at most 31, which is 2 GiB. Memory of that size is taken
+    /// only where an input asks for it.
+    pub window_log: u32,
+    /// The most memory that xz and lzma may take, in bytes.
+    pub lzma_memory: u64,
+    /// The most bytes that are written to a temporary file, where a 7z archive comes as a stream: its table of
+    /// contents is at its end.
+    pub spool: u64,
+}
+
+impl Default for DecompressionLimits {
+    /// What the largest dumps need: windows of 2 GiB, and archives of 64 GiB.
+    fn default() -> Self {
+        Self { window_log: 31, lzma_memory: 2 << 30, spool: 64 << 30 }
+    }
+}
+
+/// Hands what the source holds, decompressed, to `read`.
+///
+/// What `read` sees as the end is the end: where the compressed data is cut short or damaged, or something
+/// follows it that does not belong to it, reading fails. The error's kind is `UnexpectedEof` where it is cut
+/// short; [`source_failed`] tells an error of the source itself.
+pub fn read<T>(
+    source: Source,
+    limits: &DecompressionLimits,
+    read: impl FnOnce(&mut dyn Read) -> T,
+) -> io::Result<T> {
+    match source.into_parts() {
+        (Input::File(mut file), consumed) => {
+            let magic = first_bytes(&mut file)?;
+            io::Seek::rewind(&mut file)?;
+            if Compression::of(&magic) == Compression::SevenZip {
+                return seven_zip::read(file, consumed, read);
+            }
+            Ok(stream(Box::new(Counted::new(file, consumed)), Compression::of(&magic), limits, read)?)
+        }
+        (Input::Stream(input), consumed) => {
+            let mut input = Counted::new(input, consumed);
+            let magic = first_bytes(&mut input)?;
+            let compression = Compression::of(&magic);
+            let counter = input.counter();
+            let whole = Cursor::new(magic).chain(input);
+            if compression == Compression::SevenZip {
+                let file = seven_zip::spool(whole, limits.spool)?;
+                return seven_zip::read(file, counter, read);
+            }
+            stream(Box::new(whole), compression, limits, read)
+        }
+    }
+}
+
+/// Whether an error of a reader that [`read`] gave out came from the source itself, rather than from what is
+/// in it.
+#[must_use]
+pub fn source_failed(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<source::SourceFailed>())
+}
+
+fn first_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut magic = Vec::with_capacity(MAGIC);
+    input.take(MAGIC as u64).read_to_end(&mut magic)?;
+    Ok(magic)
+}
+
+fn stream<T>(
+    input: Box<dyn Read + Send + '_>,
+    compression: Compression,
+    limits: &DecompressionLimits,
+    read: impl FnOnce(&mut dyn Read) -> T,
+) -> io::Result<T> {
+    let input = BufReader::with_capacity(1 << 16, input);
+    let mut reader: Box<dyn Read> = match compression {
+        Compression::None | Compression::SevenZip => Box::new(input),
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+        Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(input)),
+        Compression::Xz => {
+            let concatenated = liblzma::stream::CONCATENATED;
+            let stream = liblzma::stream::Stream::new_stream_decoder(limits.lzma_memory, concatenated)?;
+            Box::new(liblzma::bufread::XzDecoder::new_stream(input, stream))
+        }
+        Compression::Lzma => {
+            let stream = liblzma::stream::Stream::new_lzma_decoder(limits.lzma_memory)?;
+            Box::new(ToTheEnd(liblzma::bufread::XzDecoder::new_stream(input, stream)))
+        }
+        Compression::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+            decoder.window_log_max(limits.window_log)?;
+            Box::new(decoder)
+        }
+    };
+    Ok(read(&mut reader))
+}
+
+/// The older format of lzma has no way to go on, so its decoder does not look at what follows.
+struct ToTheEnd<R>(liblzma::bufread::XzDecoder<R>);
+
+impl<R: BufRead> Read for ToTheEnd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        if count == 0 && !buffer.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "something follows the end of the lzma data",
+            ));
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests;

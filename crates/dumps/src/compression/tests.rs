@@ -1,0 +1,280 @@
+use std::{fs::File, io::Write, sync::atomic::Ordering};
+
+use super::*;
+
+const TEXT: &[u8] = b"The quick brown fox jumps over the lazy dog, again and again and again.\n";
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bzip2(text: &[u8]) -> Vec<u8> {
+    let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::best());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn xz(text: &[u8]) -> Vec<u8> {
+    let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 6);
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn lzma(text: &[u8]) -> Vec<u8> {
+    let options = liblzma::stream::LzmaOptions::new_preset(6).unwrap();
+    let stream = liblzma::stream::Stream::new_lzma_encoder(&options).unwrap();
+    let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd_with_checksum(text: &[u8]) -> Vec<u8> {
+    let mut encoder = ::zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+    encoder.include_checksum(true).unwrap();
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+type Compress = fn(&[u8]) -> Vec<u8>;
+
+/// Those of which several may follow one another.
+const CONCATENABLE: [(Compression, Compress); 4] = [
+    (Compression::Gzip, gzip),
+    (Compression::Bzip2, bzip2),
+    (Compression::Xz, xz),
+    (Compression::Zstd, zstd_with_checksum),
+];
+
+fn read_all(input: Vec<u8>, limits: &DecompressionLimits) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    read(Source::stream(Cursor::new(input)), limits, |reader| reader.read_to_end(&mut all))??;
+    Ok(all)
+}
+
+fn decompressed(input: Vec<u8>) -> io::Result<Vec<u8>> {
+    read_all(input, &DecompressionLimits::default())
+}
+
+fn text() -> Vec<u8> {
+    TEXT.repeat(5000)
+}
+
+#[test]
+fn what_is_compressed_is_told_by_its_first_bytes() {
+    for (compression, compress) in CONCATENABLE {
+        let input = compress(&text());
+        assert_eq!(Compression::of(&input[..MAGIC]), compression);
+        assert_eq!(decompressed(input).unwrap(), text());
+    }
+    let input = lzma(&text());
+    assert_eq!(Compression::of(&input[..MAGIC]), Compression::Lzma);
+    assert_eq!(decompressed(input).unwrap(), text());
+    assert_eq!(decompressed(text()).unwrap(), text());
+    assert_eq!(decompressed(Vec::new()).unwrap(), b"");
+}
+
+#[test]
+fn several_streams_are_read_as_one() {
+    for (compression, compress) in CONCATENABLE {
+        let input = [compress(b"one "), compress(b""), compress(b"two")].concat();
+        assert_eq!(decompressed(input).unwrap(), b"one two", "{compression:?}");
+    }
+}
+
+#[test]
+fn a_frame_of_zstd_that_is_to_be_skipped_is() {
+    let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+    let input = [skippable.clone(), zstd_with_checksum(TEXT), skippable].concat();
+    assert_eq!(decompressed(input).unwrap(), TEXT);
+}
+
+#[test]
+fn what_is_cut_short_is_an_error_wherever_it_is_cut() {
+    let all: Vec<_> = CONCATENABLE.into_iter().chain([(Compression::Lzma, lzma as Compress)]).collect();
+    for (compression, compress) in all {
+        let whole = compress(&text());
+        for end in (MAGIC + 10..whole.len()).step_by(7).chain([whole.len() - 1]) {
+            let error =
+                decompressed(whole[..end].to_vec()).expect_err(&format!("{compression:?} cut at {end}"));
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{compression:?} cut at {end}: {error}");
+            assert!(!source_failed(&error));
+        }
+    }
+}
+
+#[test]
+fn what_follows_and_does_not_belong_to_it_is_an_error() {
+    let all: Vec<_> = CONCATENABLE.into_iter().chain([(Compression::Lzma, lzma as Compress)]).collect();
+    for (compression, compress) in all {
+        for garbage in [&b"x"[..], b"garbage after the end of it", &[0; 5]] {
+            let input = [&compress(TEXT)[..], garbage].concat();
+            assert!(decompressed(input).is_err(), "{compression:?} and {garbage:?}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_byte_is_an_error() {
+    for (compression, compress) in CONCATENABLE {
+        let mut input = compress(&text());
+        let middle = input.len() / 2;
+        input[middle] ^= 0x55;
+        assert!(decompressed(input).is_err(), "{compression:?}");
+    }
+}
+
+#[test]
+fn long_windows_are_read_where_they_are_allowed() {
+    let mut encoder = ::zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+    encoder.long_distance_matching(true).unwrap();
+    encoder.window_log(28).unwrap();
+    encoder.write_all(&text()).unwrap();
+    let input = encoder.finish().unwrap();
+    assert_eq!(decompressed(input.clone()).unwrap(), text());
+    let narrow = DecompressionLimits { window_log: 27, ..DecompressionLimits::default() };
+    assert!(read_all(input, &narrow).is_err());
+}
+
+#[test]
+fn memory_of_xz_is_bounded() {
+    let little = DecompressionLimits { lzma_memory: 1 << 20, ..DecompressionLimits::default() };
+    assert!(read_all(xz(&text()), &little).is_err());
+    assert!(read_all(lzma(&text()), &little).is_err());
+}
+
+fn archive(names: &[&str]) -> Vec<u8> {
+    // Made by hand: one stored file (method Copy) per name, each in a folder of its own.
+    seven_zip_fixture::archive(names, TEXT)
+}
+
+/// A 7z archive of stored files, as the format's description has it.
+mod seven_zip_fixture {
+    fn crc(bytes: &[u8]) -> [u8; 4] {
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        crc.sum().to_le_bytes()
+    }
+
+    pub(super) fn archive(names: &[&str], content: &[u8]) -> Vec<u8> {
+        let count = u8::try_from(names.len()).unwrap();
+        let size = u8::try_from(content.len()).unwrap();
+        let mut header = vec![0x01, 0x04];
+        // Where the packed streams are, and their sizes.
+        header.extend([0x06, 0, count, 0x09]);
+        header.extend(vec![size; names.len()]);
+        header.push(0x00);
+        // The folders: one coder each, which copies.
+        header.extend([0x07, 0x0b, count, 0]);
+        header.extend(names.iter().flat_map(|_| [1, 1, 0]));
+        header.push(0x0c);
+        header.extend(vec![size; names.len()]);
+        header.extend([0x0a, 1]);
+        header.extend(names.iter().flat_map(|_| crc(content)));
+        // Nothing more of the streams in them: one each.
+        header.extend([0x00, 0x08, 0x00, 0x00]);
+        // The files' names.
+        let names_utf16: Vec<u8> =
+            names.iter().flat_map(|name| name.encode_utf16().chain([0]).flat_map(u16::to_le_bytes)).collect();
+        header.extend([0x05, count, 0x11, u8::try_from(names_utf16.len() + 1).unwrap(), 0]);
+        header.extend(names_utf16);
+        header.extend([0x00, 0x00]);
+
+        let packed = content.repeat(names.len());
+        let mut start = Vec::new();
+        start.extend((packed.len() as u64).to_le_bytes());
+        start.extend((header.len() as u64).to_le_bytes());
+        start.extend(crc(&header));
+        let mut archive = vec![b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, 0, 4];
+        archive.extend(crc(&start));
+        archive.extend(start);
+        archive.extend(packed);
+        archive.extend(header);
+        archive
+    }
+}
+
+fn file_of(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    io::Seek::rewind(&mut file).unwrap();
+    file
+}
+
+#[test]
+fn an_archive_is_read_from_a_file_and_from_a_stream() {
+    let input = archive(&["dump.xml"]);
+    assert_eq!(decompressed(input.clone()).unwrap(), TEXT);
+
+    let source = Source::file(file_of(&input)).unwrap();
+    assert_eq!(source.size(), Some(input.len() as u64));
+    let mut all = Vec::new();
+    read(source, &DecompressionLimits::default(), |reader| reader.read_to_end(&mut all)).unwrap().unwrap();
+    assert_eq!(all, TEXT);
+}
+
+#[test]
+fn an_archive_that_is_no_dump_is_refused() {
+    assert_eq!(decompressed(archive(&["a", "b"])).unwrap_err().kind(), io::ErrorKind::Unsupported);
+    let mut cut = archive(&["a"]);
+    cut.pop();
+    assert!(decompressed(cut).is_err());
+    let mut damaged = archive(&["a"]);
+    damaged[40] ^= 1;
+    assert!(decompressed(damaged).is_err());
+    let limits = DecompressionLimits { spool: 20, ..DecompressionLimits::default() };
+    assert_eq!(read_all(archive(&["a"]), &limits).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn what_has_been_read_is_counted_as_it_lies_there() {
+    let input = gzip(&text());
+    let size = input.len() as u64;
+    let source = Source::file(file_of(&input)).unwrap();
+    let consumed = source.consumed();
+    read(source, &DecompressionLimits::default(), |reader| io::copy(reader, &mut io::sink()))
+        .unwrap()
+        .unwrap();
+    assert_eq!(consumed.load(Ordering::Relaxed), size);
+}
+
+#[test]
+fn a_source_that_fails_is_told_from_what_is_in_it() {
+    struct Failing;
+    impl Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+    for (compression, compress) in CONCATENABLE {
+        let whole = compress(&text());
+        let half = whole.len() / 2;
+        let source = Source::stream(Cursor::new(whole[..half].to_vec()).chain(Failing));
+        let result =
+            read(source, &DecompressionLimits::default(), |reader| io::copy(reader, &mut io::sink()))
+                .unwrap();
+        assert!(source_failed(&result.unwrap_err()), "{compression:?}");
+    }
+}
+
+#[test]
+fn what_is_written_is_compressed_as_its_name_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, compression) in [
+        ("a.xml.zst", Compression::Zstd),
+        ("a.xml.gz", Compression::Gzip),
+        ("a.xml.bz2", Compression::Bzip2),
+        ("a.xml", Compression::None),
+        ("zst", Compression::None),
+    ] {
+        let path = folder.path().join(name);
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(&text()).unwrap();
+        assert!(!path.exists());
+        output.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(Compression::of(&bytes), compression, "{name}");
+        assert_eq!(decompressed(bytes).unwrap(), text(), "{name}");
+    }
+}

@@ -1,0 +1,95 @@
+//! What can be wrong with an input, and where.
+
+use std::{fmt, io, sync::Arc};
+
+/// An input could not be read to its end. What is complete before that has been given.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct ReadError {
+    /// What is wrong.
+    #[source]
+    pub problem: Problem,
+    /// Where.
+    pub place: Place,
+}
+
+/// What is wrong with an input.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The disk or the network failed.
+    #[error("cannot read on: {0}")]
+    Source(Arc<io::Error>),
+    /// The compressed data is not what it should be.
+    #[error("the compressed data is damaged: {0}")]
+    Damaged(Arc<io::Error>),
+    /// The input ends before its end.
+    #[error("cut short: {0}")]
+    CutShort(String),
+    /// It is not well-formed, or no export.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is well-formed, and has something that is not read.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Something in it is larger than it may be.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// A place in an input.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The page it is in, or the last one before it.
+    pub page: Option<String>,
+    /// The revision it is in, or the last one before it in that page.
+    pub revision: Option<String>,
+    /// It is in that revision, else after it.
+    pub inside: bool,
+    /// The line, counted from 1.
+    pub line: u64,
+    /// The byte, counted from 0, of the input as it is when decompressed.
+    pub offset: u64,
+    /// How far the compressed data had been read, in bytes: somewhat further than what was made of it.
+    pub compressed: Option<u64>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, byte {}", self.line, self.offset)?;
+        if let Some(compressed) = self.compressed {
+            write!(f, " (about byte {compressed} of the compressed data)")?;
+        }
+        let preposition = if self.inside { "in" } else { "after" };
+        match (&self.page, &self.revision) {
+            (Some(page), Some(revision)) => write!(f, ", {preposition} revision {revision} of page {page:?}"),
+            (Some(page), None) => write!(f, ", in page {page:?}"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+impl ReadError {
+    /// Whether it says something of the compressed data, rather than of what is in it.
+    pub(crate) const fn is_of_compression(&self) -> bool {
+        matches!(self.problem, Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_))
+    }
+}
+
+impl Problem {
+    /// What an error of the decompressed stream means.
+    pub(crate) fn of_io(error: impl Into<Arc<io::Error>>) -> Self {
+        let error = error.into();
+        if crate::compression::source_failed(&error) {
+            return Self::Source(error);
+        }
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Self::CutShort("the compressed data ends before its end".to_owned())
+            }
+            io::ErrorKind::Unsupported => Self::Unsupported(error.to_string()),
+            io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
+            _ => Self::Damaged(error),
+        }
+    }
+}

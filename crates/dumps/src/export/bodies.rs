@@ -1,0 +1,60 @@
+//! The bodies of a page's revisions, read in runs.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::{Bytes, BytesMut};
+use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, Revisioned, Tid};
+
+/// Reads the bodies of properties that belong to revisions, for a run of revisions, in order: as many as the
+/// bucket gives at once.
+#[derive(Debug, Default)]
+pub(super) struct Bodies {
+    runs: HashMap<PropertyName, BTreeMap<Revision, Body>>,
+}
+
+impl Bodies {
+    /// The body of a property of a revision. Those up to `last` are expected to be asked for next.
+    pub(super) async fn of_revision(
+        &mut self,
+        buckets: &Revisioned,
+        page: &Page,
+        name: &PropertyName,
+        rev: Revision,
+        last: Revision,
+    ) -> Result<Option<Bytes>> {
+        if !self.runs.get(name).is_some_and(|run| run.contains_key(&rev)) {
+            let run = buckets.bodies(page, name, rev, last.max(rev)).await?;
+            let run = run.into_iter().map(|(rev, property)| (rev, property.body)).collect();
+            self.runs.insert(name.clone(), run);
+        }
+        let body = self.runs.get_mut(name).and_then(|run| run.remove(&rev));
+        match body {
+            Some(body) => whole(body).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The body of a property of a render.
+pub(super) async fn of_render(
+    buckets: &Revisioned,
+    page: &Page,
+    tid: Tid,
+    name: &PropertyName,
+) -> Result<Bytes> {
+    whole(buckets.property(page, tid, name).await?.body).await
+}
+
+/// All of a body, which is at most as large as its property may be.
+async fn whole(body: Body) -> Result<Bytes> {
+    match body {
+        Body::Inline(inline) => Ok(inline.plain),
+        Body::Chunked(chunked) => {
+            let mut bytes = BytesMut::new();
+            for index in 0..chunked.chunks() {
+                bytes.extend_from_slice(&chunked.chunk(index).await?.plain);
+            }
+            Ok(bytes.freeze())
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A whole history out: `export`.
+//!
+//! Pages are read one after another and written to a buffer; full buffers go through a bounded channel to a
+//! thread of their own, which compresses and writes them.
+
+mod bodies;
+mod pages;
+mod pipe;
+mod report;
+
+use std::io::Write;
+
+use rashomon_buckets::{BucketName, Catalog, DomainName, Page, Revisioned, Title};
+
+pub use self::report::{ExportError, ExportProgress, ExportReport, Loss, Warning};
+use self::{pages::PageExport, pipe::Pipe};
+use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
+
+/// Titles that are asked for at once.
+const TITLES: usize = 500;
+
+/// The format of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// MediaWiki's XML, version 0.11: the text of revisions, and what MediaWiki knows of them.
+    Xml,
+    /// JSON lines, which hold everything.
+    JsonLines,
+}
+
+/// What to export, and how.
+#[derive(Debug, Clone)]
+pub struct ExportOptions {
+    /// These pages only; `None`: all.
+    pub titles: Option<Vec<Title>>,
+    /// All revisions, else the latest of each page.
+    pub history: bool,
+    /// The format.
+    pub format: Format,
+}
+
+/// Writes the pages of a domain, titles in byte order and revisions from the lowest number on, and gives back
+/// what it was written to, still to be finished.
+///
+/// `progress` is called after each part of a page. To be called within a runtime of tokio; `writer` is written
+/// to on one of its blocking threads. What is written to the store meanwhile may be there or not.
+pub async fn export<W: Write + Send + 'static>(
+    buckets: &Revisioned,
+    catalog: &Catalog,
+    domain: &DomainName,
+    options: &ExportOptions,
+    writer: W,
+    mut progress: impl FnMut(&ExportProgress) + Send,
+) -> Result<(ExportReport, W), ExportError> {
+    let pipe = Pipe::new(writer);
+    let site = catalog.site_info(domain).await?.map(|(site, _)| site);
+    let sink = match options.format {
+        Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),
+        Format::JsonLines => Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?),
+    };
+    let mut export = Export {
+        buckets,
+        catalog,
+        history: options.history,
+        site,
+        sink,
+        pipe,
+        report: ExportReport::default(),
+        numbers: report::Numbers::default(),
+    };
+    let page_of = |title| Page { domain: domain.clone(), bucket: BucketName::page(), title };
+    if let Some(titles) = &options.titles {
+        let titles: std::collections::BTreeSet<_> = titles.iter().cloned().collect();
+        for title in titles {
+            if !export.page(page_of(title.clone()), &mut progress).await? {
+                export.report.missing.push(title);
+            }
+        }
+    } else {
+        let bucket = BucketName::page();
+        let mut after = None;
+        loop {
+            let titles = catalog.titles(domain, &bucket, after.as_ref(), TITLES).await?;
+            for title in titles.items {
+                export.page(page_of(title), &mut progress).await?;
+            }
+            after = titles.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    export.finish().await
+}
+
+/// An export that is under way.
+struct Export<'a, W> {
+    buckets: &'a Revisioned,
+    catalog: &'a Catalog,
+    history: bool,
+    site: Option<rashomon_buckets::SiteInfo>,
+    sink: Sink,
+    pipe: Pipe<W>,
+    report: ExportReport,
+    numbers: report::Numbers,
+}
+
+/// What pages are written to: a buffer, from which full parts are taken.
+enum Sink {
+    Xml(XmlWriter<Vec<u8>>),
+    JsonLines(JsonLinesWriter<Vec<u8>>),
+}
+
+impl Sink {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Xml(writer) => writer.get_mut(),
+            Self::JsonLines(writer) => writer.get_mut(),
+        }
+    }
+
+    fn finish(self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Self::Xml(writer) => writer.finish(),
+            Self::JsonLines(writer) => writer.finish(),
+        }
+    }
+}
+
+impl<W: Write + Send + 'static> Export<'_, W> {
+    /// Writes a page; `false` where there is none.
+    async fn page(
+        &mut self,
+        page: Page,
+        progress: &mut (impl FnMut(&ExportProgress) + Send),
+    ) -> Result<bool, ExportError> {
+        let mut one = PageExport::new(self, page).await?;
+        loop {
+            let more = one.part().await?;
+            one.export.pass_on(false).await?;
+            progress(&one.export.report.progress());
+            if !more {
+                return one.end();
+            }
+        }
+    }
+
+    /// Passes on what has been written, once there is enough of it.
+    async fn pass_on(&mut self, all: bool) -> Result<(), ExportError> {
+        let buffer = self.sink.buffer();
+        if all || buffer.len() >= pipe::PART {
+            let part = std::mem::take(buffer);
+            self.report.bytes += part.len() as u64;
+            self.pipe.send(part).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(ExportReport, W), ExportError> {
+        self.pass_on(true).await?;
+        let rest = self.sink.finish()?;
+        self.report.bytes += rest.len() as u64;
+        self.pipe.send(rest).await?;
+        let writer = self.pipe.finish().await?;
+        Ok((self.report, writer))
+    }
+}

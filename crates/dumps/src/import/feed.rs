@@ -1,0 +1,147 @@
+//! The thread that reads and parses.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use rashomon_buckets::{PageInfo, SiteInfo, Title};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+};
+
+use super::ImportFailure;
+use crate::{
+    Event, HistoryReader, LeftOut, Place, Problem, ReadError, ReadLimits, Source, SourceRevision,
+    compression::{self, DecompressionLimits},
+};
+
+/// The most revisions of a group.
+const MAX_REVISIONS: usize = 64;
+/// The bytes of bodies after which a group is full.
+const MAX_GROUP_BYTES: usize = 1 << 20;
+/// The bytes of bodies that are between parsing and storing. One revision that is larger than that goes alone.
+const MAX_BYTES_UNDER_WAY: usize = 24 << 20;
+/// What a revision takes in memory beside its bodies, about.
+const REVISION_BYTES: usize = 1 << 10;
+
+/// What is to be stored next.
+pub(super) enum Item {
+    Site(SiteInfo),
+    Group(Group),
+    PageEnd(Title, Option<PageInfo>),
+    LeftOut(LeftOut),
+    Skipped(String),
+}
+
+/// Revisions of one page that are stored together.
+pub(super) struct Group {
+    pub(super) title: Title,
+    pub(super) revisions: Vec<SourceRevision>,
+    /// The memory that they take, until they are dropped.
+    _memory: Option<OwnedSemaphorePermit>,
+}
+
+/// Reads an input, and sends what is in it.
+pub(super) struct Feed {
+    sender: mpsc::Sender<Item>,
+    memory: Arc<Semaphore>,
+    runtime: Handle,
+    title: Option<Title>,
+    revisions: Vec<SourceRevision>,
+    bytes: usize,
+}
+
+/// Nobody takes what is sent: the import has failed elsewhere.
+struct NobodyListens;
+
+impl Feed {
+    /// To be called on a thread that may be blocked, within a runtime.
+    pub(super) fn new(sender: mpsc::Sender<Item>) -> Self {
+        Self {
+            sender,
+            memory: Arc::new(Semaphore::new(MAX_BYTES_UNDER_WAY)),
+            runtime: Handle::current(),
+            title: None,
+            revisions: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Sends all that is in the source.
+    pub(super) fn run(
+        mut self,
+        source: Source,
+        decompression: &DecompressionLimits,
+        limits: ReadLimits,
+    ) -> Result<(), ImportFailure> {
+        let consumed = source.consumed();
+        let read = compression::read(source, decompression, |input| self.read(input, limits));
+        let mut error = match read {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(error) => ReadError { problem: Problem::of_io(error), place: Place::default() },
+        };
+        error.place.compressed = Some(consumed.load(Ordering::Relaxed)).filter(|_| error.is_of_compression());
+        Err(error.into())
+    }
+
+    fn read(&mut self, input: &mut dyn std::io::Read, limits: ReadLimits) -> Result<(), ReadError> {
+        let mut history = HistoryReader::new(input, limits)?;
+        loop {
+            let next = history.next();
+            // What is complete goes in, whatever comes after it.
+            let event = match next {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(drop(self.send_group())),
+                Err(error) => return self.send_group().map_or(Ok(()), |()| Err(error)),
+            };
+            if self.event(event).is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), NobodyListens> {
+        match event {
+            Event::Site(info) => self.send(Item::Site(info)),
+            Event::Revision(title, revision) => self.revision(title, *revision),
+            Event::PageEnd(title, info) => {
+                self.send_group()?;
+                self.send(Item::PageEnd(title, info))
+            }
+            Event::LeftOut(left_out) => self.send(Item::LeftOut(left_out)),
+            Event::Skipped(name) => self.send(Item::Skipped(name)),
+        }
+    }
+
+    fn revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), NobodyListens> {
+        let bytes = REVISION_BYTES + body_bytes(&revision);
+        let full = self.revisions.len() >= MAX_REVISIONS || self.bytes + bytes > MAX_GROUP_BYTES;
+        if full || self.title.as_ref() != Some(&title) {
+            self.send_group()?;
+        }
+        self.title = Some(title);
+        self.bytes += bytes;
+        self.revisions.push(revision);
+        Ok(())
+    }
+
+    fn send_group(&mut self) -> Result<(), NobodyListens> {
+        let bytes = std::mem::take(&mut self.bytes).min(MAX_BYTES_UNDER_WAY);
+        let revisions = std::mem::take(&mut self.revisions);
+        let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let memory = Arc::clone(&self.memory).acquire_many_owned(permits);
+        // The semaphore is never closed.
+        let memory = self.runtime.block_on(memory).ok();
+        self.send(Item::Group(Group { title, revisions, _memory: memory }))
+    }
+
+    fn send(&self, item: Item) -> Result<(), NobodyListens> {
+        self.sender.blocking_send(item).map_err(|_| NobodyListens)
+    }
+}
+
+fn body_bytes(revision: &SourceRevision) -> usize {
+    let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
+    revision.properties.iter().chain(of_renders).map(|property| property.body.len()).sum()
+}

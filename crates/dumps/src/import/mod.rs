@@ -1,0 +1,193 @@
+//! A whole history in: `import`.
+//!
+//! A thread reads and parses; it sends groups of revisions of one page through a bounded channel. Each group
+//! becomes a task, which hashes and compresses its bodies beside those of other groups, then waits for the
+//! group of the same page before it, then stores. So the revisions of a page are stored in the order they came
+//! in, and whatever can be done at the same time is. What is between parsing and storing is bounded in bytes.
+
+mod check;
+mod feed;
+mod report;
+mod store;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rashomon_buckets::{Catalog, DomainName, PropertyName, Revisioned, Title};
+use tokio::{sync::mpsc, task::JoinSet};
+
+pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
+use self::{
+    feed::{Feed, Group, Item},
+    store::{Importer, Previous, Stored},
+};
+use crate::{ReadLimits, Source, compression::DecompressionLimits};
+
+/// Groups that are parsed and wait.
+const QUEUE: usize = 4;
+/// Groups that are being stored at the same time, for each job: most of that time they wait for the disk.
+const IN_FLIGHT: usize = 8;
+
+/// How to import.
+#[derive(Debug, Clone, Copy)]
+pub struct ImportOptions {
+    /// How many groups of revisions are hashed and compressed at the same time; at least 1.
+    pub jobs: usize,
+    /// What a compressed input may ask for.
+    pub decompression: DecompressionLimits,
+    /// The most bytes of a line of JSON lines.
+    pub max_line: usize,
+}
+
+impl Default for ImportOptions {
+    /// As many jobs as there are processors.
+    fn default() -> Self {
+        Self {
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            decompression: DecompressionLimits::default(),
+            max_line: ReadLimits::default().line,
+        }
+    }
+}
+
+/// Reads a history into the pages of a domain, and says what became of it.
+///
+/// `progress` is called after each group of revisions, some hundred times a second. To be called within a
+/// runtime of tokio; the parser runs on one of its blocking threads. Whatever stands is left as it is, so an
+/// import may be repeated, and goes on where it was stopped.
+///
+/// Where the input is cut short or damaged, or the store fails, that is an error, which has the report of what
+/// was done until then: all complete revisions before it are stored.
+pub async fn import(
+    buckets: &Revisioned,
+    catalog: &Catalog,
+    domain: &DomainName,
+    source: Source,
+    options: &ImportOptions,
+    mut progress: impl FnMut(&ImportProgress) + Send,
+) -> Result<ImportReport, ImportError> {
+    let (size, consumed) = (source.size(), source.consumed());
+    let (sender, mut items) = mpsc::channel(QUEUE);
+    let text = buckets.settings().definitions.get(&PropertyName::wikitext()).max_size;
+    let limits = ReadLimits { text: usize::try_from(text).unwrap_or(usize::MAX), line: options.max_line };
+    let decompression = options.decompression;
+    let parser = tokio::task::spawn_blocking(move || Feed::new(sender).run(source, &decompression, limits));
+
+    let importer =
+        Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options.jobs.max(1)));
+    let mut run = Run {
+        importer,
+        size,
+        consumed,
+        report: ImportReport::default(),
+        tasks: JoinSet::new(),
+        last: HashMap::new(),
+        next: 0,
+    };
+    let limit = options.jobs.max(1) * IN_FLIGHT;
+    let mut done = Ok(());
+    while done.is_ok() {
+        tokio::select! {
+            item = items.recv(), if run.tasks.len() < limit => match item {
+                Some(item) => run.take(item),
+                None => break,
+            },
+            Some(finished) = run.tasks.join_next() => done = run.finish(finished, &mut progress),
+        }
+    }
+    // The parser stops when nobody takes what it sends.
+    drop(items);
+    while let Some(finished) = run.tasks.join_next().await {
+        done = done.and(run.finish(finished, &mut progress));
+    }
+    let parsed = match parser.await {
+        Ok(parsed) => parsed,
+        Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
+    };
+    // What the store says comes first: the parser may only have been stopped because of it.
+    let done = done.and(parsed);
+    let report = run.report;
+    done.map(|()| report.clone()).map_err(|failure| ImportError { failure, report: Box::new(report) })
+}
+
+/// An import that is under way.
+struct Run {
+    importer: Arc<Importer>,
+    size: Option<u64>,
+    consumed: Arc<AtomicU64>,
+    report: ImportReport,
+    tasks: JoinSet<Result<Stored, ImportFailure>>,
+    /// The last task of each page that has one under way.
+    last: HashMap<Title, (u64, Previous)>,
+    next: u64,
+}
+
+impl Run {
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Site(info) => {
+                let importer = Arc::clone(&self.importer);
+                self.tasks.spawn(async move { importer.site(&info).await });
+            }
+            Item::Group(group) => {
+                let (title, number) = (group.title.clone(), self.number());
+                let (previous, done) = self.follow(&title, number);
+                let importer = Arc::clone(&self.importer);
+                self.tasks.spawn(async move {
+                    let Group { revisions, .. } = &group;
+                    let mut stored = importer.revisions(&group.title, revisions, previous).await?;
+                    stored.page = Some((group.title.clone(), number));
+                    drop(done);
+                    Ok(stored)
+                });
+            }
+            Item::PageEnd(title, info) => {
+                self.report.pages += 1;
+                let Some(info) = info else { return };
+                let importer = Arc::clone(&self.importer);
+                self.tasks.spawn(async move { importer.page(title, &info).await });
+            }
+            Item::LeftOut(left_out) => self.report.left_out.add_many(left_out.revisions, left_out),
+            Item::Skipped(name) => self.report.skip(name),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// What the page's next task waits for, and what it lets go of when it is done.
+    fn follow(&mut self, title: &Title, number: u64) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let previous = self.last.insert(title.clone(), (number, receiver));
+        (previous.map(|(_, previous)| previous), sender)
+    }
+
+    fn finish(
+        &mut self,
+        finished: Result<Result<Stored, ImportFailure>, tokio::task::JoinError>,
+        progress: &mut impl FnMut(&ImportProgress),
+    ) -> Result<(), ImportFailure> {
+        let stored = finished.map_err(|error| ImportFailure::Interrupted(error.to_string()))??;
+        if let Some((title, number)) = &stored.page
+            && self.last.get(title).is_some_and(|(last, _)| last == number)
+        {
+            self.last.remove(title);
+        }
+        self.report.add(stored.report);
+        progress(&ImportProgress {
+            pages: self.report.pages,
+            revisions: self.report.revisions(),
+            text_bytes: self.report.text_bytes,
+            read: self.consumed.load(Ordering::Relaxed),
+            size: self.size,
+        });
+        Ok(())
+    }
+}

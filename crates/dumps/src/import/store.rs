@@ -1,0 +1,182 @@
+//! Storing what was read.
+
+use std::collections::BTreeMap;
+
+use rashomon_buckets::{
+    BucketName, Catalog, DomainName, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page,
+    PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid, Title,
+};
+use rashomon_clock::Timestamp;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{
+    check::{self, Disagreement},
+    report::{Conflict, ImportFailure, ImportReport, Mismatch},
+};
+use crate::{SourceProperty, SourceRevision};
+
+/// What ends, by value or by being dropped, when the task before is done.
+pub(super) type Previous = oneshot::Receiver<()>;
+
+/// What a task has done.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    /// The page of a group, and the group's number.
+    pub(super) page: Option<(Title, u64)>,
+    pub(super) report: ImportReport,
+}
+
+/// Stores what was read.
+pub(super) struct Importer {
+    buckets: Revisioned,
+    catalog: Catalog,
+    domain: DomainName,
+    staging: Semaphore,
+}
+
+/// Properties that are ready to be stored, each with the time it was last replaced.
+type Staged = Vec<(NewProperty, Option<Timestamp>)>;
+
+impl Importer {
+    pub(super) fn new(buckets: Revisioned, catalog: Catalog, domain: DomainName, jobs: usize) -> Self {
+        Self { buckets, catalog, domain, staging: Semaphore::new(jobs) }
+    }
+
+    /// Keeps what the input says of the wiki.
+    pub(super) async fn site(&self, info: &SiteInfo) -> std::result::Result<Stored, ImportFailure> {
+        self.catalog.put_site_info(&self.domain, info).await.map_err(ImportFailure::Catalog)?;
+        Ok(Stored::default())
+    }
+
+    /// Keeps what the input says of a page.
+    pub(super) async fn page(
+        &self,
+        title: Title,
+        info: &PageInfo,
+    ) -> std::result::Result<Stored, ImportFailure> {
+        self.catalog.put_page_info(&self.page_of(title), info).await.map_err(ImportFailure::Catalog)?;
+        Ok(Stored::default())
+    }
+
+    /// Stores revisions of a page, after those that came before them.
+    pub(super) async fn revisions(
+        &self,
+        title: &Title,
+        revisions: &[SourceRevision],
+        previous: Option<Previous>,
+    ) -> std::result::Result<Stored, ImportFailure> {
+        let result = self.try_revisions(title, revisions, previous).await;
+        result.map_err(|error| {
+            let rev = |revision: Option<&SourceRevision>| {
+                revision.map_or(rashomon_buckets::Revision::MAX, |revision| revision.record.rev)
+            };
+            let (first, last) = (rev(revisions.first()), rev(revisions.last()));
+            ImportFailure::Store { title: title.clone(), first, last, error }
+        })
+    }
+
+    async fn try_revisions(
+        &self,
+        title: &Title,
+        revisions: &[SourceRevision],
+        previous: Option<Previous>,
+    ) -> Result<Stored> {
+        let page = self.page_of(title.clone());
+        let mut report = ImportReport::default();
+        let mut ready = Vec::with_capacity(revisions.len());
+        {
+            // The semaphore is never closed.
+            let _job = self.staging.acquire().await;
+            for revision in revisions {
+                ready.push(self.stage(&page, revision, &mut report).await?);
+                // Hashing takes a while, in which others may want to go on.
+                tokio::task::yield_now().await;
+            }
+        }
+        if let Some(previous) = previous {
+            // Whether it was done or failed: it is over.
+            let _ = previous.await;
+        }
+        let outcomes = self.buckets.import(&page, ready).await?;
+        for (revision, outcome) in revisions.iter().zip(outcomes) {
+            match outcome {
+                ImportOutcome::Conflict(difference) => report.conflicts.add(Conflict {
+                    title: title.clone(),
+                    rev: revision.record.rev,
+                    line: revision.line,
+                    difference,
+                }),
+                // It has been counted.
+                ImportOutcome::Created | ImportOutcome::Unchanged if revision.continued => {}
+                ImportOutcome::Created => report.created += 1,
+                ImportOutcome::Unchanged => report.unchanged += 1,
+            }
+        }
+        Ok(Stored { page: None, report })
+    }
+
+    async fn stage(
+        &self,
+        page: &Page,
+        revision: &SourceRevision,
+        report: &mut ImportReport,
+    ) -> Result<ImportRevision> {
+        let record = &revision.record;
+        let mut disagreements = Vec::new();
+        let bytes_before = report.text_bytes;
+        let (properties, sha1_of) =
+            self.stage_all(page, &revision.properties, report, &mut disagreements).await?;
+        if disagreements.is_empty() {
+            disagreements.extend(check::revision(record, &revision.properties, &sha1_of));
+        }
+        if revision.continued {
+            // These came with the first part, and have been counted.
+            disagreements.clear();
+            report.text_bytes = bytes_before;
+        }
+        let mut renders = Vec::with_capacity(revision.renders.len());
+        for render in &revision.renders {
+            let (properties, _) =
+                self.stage_all(page, &render.properties, report, &mut disagreements).await?;
+            renders.push(ImportRender { tid: render.tid, properties });
+        }
+        if renders.is_empty() {
+            let tid = Tid::imported(page, record.rev, record.timestamp);
+            renders.push(ImportRender { tid, properties: Vec::new() });
+        }
+        for Disagreement { what, said, is } in disagreements {
+            let (title, rev, line) = (page.title.clone(), record.rev, revision.line);
+            report.mismatches.add(Mismatch { title, rev, line, what, said, is });
+        }
+        Ok(ImportRevision { record: record.clone(), properties, renders })
+    }
+
+    async fn stage_all(
+        &self,
+        page: &Page,
+        properties: &[SourceProperty],
+        report: &mut ImportReport,
+        disagreements: &mut Vec<Disagreement>,
+    ) -> Result<(Staged, BTreeMap<PropertyName, Sha1>)> {
+        let mut all = Vec::with_capacity(properties.len());
+        let mut sha1_of = BTreeMap::new();
+        for property in properties {
+            let body = self.buckets.stage_bytes(page, &property.name, &property.body).await?;
+            report.text_bytes += body.size;
+            disagreements.extend(check::property(property, body.sha1));
+            sha1_of.insert(property.name.clone(), body.sha1);
+            let new = NewProperty {
+                name: property.name.clone(),
+                content_type: property.content_type.clone(),
+                other_headers: property.other_headers.clone(),
+                body,
+            };
+            all.push((new, property.rewritten_at));
+        }
+        Ok((all, sha1_of))
+    }
+
+    fn page_of(&self, title: Title) -> Page {
+        Page { domain: self.domain.clone(), bucket: BucketName::page(), title }
+    }
+}

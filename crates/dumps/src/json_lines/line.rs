@@ -1,0 +1,209 @@
+//! The lines, as serde has them.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use rashomon_buckets::{
+    ExportRecord, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title,
+};
+use rashomon_clock::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{SourceProperty, timestamps};
+
+/// What kind of line it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Siteinfo,
+    Page,
+    Revision,
+    Render,
+    End,
+}
+
+/// Enough of a line to see what kind it is.
+#[derive(Debug, Deserialize)]
+pub(super) struct AnyLine {
+    pub(super) kind: Kind,
+}
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SiteLine {
+    pub(super) kind: Kind,
+    pub(super) version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) site: Option<SiteInfo>,
+}
+
+/// The beginning of a page.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PageLine {
+    pub(super) kind: Kind,
+    /// Checked later, so that a title that is none costs its page only.
+    pub(super) title: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) info: Option<PageInfo>,
+}
+
+impl PageLine {
+    pub(super) fn new(title: &Title, info: Option<&PageInfo>) -> Self {
+        Self { kind: Kind::Page, title: title.as_str().to_owned(), info: info.cloned() }
+    }
+}
+
+/// A revision of the page that began last.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RevisionLine {
+    pub(super) kind: Kind,
+    /// Checked later, so that a number that is none costs its revision only.
+    pub(super) rev: Number,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parent: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) timestamp: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) comment: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) minor: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) export: ExportRecord,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) properties: BTreeMap<PropertyName, PropertyValue>,
+}
+
+impl RevisionLine {
+    pub(super) fn new(record: &RevisionRecord, properties: BTreeMap<PropertyName, PropertyValue>) -> Self {
+        Self {
+            kind: Kind::Revision,
+            rev: Number(Some(record.rev.get())),
+            parent: record.parent.map(Parent::to_number),
+            timestamp: Some(timestamps::format(record.timestamp)),
+            user: record.user.clone(),
+            comment: record.comment.clone(),
+            minor: record.minor,
+            export: record.export.clone(),
+            properties,
+        }
+    }
+}
+
+/// A render of the revision that came last.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RenderLine {
+    pub(super) kind: Kind,
+    pub(super) tid: Tid,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) properties: BTreeMap<PropertyName, PropertyValue>,
+}
+
+/// The last line: what comes without it has been cut short.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EndLine {
+    pub(super) kind: Kind,
+    pub(super) pages: u64,
+    pub(super) revisions: u64,
+    pub(super) renders: u64,
+}
+
+/// A property: its bytes as `text` where they are UTF-8, else as `base64`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PropertyValue {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rewritten_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sha1: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) base64: Option<String>,
+}
+
+impl PropertyValue {
+    /// The property; what is wrong where its bytes are not given just once.
+    pub(super) fn into_property(self, name: PropertyName) -> Result<SourceProperty, String> {
+        let body = match (self.text, self.base64) {
+            (Some(text), None) => Bytes::from(text),
+            (None, Some(base64)) => {
+                let bytes = BASE64_STANDARD.decode(base64);
+                bytes.map_err(|error| format!("the base64 of property {name}: {error}"))?.into()
+            }
+            _ => return Err(format!("property {name} has not just one of `text` and `base64`")),
+        };
+        Ok(SourceProperty {
+            name,
+            content_type: self.content_type,
+            other_headers: self.headers,
+            rewritten_at: self.rewritten_at.map(|Time(time)| time),
+            sha1: self.sha1,
+            body,
+        })
+    }
+
+    /// Sets the bytes, as text where that is what they are.
+    pub(super) fn set_body(&mut self, body: &[u8]) {
+        match std::str::from_utf8(body) {
+            Ok(text) => self.text = Some(text.to_owned()),
+            Err(_) => self.base64 = Some(BASE64_STANDARD.encode(body)),
+        }
+    }
+}
+
+/// A time of RFC 3339.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time(pub(super) Timestamp);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&timestamps::format(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let time = timestamps::parse(&text);
+        time.map(Self).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no time of RFC 3339")))
+    }
+}
+
+/// A number, or something else that stands in its place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number(pub(super) Option<i64>);
+
+impl Number {
+    pub(super) fn to_revision(self) -> Option<Revision> {
+        self.0.and_then(Revision::new)
+    }
+}
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Ok(Self(value.as_i64()))
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,16 @@
+//! Histories as JSON lines: our own format, which holds everything. See `docs/json-lines.md`.
+
+mod line;
+mod reader;
+mod writer;
+
+pub use self::{
+    reader::JsonLinesReader,
+    writer::{JsonLinesWriter, WrittenProperty},
+};
+
+/// The version of the format that is written, and the only one that is read.
+pub const VERSION: u64 = 1;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Writing JSON lines.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use rashomon_buckets::{PageInfo, PropertyInfo, PropertyName, RevisionRecord, SiteInfo, Tid, Title};
+use serde::Serialize;
+
+use super::{
+    VERSION,
+    line::{EndLine, Kind, PageLine, PropertyValue, RenderLine, RevisionLine, SiteLine, Time},
+};
+
+/// Writes JSON lines, piece by piece.
+#[derive(Debug)]
+pub struct JsonLinesWriter<W> {
+    out: W,
+    buffer: Vec<u8>,
+    counts: EndLine,
+}
+
+/// A property that is to be written.
+#[derive(Debug, Clone)]
+pub struct WrittenProperty<'a> {
+    /// Its name.
+    pub name: &'a PropertyName,
+    /// What is known of it.
+    pub info: &'a PropertyInfo,
+    /// Its bytes.
+    pub body: &'a [u8],
+}
+
+impl<W: Write> JsonLinesWriter<W> {
+    /// Begins a history.
+    pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {
+        let counts = EndLine { kind: Kind::End, pages: 0, revisions: 0, renders: 0 };
+        let mut writer = Self { out, buffer: Vec::new(), counts };
+        writer.line(&SiteLine { kind: Kind::Siteinfo, version: VERSION, site: site.cloned() })?;
+        Ok(writer)
+    }
+
+    /// Begins a page.
+    pub fn page(&mut self, title: &Title, info: Option<&PageInfo>) -> io::Result<()> {
+        self.counts.pages += 1;
+        self.line(&PageLine::new(title, info))
+    }
+
+    /// Writes a revision of the page that was begun last, and the properties that belong to it.
+    pub fn revision(
+        &mut self,
+        record: &RevisionRecord,
+        properties: &[WrittenProperty<'_>],
+    ) -> io::Result<()> {
+        self.counts.revisions += 1;
+        self.line(&RevisionLine::new(record, values(properties)))
+    }
+
+    /// Writes a render of the revision that was written last, and the properties that are its own.
+    pub fn render(&mut self, tid: Tid, properties: &[WrittenProperty<'_>]) -> io::Result<()> {
+        self.counts.renders += 1;
+        self.line(&RenderLine { kind: Kind::Render, tid, properties: values(properties) })
+    }
+
+    /// What is written to; changed in between, it is written wrong.
+    pub(crate) const fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// Ends the history, and gives back what it was written to.
+    pub fn finish(mut self) -> io::Result<W> {
+        let EndLine { pages, revisions, renders, .. } = self.counts;
+        self.line(&EndLine { kind: Kind::End, pages, revisions, renders })?;
+        Ok(self.out)
+    }
+
+    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
+        self.buffer.clear();
+        serde_json::to_writer(&mut self.buffer, line)?;
+        self.buffer.push(b'\n');
+        self.out.write_all(&self.buffer)
+    }
+}
+
+fn values(properties: &[WrittenProperty<'_>]) -> BTreeMap<PropertyName, PropertyValue> {
+    let value = |property: &WrittenProperty<'_>| {
+        let mut value = PropertyValue {
+            content_type: Some(property.info.headers.content_type.clone()),
+            headers: property.info.headers.other.clone(),
+            rewritten_at: property.info.rewritten_at.map(Time),
+            sha1: Some(property.info.sha1.to_string()),
+            ..PropertyValue::default()
+        };
+        value.set_body(property.body);
+        (property.name.clone(), value)
+    };
+    properties.iter().map(value).collect()
+}

@@ -1,0 +1,52 @@
+//! Times as exports write them: RFC 3339, in UTC.
+
+use rashomon_buckets::Tid;
+use rashomon_clock::Timestamp;
+
+/// Reads a time. `None` where it is none, has more than six digits after the second, or is one that the name
+/// of a render cannot hold (before 1582, after 5236).
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    let time: jiff::Timestamp = text.parse().ok()?;
+    let exact = time.subsec_nanosecond() % 1000 == 0;
+    let time = Timestamp::from_micros(time.as_microsecond());
+    (exact && Tid::new(time, 0).time() == time).then_some(time)
+}
+
+/// Writes a time, with as many digits as it has. One that no calendar has (which [`parse`] never gives) is
+/// written as the nearest that it has.
+pub(crate) fn format(time: Timestamp) -> String {
+    let nearest = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(nearest).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_back() {
+        for text in ["2011-11-01T16:53:14Z", "1969-12-31T23:59:59.999999Z", "2001-01-15T13:15:00.25Z"] {
+            assert_eq!(format(parse(text).unwrap()), text);
+        }
+        assert_eq!(parse(" 2001-01-15T14:15:00+01:00\n"), parse("2001-01-15T13:15:00Z"));
+    }
+
+    #[test]
+    fn what_is_no_time_or_cannot_be_held_is_none() {
+        for text in [
+            "",
+            "yesterday",
+            "2001-01-15",
+            "2001-13-15T13:15:00Z",
+            "20010115131500",
+            "2001-01-15T13:15:00",
+            "2001-01-15T13:15:00.0000001Z",
+            "0000-00-00T00:00:00Z",
+            "1500-01-01T00:00:00Z",
+            "9000-01-01T00:00:00Z",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What is known of the page that is being read.
+
+use rashomon_buckets::{NameError, PageInfo, Revision, Title};
+
+use crate::{LeftOut, LeftOutReason};
+
+/// The page that is being read.
+#[derive(Debug, Default)]
+pub(super) struct PageState {
+    pub(super) line: u64,
+    pub(super) title: Option<Result<Title, NameError>>,
+    /// The title as it came, as much as is shown of it.
+    pub(super) shown: Option<String>,
+    pub(super) page_id: Option<i64>,
+    pub(super) namespace: Option<i64>,
+    pub(super) redirect: Option<String>,
+    pub(super) restrictions: Option<String>,
+    pub(super) highest: Option<Revision>,
+    /// Revisions that came although there is no title for them.
+    pub(super) left_out: u64,
+}
+
+impl PageState {
+    pub(super) fn set_title(&mut self, text: &str) {
+        self.shown = Some(LeftOut::shown(text));
+        self.title = Some(Title::new(text));
+    }
+
+    /// A revision has been kept.
+    pub(super) fn kept(&mut self, rev: Revision) {
+        self.highest = self.highest.max(Some(rev));
+    }
+
+    /// What is known of the page.
+    pub(super) fn info(&self) -> Option<PageInfo> {
+        Some(PageInfo {
+            as_of: self.highest?,
+            page_id: self.page_id,
+            namespace: self.namespace,
+            redirect: self.redirect.clone(),
+            restrictions: self.restrictions.clone(),
+        })
+    }
+
+    /// The revisions that there is no title for.
+    pub(super) fn untitled(&self) -> Option<LeftOut> {
+        let reason = match &self.title {
+            Some(Err(error)) => LeftOutReason::BadTitle(error.clone()),
+            _ => LeftOutReason::NoTitle,
+        };
+        (self.left_out > 0).then(|| LeftOut {
+            line: self.line,
+            title: self.shown.clone(),
+            rev: None,
+            revisions: self.left_out,
+            reason,
+        })
+    }
+}

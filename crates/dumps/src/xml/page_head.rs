@@ -1,0 +1,79 @@
+//! What the schema asks of a page beside its title, for pages that no export told us of.
+
+use rashomon_buckets::{PageInfo, Sha1, SiteInfo, Title};
+
+use super::PageHead;
+
+/// Numbers for pages that have none begin here: above every number that a wiki has counted to, and all of them
+/// below 2^53, so that a reader with floating-point numbers has them exactly.
+const FIRST_MADE_UP: i64 = 1 << 52;
+
+/// The elements before a page's first revision.
+pub(crate) fn page_head<'a>(
+    title: &Title,
+    info: Option<&'a PageInfo>,
+    site: Option<&SiteInfo>,
+) -> PageHead<'a> {
+    let text = title.to_text();
+    let namespace = info.and_then(|info| info.namespace).unwrap_or_else(|| namespace_of(&text, site));
+    PageHead {
+        // The schema has no place for pages beside the wiki's own, whose numbers are negative.
+        namespace: namespace.max(0),
+        page_id: info.and_then(|info| info.page_id).filter(|id| *id > 0).unwrap_or_else(|| made_up(title)),
+        redirect: info.and_then(|info| info.redirect.as_deref()),
+        restrictions: info.and_then(|info| info.restrictions.as_deref()),
+        title: text,
+    }
+}
+
+/// A number that depends on the title alone, so that it is the same in every export.
+fn made_up(title: &Title) -> i64 {
+    let Sha1(bytes) = Sha1::of(title.as_str().as_bytes());
+    let number = bytes[..8].iter().fold(0, |number, byte| number << 8 | i64::from(*byte));
+    FIRST_MADE_UP | (number & (FIRST_MADE_UP - 1))
+}
+
+/// The namespace that a title names, as far as the wiki's names of them are known.
+fn namespace_of(title: &str, site: Option<&SiteInfo>) -> i64 {
+    let Some((prefix, _)) = title.split_once(':') else { return 0 };
+    let namespaces = site.map_or(&[][..], |site| &site.namespaces);
+    let named =
+        namespaces.iter().find(|namespace| !prefix.is_empty() && namespace.name.replace('_', " ") == prefix);
+    named.map_or(0, |namespace| namespace.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_buckets::Namespace;
+
+    use super::*;
+
+    #[test]
+    fn a_page_without_a_number_gets_one_that_stays() {
+        let title = |text| Title::new(text).unwrap();
+        let head = page_head(&title("A page"), None, None);
+        assert_eq!(head.title, "A page");
+        assert_eq!(head.page_id, page_head(&title("A_page"), None, None).page_id);
+        assert_ne!(head.page_id, page_head(&title("B"), None, None).page_id);
+        assert!((1 << 52..1 << 53).contains(&head.page_id));
+    }
+
+    #[test]
+    fn a_title_names_its_namespace() {
+        let namespace = |key, name: &str| Namespace { key, case: None, name: name.to_owned() };
+        let site = SiteInfo {
+            name: None,
+            database: None,
+            base: None,
+            generator: None,
+            case: None,
+            namespaces: vec![namespace(-1, "Special"), namespace(0, ""), namespace(3, "User talk")],
+            language: None,
+        };
+        let of = |title: &str| page_head(&Title::new(title).unwrap(), None, Some(&site)).namespace;
+        assert_eq!(of("User talk:Ann"), 3);
+        assert_eq!(of("Elsewhere:Ann"), 0);
+        assert_eq!(of(":Ann"), 0);
+        assert_eq!(of("Special:Export"), 0);
+    }
+}

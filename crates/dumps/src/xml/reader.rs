@@ -1,0 +1,237 @@
+//! Reading an export.
+
+use std::{collections::VecDeque, io::Read};
+
+use super::{
+    page::PageState,
+    revision::{self, RawRevision},
+    site_info,
+    tokens::{Token, Tokens, attribute, shown},
+};
+use crate::{Event, LeftOut, Place, Problem, ReadError, input::Input};
+
+/// Reads an export of MediaWiki, one event after another.
+///
+/// An input that begins with a `page` rather than with `mediawiki` is read as the pages it is made of: parts
+/// of multi-stream dumps are of this kind.
+pub struct XmlReader<R> {
+    tokens: Tokens<R>,
+    max_text: usize,
+    within: Within,
+    root_seen: bool,
+    page_seen: bool,
+    language: Option<String>,
+    page: PageState,
+    /// Found, and not given yet.
+    ready: VecDeque<Event>,
+    skipped: Vec<String>,
+    place: Place,
+    over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Nothing,
+    Root,
+    Page { of_root: bool },
+}
+
+/// What an element means where it stands.
+enum Element {
+    Root { language: Option<String> },
+    Site,
+    Page,
+    Revision,
+    Title,
+    Id,
+    Namespace,
+    Redirect { title: Option<String> },
+    Restrictions,
+    Other(String),
+}
+
+/// What comes next in a document, as far as the levels above revisions go.
+enum Step {
+    Start(Element),
+    End,
+    Eof,
+    Nothing,
+}
+
+impl<R: Read> XmlReader<R> {
+    /// Reads an input whose texts have at most `max_text` bytes.
+    pub(crate) fn new(input: Input<R>, max_text: usize) -> Self {
+        Self {
+            tokens: Tokens::new(input, max_text),
+            max_text,
+            within: Within::Nothing,
+            root_seen: false,
+            page_seen: false,
+            language: None,
+            page: PageState::default(),
+            ready: VecDeque::new(),
+            skipped: Vec::new(),
+            place: Place::default(),
+            over: false,
+        }
+    }
+
+    /// The next event; `None` at the end. Nothing comes after an error.
+    #[allow(clippy::should_implement_trait)] // It can fail, and is fused.
+    pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            if let Err(problem) = self.step() {
+                self.over = true;
+                return Err(self.error(problem));
+            }
+            self.ready.extend(self.skipped.drain(..).map(Event::Skipped));
+        }
+    }
+
+    fn error(&self, problem: Problem) -> ReadError {
+        // What is malformed is named by where it begins; what is missing, by where it is missing.
+        let (line, offset) = match problem {
+            Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
+            Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_) => self.tokens.reached(),
+        };
+        ReadError { problem, place: Place { line, offset, ..self.place.clone() } }
+    }
+
+    fn step(&mut self) -> Result<(), Problem> {
+        match self.next_step()? {
+            Step::Nothing => Ok(()),
+            Step::Start(element) => self.start(element),
+            Step::End => {
+                match self.within {
+                    Within::Page { of_root } => {
+                        self.end_page();
+                        self.within = if of_root { Within::Root } else { Within::Nothing };
+                    }
+                    Within::Root | Within::Nothing => self.within = Within::Nothing,
+                }
+                Ok(())
+            }
+            Step::Eof => {
+                if !self.root_seen && !self.page_seen {
+                    return Err(Problem::CutShort("there is no element in it".to_owned()));
+                }
+                self.over = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn next_step(&mut self) -> Result<Step, Problem> {
+        let within = self.within;
+        Ok(match self.tokens.next()? {
+            Token::Start(start) => Step::Start(match (within, start.name().as_ref()) {
+                (Within::Nothing, "mediawiki") => Element::Root { language: attribute(&start, "xml:lang")? },
+                (Within::Nothing | Within::Root, "page") => Element::Page,
+                (Within::Root, "siteinfo") => Element::Site,
+                (Within::Page { .. }, "revision") => Element::Revision,
+                (Within::Page { .. }, "title") => Element::Title,
+                (Within::Page { .. }, "id") => Element::Id,
+                (Within::Page { .. }, "ns") => Element::Namespace,
+                (Within::Page { .. }, "redirect") => Element::Redirect { title: attribute(&start, "title")? },
+                (Within::Page { .. }, "restrictions") => Element::Restrictions,
+                (_, name) => Element::Other(shown(name)),
+            }),
+            Token::End => Step::End,
+            Token::Eof => Step::Eof,
+            Token::Text(text) if within == Within::Nothing && !text.trim().is_empty() => {
+                return Err(Problem::Malformed("a text outside of all elements".to_owned()));
+            }
+            Token::Text(_) | Token::Char(_) | Token::Nothing => Step::Nothing,
+        })
+    }
+
+    fn start(&mut self, element: Element) -> Result<(), Problem> {
+        let of_root = self.within == Within::Root;
+        if self.within == Within::Nothing && self.root_seen {
+            return Err(Problem::Malformed("something follows the end of the export".to_owned()));
+        }
+        match element {
+            Element::Root { language } => {
+                self.root_seen = true;
+                self.language = language;
+                self.within = Within::Root;
+            }
+            Element::Other(name) if self.within == Within::Nothing => {
+                let what =
+                    format!("it is no export of MediaWiki: its first element is <{name}>, not <mediawiki>");
+                return Err(Problem::Unsupported(what));
+            }
+            Element::Site => {
+                let info = site_info::read(&mut self.tokens, self.language.clone(), &mut self.skipped)?;
+                self.ready.push_back(Event::Site(info));
+            }
+            Element::Page => {
+                self.page = PageState { line: self.tokens.position().0, ..PageState::default() };
+                self.page_seen = true;
+                self.place.revision = None;
+                self.place.page = None;
+                self.within = Within::Page { of_root };
+            }
+            Element::Revision => self.revision()?,
+            Element::Title => {
+                let title = self.tokens.text(self.max_text)?;
+                self.page.set_title(&title);
+                self.place.page.clone_from(&self.page.shown);
+            }
+            Element::Id => self.page.page_id = number(self.tokens.field()?),
+            Element::Namespace => self.page.namespace = number(self.tokens.field()?),
+            Element::Redirect { title } => {
+                self.tokens.skip()?;
+                self.page.redirect = Some(title.unwrap_or_default());
+            }
+            Element::Restrictions => self.page.restrictions = self.tokens.field()?,
+            Element::Other(name) => {
+                self.skipped.push(name);
+                self.tokens.skip()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn revision(&mut self) -> Result<(), Problem> {
+        let line = self.tokens.position().0;
+        self.place.inside = true;
+        self.place.revision = Some("without id".to_owned());
+        let mut raw = RawRevision::at(line);
+        revision::read(&mut self.tokens, &mut raw, self.max_text, &mut self.place, &mut self.skipped)?;
+        self.place.inside = false;
+        let Some(Ok(title)) = self.page.title.clone() else {
+            self.page.left_out += 1;
+            return Ok(());
+        };
+        match raw.parse() {
+            Ok(revision) => {
+                self.page.kept(revision.record.rev);
+                self.ready.push_back(Event::Revision(title, Box::new(revision)));
+            }
+            Err((rev, reason)) => {
+                let title = Some(title.to_text());
+                self.ready.push_back(Event::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_page(&mut self) {
+        self.ready.extend(self.page.untitled().map(Event::LeftOut));
+        if let Some(Ok(title)) = &self.page.title {
+            self.ready.push_back(Event::PageEnd(title.clone(), self.page.info()));
+        }
+    }
+}
+
+/// A number; `None` where it is none, as if it were not there.
+pub(super) fn number(text: Option<String>) -> Option<i64> {
+    text?.trim().parse().ok()
+}

@@ -1,0 +1,65 @@
+//! The `siteinfo` element.
+
+use std::io::Read;
+
+use rashomon_buckets::{Namespace, SiteInfo};
+
+use super::tokens::{MAX_FIELD, Token, Tokens, attribute, shown};
+use crate::Problem;
+
+/// The most namespaces of a wiki.
+const MAX_NAMESPACES: usize = 10_000;
+
+/// Reads the element that has just begun. `skipped` takes the names of elements that are not known.
+pub(super) fn read<R: Read>(
+    tokens: &mut Tokens<R>,
+    language: Option<String>,
+    skipped: &mut Vec<String>,
+) -> Result<SiteInfo, Problem> {
+    let mut info = SiteInfo {
+        name: None,
+        database: None,
+        base: None,
+        generator: None,
+        case: None,
+        namespaces: Vec::new(),
+        language,
+    };
+    loop {
+        let name = match tokens.next()? {
+            Token::Start(start) => start.name().as_ref().to_owned(),
+            Token::End | Token::Eof => return Ok(info),
+            _ => continue,
+        };
+        match name.as_str() {
+            "sitename" => info.name = tokens.field()?,
+            "dbname" => info.database = tokens.field()?,
+            "base" => info.base = tokens.field()?,
+            "generator" => info.generator = tokens.field()?,
+            "case" => info.case = tokens.field()?,
+            "namespaces" => info.namespaces = namespaces(tokens)?,
+            _ => {
+                skipped.push(shown(&name));
+                tokens.skip()?;
+            }
+        }
+    }
+}
+
+fn namespaces<R: Read>(tokens: &mut Tokens<R>) -> Result<Vec<Namespace>, Problem> {
+    let mut namespaces = Vec::new();
+    loop {
+        let (key, case) = match tokens.next()? {
+            Token::Start(start) => (attribute(&start, "key")?, attribute(&start, "case")?),
+            Token::End | Token::Eof => return Ok(namespaces),
+            _ => continue,
+        };
+        let name = tokens.text(MAX_FIELD)?;
+        let key = key.and_then(|key| key.trim().parse().ok());
+        let key = key.ok_or_else(|| Problem::Malformed(format!("namespace {name:?} has no number")))?;
+        if namespaces.len() == MAX_NAMESPACES {
+            return Err(Problem::TooLarge(format!("there are more than {MAX_NAMESPACES} namespaces")));
+        }
+        namespaces.push(Namespace { key, case, name });
+    }
+}

@@ -1,0 +1,281 @@
+//! What an XML parser gives, bounded, and with what it is to refuse.
+
+use std::{borrow::Cow, io::Read};
+
+use quick_xml::{
+    Error, Reader, XmlVersion,
+    events::{BytesDecl, BytesRef, BytesStart, Event},
+};
+
+use super::chars;
+use crate::{
+    Problem,
+    input::{Input, OverBudget},
+};
+
+/// How deep elements may lie in each other; exports have five levels.
+const MAX_DEPTH: usize = 64;
+/// The most bytes of a tag with its attributes.
+const MAX_TAG: usize = 1 << 16;
+/// The most attributes of a tag.
+const MAX_ATTRIBUTES: usize = 64;
+/// The most bytes of a title, a name, a comment or whatever else is no text of a revision.
+pub(super) const MAX_FIELD: usize = 1 << 16;
+
+/// The most bytes that are reserved for a text only because it is said to have them.
+const MAX_RESERVED: usize = 1 << 20;
+
+/// A part of a document.
+pub(super) enum Token<'a> {
+    /// The beginning of an element, also of an empty one.
+    Start(BytesStart<'a>),
+    /// The end of an element.
+    End,
+    /// Characters as they stand there; line ends are not normalised yet.
+    Text(Cow<'a, str>),
+    /// One character that was written as a reference.
+    Char(char),
+    /// Something that means nothing.
+    Nothing,
+    /// The end of the document.
+    Eof,
+}
+
+/// The tokens of a document.
+pub(super) struct Tokens<R> {
+    xml: Reader<Input<R>>,
+    buffer: Vec<u8>,
+    budget: usize,
+    depth: usize,
+    line: u64,
+    offset: u64,
+}
+
+impl<R: Read> Tokens<R> {
+    /// The tokens of an input; none, and no text, larger than `max_text` bytes.
+    pub(super) fn new(input: Input<R>, max_text: usize) -> Self {
+        let mut xml = Reader::from_reader(input);
+        let config = xml.config_mut();
+        config.expand_empty_elements = true;
+        config.check_end_names = true;
+        Self {
+            xml,
+            buffer: Vec::new(),
+            budget: max_text.saturating_add(MAX_TAG),
+            depth: 0,
+            line: 1,
+            offset: 0,
+        }
+    }
+
+    /// The next of them.
+    pub(super) fn next(&mut self) -> Result<Token<'_>, Problem> {
+        self.buffer.clear();
+        let input = self.xml.get_mut();
+        input.set_budget(self.budget);
+        (self.line, self.offset) = (input.line(), input.offset());
+        let event = match self.xml.read_event_into(&mut self.buffer) {
+            Ok(event) => event,
+            Err(error) => return Err(problem(error, self.xml.get_ref().saw_end(), self.budget)),
+        };
+        match event {
+            Event::Text(text) => Ok(Token::Text(text.into_inner())),
+            Event::CData(text) => Ok(Token::Text(text.into_inner())),
+            Event::GeneralRef(reference) => Ok(Token::Char(character(&reference)?)),
+            Event::Start(start) | Event::Empty(start) => {
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(Problem::TooLarge(format!(
+                        "elements lie more than {MAX_DEPTH} deep in each other"
+                    )));
+                }
+                if start.len() > MAX_TAG {
+                    return Err(Problem::TooLarge(format!("a tag has more than {MAX_TAG} bytes")));
+                }
+                Ok(Token::Start(start))
+            }
+            Event::End(_) => {
+                self.depth -= 1;
+                Ok(Token::End)
+            }
+            Event::Comment(_) | Event::PI(_) => Ok(Token::Nothing),
+            Event::Decl(declaration) => {
+                if self.depth > 0 {
+                    return Err(Problem::Malformed(
+                        "an XML declaration in the middle of a document".to_owned(),
+                    ));
+                }
+                check_declaration(&declaration)?;
+                Ok(Token::Nothing)
+            }
+            Event::DocType(_) => {
+                let what = "a DOCTYPE is not read: exports have none, and entities are not expanded";
+                Err(Problem::Unsupported(what.to_owned()))
+            }
+            Event::Eof => {
+                if self.depth > 0 {
+                    return Err(Problem::CutShort(format!("{} elements are not closed", self.depth)));
+                }
+                Ok(Token::Eof)
+            }
+        }
+    }
+
+    /// The text of the element that has just begun, up to its end: as an XML parser gives it, line ends
+    /// normalised (XML 1.0, section 2.11). At most `limit` bytes of it.
+    pub(super) fn text(&mut self, limit: usize) -> Result<String, Problem> {
+        self.text_of_about(0, limit)
+    }
+
+    /// The same, of a text that is said to have so many bytes.
+    pub(super) fn text_of_about(&mut self, bytes: usize, limit: usize) -> Result<String, Problem> {
+        let mut text = String::with_capacity(bytes.min(MAX_RESERVED));
+        let begin = self.position();
+        loop {
+            match self.next()? {
+                Token::End => {
+                    // In one go, since there may be a token for every few characters.
+                    let forbidden_character = chars::first_forbidden(&text);
+                    return forbidden_character.map_or(Ok(text), |character| {
+                        (self.line, self.offset) = begin;
+                        Err(forbidden(character))
+                    });
+                }
+                Token::Nothing => {}
+                Token::Char(character) => text.push(character),
+                Token::Text(raw) => push_normalised(&mut text, &raw),
+                Token::Start(start) => {
+                    let name = shown(start.name().as_ref());
+                    return Err(Problem::Malformed(format!("element <{name}> in the middle of a text")));
+                }
+                // `next` has refused it.
+                Token::Eof => return Err(Problem::CutShort("in a text".to_owned())),
+            }
+            if text.len() > limit {
+                return Err(Problem::TooLarge(format!("a text has more than {limit} bytes")));
+            }
+        }
+    }
+
+    /// A field that is no text of a revision; `None` where it is empty.
+    pub(super) fn field(&mut self) -> Result<Option<String>, Problem> {
+        Ok(Some(self.text(MAX_FIELD)?).filter(|text| !text.is_empty()))
+    }
+
+    /// Passes over the element that has just begun, and all in it.
+    pub(super) fn skip(&mut self) -> Result<(), Problem> {
+        let depth = self.depth;
+        while self.depth >= depth {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    /// The line of the last token, and its first byte.
+    pub(super) const fn position(&self) -> (u64, u64) {
+        (self.line, self.offset)
+    }
+
+    /// The line and byte up to which the document has been read.
+    pub(super) fn reached(&self) -> (u64, u64) {
+        let input = self.xml.get_ref();
+        (input.line(), input.offset())
+    }
+}
+
+/// The attributes of an element by their names.
+pub(super) fn attributes(start: &BytesStart<'_>, mut each: impl FnMut(&str, String)) -> Result<(), Problem> {
+    for (index, attribute) in start.attributes().enumerate() {
+        let attribute = attribute.map_err(|error| Problem::Malformed(format!("an attribute: {error}")))?;
+        if index == MAX_ATTRIBUTES {
+            return Err(Problem::TooLarge(format!("a tag has more than {MAX_ATTRIBUTES} attributes")));
+        }
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0);
+        let value = value.map_err(|error| Problem::Malformed(format!("an attribute: {error}")))?;
+        if let Some(character) = chars::first_forbidden(&value) {
+            return Err(forbidden(character));
+        }
+        each(attribute.key.as_ref(), value.into_owned());
+    }
+    Ok(())
+}
+
+/// The attribute of this name.
+pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Problem> {
+    let mut found = None;
+    attributes(start, |key, value| {
+        if key == name {
+            found = Some(value);
+        }
+    })?;
+    Ok(found)
+}
+
+/// The beginning of a name, to be shown.
+pub(super) fn shown(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+fn push_normalised(text: &mut String, raw: &str) {
+    let mut rest = raw;
+    while let Some(index) = memchr::memchr(b'\r', rest.as_bytes()) {
+        text.push_str(&rest[..index]);
+        text.push('\n');
+        rest = &rest[index + 1..];
+        rest = rest.strip_prefix('\n').unwrap_or(rest);
+    }
+    text.push_str(rest);
+}
+
+fn character(reference: &BytesRef<'_>) -> Result<char, Problem> {
+    let resolved = reference.resolve_char_ref();
+    let resolved = resolved.map_err(|error| Problem::Malformed(format!("a character reference: {error}")))?;
+    let character = match (resolved, &**reference) {
+        (Some(character), _) => character,
+        (None, "lt") => '<',
+        (None, "gt") => '>',
+        (None, "amp") => '&',
+        (None, "quot") => '"',
+        (None, "apos") => '\'',
+        (None, name) => {
+            return Err(Problem::Malformed(format!(
+                "the entity &{}; is not one of XML's own five",
+                shown(name)
+            )));
+        }
+    };
+    if chars::is_allowed(character) { Ok(character) } else { Err(forbidden(character)) }
+}
+
+fn forbidden(character: char) -> Problem {
+    Problem::Malformed(format!("the character U+{:04X}, which XML cannot hold", u32::from(character)))
+}
+
+fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Problem> {
+    match declaration.encoding() {
+        None => Ok(()),
+        Some(Ok(encoding))
+            if ["utf-8", "utf8", "us-ascii", "ascii"].contains(&&*encoding.to_ascii_lowercase()) =>
+        {
+            Ok(())
+        }
+        Some(Ok(encoding)) => {
+            let encoding = shown(&encoding);
+            Err(Problem::Unsupported(format!("the encoding is {encoding:?}: only UTF-8 is read")))
+        }
+        Some(Err(error)) => Err(Problem::Malformed(format!("the XML declaration: {error}"))),
+    }
+}
+
+fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
+    match error {
+        Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<OverBudget>()) => {
+            Problem::TooLarge(format!("a text or a tag has more than {budget} bytes"))
+        }
+        Error::Io(error) => Problem::of_io(error),
+        // What is missing is what comes after the end.
+        error if saw_end => Problem::CutShort(error.to_string()),
+        Error::Encoding(_) => Problem::Malformed("a byte that is not UTF-8".to_owned()),
+        error => Problem::Malformed(error.to_string()),
+    }
+}
