@@ -15,7 +15,7 @@ use crate::{Options, errors::from_sqlite};
 const APPLICATION_ID: u32 = 0x5253_484d;
 
 /// The version of everything this crate writes: the layout below, keys, envelopes.
-const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// Older ones may lose a reset of the log, and with it acknowledged writes.
 const OLDEST_SQLITE: i32 = 3_051_003;

@@ -8,6 +8,7 @@
 mod apply;
 mod call;
 mod catalog;
+mod check;
 mod committer;
 mod definitions;
 mod envelope;
@@ -21,7 +22,11 @@ mod read;
 mod readers;
 mod row;
 mod span;
+mod stats;
 mod store;
+mod walk;
 
+pub use check::{CheckProgress, CheckReport, CheckStep};
 pub use options::Options;
+pub use stats::{Stats, TableStats};
 pub use store::SqliteStore;

@@ -1,7 +1,7 @@
 //! A row as it stands in the file, and what is read of it.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Error, Key, Result, Row, Value};
+use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
 use rusqlite::Connection;
 
 use crate::{
@@ -42,14 +42,31 @@ impl<'a> Stored<'a> {
         self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 
-    /// The values, checked against their checksum.
+    /// The values of a row of this table, checked against their checksum.
     pub(crate) fn values(&self, table: Table, key: &[u8]) -> Result<Vec<Option<Value>>> {
+        self.open(table.schema.name(), table.seed, key, table.value_types())
+    }
+
+    /// The same, by what is known of the table.
+    pub(crate) fn open(
+        &self,
+        table: &str,
+        seed: u64,
+        key: &[u8],
+        columns: impl ExactSizeIterator<Item = ColumnType>,
+    ) -> Result<Vec<Option<Value>>> {
         let Self { written_at, expires_at, envelope } = *self;
-        let identity = Identity { seed: table.seed, key, written_at, expires_at };
         envelope
             .ok_or("its value is missing")
-            .and_then(|envelope| envelope::open(identity, envelope, table.value_types()))
-            .map_err(|what| corrupt(table.schema.name(), key, what))
+            .and_then(|envelope| {
+                envelope::open(Identity { seed, key, written_at, expires_at }, envelope, columns)
+            })
+            .map_err(|what| corrupt(table, key, what))
+    }
+
+    /// How many bytes its values take, their checksum included.
+    pub(crate) fn bytes(&self) -> usize {
+        self.envelope.map_or(0, <[u8]>::len)
     }
 }
 

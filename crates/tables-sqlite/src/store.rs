@@ -35,6 +35,7 @@ use crate::{
 /// [`SqliteStore::shutdown`] does so without blocking, and while others still hold it.
 pub struct SqliteStore {
     directory: PathBuf,
+    options: Options,
     clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
     generations: Arc<Generations>,
@@ -83,7 +84,7 @@ impl SqliteStore {
             connection,
             queue,
             clock: Arc::clone(&clock),
-            options,
+            options: options.clone(),
             catalog: Arc::clone(&catalog),
             generations: Arc::clone(&generations),
             counters: Arc::clone(&counters),
@@ -96,13 +97,17 @@ impl SqliteStore {
             .map_err(|error| Error::Unavailable(format!("no thread to write with: {error}")))?;
         let running = Running { readers: reader_threads, committer, _lock: lock };
         let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
-        Ok(Self { directory: directory.to_owned(), clock, catalog, generations, counters, shared })
+        Ok(Self { directory: directory.to_owned(), options, clock, catalog, generations, counters, shared })
     }
 
     /// The directory that it was opened in.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    pub(crate) const fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Finishes what was accepted and closes the store; what comes later is `Unavailable`. Doing it again

@@ -1,0 +1,208 @@
+//! Whether the store is what was written: every row against its checksum, and the file by SQLite's own check.
+
+use rashomon_tables::{ColumnType, Error, Result};
+use rusqlite::Connection;
+
+use crate::{
+    SqliteStore, definitions, envelope,
+    errors::from_sqlite,
+    file,
+    row::{Stored, corrupt, stored_columns},
+    walk::{self, Tables},
+};
+
+/// A report names so many problems, and counts the others.
+const MAX_PROBLEMS: usize = 100;
+
+/// How far a check has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// What is being done.
+    pub step: CheckStep,
+    /// Rows read so far.
+    pub rows: u64,
+    /// Bytes of keys and values read so far.
+    pub bytes: u64,
+    /// Bytes of the file, which is about where `bytes` ends; it holds more than keys and values.
+    pub file_bytes: u64,
+}
+
+/// What a check does, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckStep {
+    /// Reads every row of every table, and holds it against its checksum.
+    Rows,
+    /// Lets SQLite go through its structures, which takes about as long, and says nothing meanwhile.
+    File,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Rows read.
+    pub rows: u64,
+    /// Bytes of keys and values read.
+    pub bytes: u64,
+    /// The first problems, each in a sentence.
+    pub problems: Vec<String>,
+    /// Problems that are not named.
+    pub more_problems: u64,
+}
+
+impl CheckReport {
+    /// Whether all is as it was written.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problem(&mut self, problem: String) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        } else {
+            self.more_problems += 1;
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Reads all of the store, and reports what is not as it was written. Reads and writes go on meanwhile;
+    /// the log grows while SQLite's own check runs.
+    ///
+    /// Blocks the thread for as long as it takes to read the file twice. An error means that the check could
+    /// not be made; what it finds is in the report.
+    pub fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
+        let connection =
+            file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
+        let file_bytes = std::fs::metadata(file::path(self.directory())).map_or(0, |file| file.len());
+        let mut report = CheckReport::default();
+        let mut step = |step, report: &CheckReport| {
+            progress(CheckProgress { step, rows: report.rows, bytes: report.bytes, file_bytes });
+        };
+        match definitions::read_all(&connection) {
+            Ok(tables) => check_rows(&connection, &Tables::new(tables), &mut report, |report| {
+                step(CheckStep::Rows, report);
+            })?,
+            Err(error) => damage_or_failure(&error, "the schemas", &mut report)?,
+        }
+        step(CheckStep::File, &report);
+        check_large_values(&connection, &mut report)?;
+        check_file(&connection, &mut report)?;
+        Ok(report)
+    }
+}
+
+/// Reads the keys of the rows, then each row by itself, so that one that cannot be read hides no other.
+fn check_rows(
+    connection: &Connection,
+    tables: &Tables,
+    report: &mut CheckReport,
+    mut progress: impl FnMut(&CheckReport),
+) -> Result<()> {
+    let mut last = Vec::new();
+    loop {
+        let keys = match walk::keys_after(connection, &last) {
+            Ok(keys) => keys,
+            Err(error) => {
+                let what = format!("the rows behind {}", last.escape_ascii());
+                return damage_or_failure(&error, &what, report);
+            }
+        };
+        for key in &keys {
+            check_row(connection, tables, key, report)?;
+        }
+        progress(report);
+        match keys.into_iter().next_back() {
+            // Keys that are out of order would lead round in circles. SQLite's check names them.
+            Some(key) if key > last => last = key,
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn check_row(connection: &Connection, tables: &Tables, key: &[u8], report: &mut CheckReport) -> Result<()> {
+    let table = match tables.index_of(key) {
+        Ok(index) => &tables.all()[index].definition,
+        Err(what) => {
+            report.problem(format!("the row {}: {what}", key.escape_ascii()));
+            return Ok(());
+        }
+    };
+    let types: Vec<_> = table.values.iter().map(|column| column.column_type).collect();
+    match read_row(connection, &table.name, key, &types) {
+        Ok(Some(bytes)) => {
+            report.rows += 1;
+            report.bytes += (key.len() + bytes) as u64;
+        }
+        // Deleted meanwhile.
+        Ok(None) => {}
+        Err(Error::Corrupt(problem)) => report.problem(problem),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Reads a row and checks it; says how many bytes its values take.
+fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnType]) -> Result<Option<usize>> {
+    const SQL: &str = concat!(
+        "SELECT ",
+        stored_columns!(),
+        " FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large WHERE r.key = ?1"
+    );
+    let sqlite = |error| match from_sqlite(&error) {
+        Error::Corrupt(what) => corrupt(table, key, &what),
+        other => other,
+    };
+    let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
+    let mut rows = statement.query([key]).map_err(sqlite)?;
+    let Some(row) = rows.next().map_err(sqlite)? else { return Ok(None) };
+    let stored = Stored::read(row, 0).map_err(sqlite)?;
+    stored.open(table, envelope::seed(table), key, types.iter().copied())?;
+    Ok(Some(stored.bytes()))
+}
+
+/// Every large value belongs to a row. The other way round is what [`check_row`] sees.
+fn check_large_values(connection: &Connection, report: &mut CheckReport) -> Result<()> {
+    // One statement, and so one moment.
+    let counts = connection.query_row(
+        "SELECT (SELECT count(*) FROM large_values), (SELECT count(large) FROM rows)",
+        (),
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
+    );
+    match counts {
+        Ok((values, rows)) if values != rows => {
+            report.problem(format!("{values} large values stand for {rows} rows that have one"));
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => damage_or_failure(&error, "the large values", report),
+    }
+}
+
+fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<()> {
+    let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
+    let lines = connection.prepare(&sql).and_then(|mut check| {
+        check.query_map((), |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
+    });
+    match lines {
+        Ok(lines) => {
+            lines
+                .into_iter()
+                .filter(|line| line != "ok")
+                .for_each(|line| report.problem(format!("the file: {line}")));
+            Ok(())
+        }
+        Err(error) => damage_or_failure(&error, "the file", report),
+    }
+}
+
+/// Damage is what a check is after; anything else stands in its way.
+fn damage_or_failure(error: &rusqlite::Error, what: &str, report: &mut CheckReport) -> Result<()> {
+    match from_sqlite(error) {
+        Error::Corrupt(problem) => {
+            report.problem(format!("{what} cannot be read: {problem}"));
+            Ok(())
+        }
+        other => Err(other),
+    }
+}
