@@ -107,6 +107,11 @@ pub(crate) fn properties_to_json(properties: &Properties) -> Value {
     to_json(&json)
 }
 
+/// The bytes that properties take in an index row.
+pub(crate) fn index_size(properties: &Properties) -> usize {
+    properties_to_json(properties).size()
+}
+
 fn properties_from_json(json: &str) -> Option<Properties> {
     let json: BTreeMap<PropertyName, PropertyJson> = serde_json::from_str(json).ok()?;
     (json.into_iter())

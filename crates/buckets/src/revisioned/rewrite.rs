@@ -8,7 +8,7 @@ use super::{
     Revisioned, Shared,
     page_write::PageWrite,
     render_content_key, render_key, rev_key, revision_content_key,
-    write::{MAX_BODIES, body_of, whole},
+    write::{MAX_BODIES, body_of, check_index, whole},
 };
 use crate::{
     Error, Expect, Missing, NewProperty, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision,
@@ -86,14 +86,15 @@ impl Shared {
         let mut bodies: BTreeMap<_, _> =
             standing.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
         bodies.insert(name.clone(), new.clone());
-        let bodies = self.fit(page, bodies, MAX_BODIES).await?;
-
-        let mut write = PageWrite::new(page, at);
         let properties = match versions {
             Versions::Revision => &mut standing.revision.properties,
             Versions::Render => &mut standing.render.properties,
         };
         properties.insert(name, new.info.clone());
+        check_index(&standing.revision.properties, &standing.render.properties)?;
+        let bodies = self.fit(page, bodies, MAX_BODIES).await?;
+
+        let mut write = PageWrite::new(page, at);
         match versions {
             Versions::Revision => write.revision(&standing.revision),
             Versions::Render => write.render(&standing.render),

@@ -15,7 +15,7 @@ use crate::{
     Error, ExportRecord, Headers, Missing, NewProperty, NewRender, NewRevision, Page, Parent, PropertyInfo,
     PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Tid, Versions, Written,
     content::{BodyRow, ChunkStore, Stored},
-    rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
+    rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev, index_size},
     schemas::{RENDER_CONTENT, RENDERS, REVISIONS},
 };
 
@@ -25,6 +25,10 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 /// The bytes of bodies that one batch of a page holds: the largest above it go into chunks, so that the whole
 /// batch stays below the table layer's 4 MiB.
 pub(super) const MAX_BODIES: usize = 7 << 19;
+
+/// The bytes that the properties of a render and of its revision may take in the indexes: names, headers and
+/// sizes. A batch holds them twice, beside the bodies.
+pub(super) const MAX_INDEX: usize = 96 << 10;
 
 impl Revisioned {
     /// Stores a new revision with its first render.
@@ -61,6 +65,8 @@ pub(super) async fn whole<T: Send + 'static>(
 impl Shared {
     async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let given = Given::new(new.properties, &self.settings)?;
+        let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
+        check_index(&of_revision, &of_render)?;
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
         let _page = match new.if_latest {
@@ -95,7 +101,6 @@ impl Shared {
             minor: new.minor,
             export: ExportRecord::default(),
         };
-        let (of_revision, of_render) = by_versions(&bodies, &self.settings);
         let mut write = PageWrite::new(page, now);
         write.new_revision(&RevisionRow {
             record,
@@ -157,6 +162,9 @@ impl Shared {
             let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
             self.check_latest(page, new.if_latest, latest_rev).await?;
         }
+        let mut of_revision = revision.properties.clone();
+        of_revision.extend(added.clone());
+        check_index(&of_revision, &render.properties)?;
         // What was given again is stored already, with the revision.
         let mut bodies = given.bodies;
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
@@ -167,9 +175,7 @@ impl Shared {
         let now = self.clock.now();
         let mut write = PageWrite::new(page, self.after(revision.written_at));
         if !added.is_empty() {
-            let mut properties = revision.properties.clone();
-            properties.extend(added);
-            write.revision(&RevisionRow { properties, ..revision });
+            write.revision(&RevisionRow { properties: of_revision, ..revision });
         }
         let tid = render.tid;
         write.new_render(&RenderRow {
@@ -375,6 +381,18 @@ pub(super) fn by_versions(bodies: &Bodies, settings: &Settings) -> (Properties, 
     (bodies.iter())
         .map(|(name, body)| (name.clone(), body.info.clone()))
         .partition(|(name, _)| settings.definitions.get(name).versions == Versions::Revision)
+}
+
+/// Gives the size, unless it is too much for one batch.
+pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> Result<usize> {
+    let size = index_size(of_revision) + index_size(of_render);
+    if size <= MAX_INDEX {
+        return Ok(size);
+    }
+    Err(Error::Invalid(format!(
+        "the names and headers of a render's properties, those that it takes over included, take {size} bytes \
+         in the index, and may take {MAX_INDEX}: give fewer properties, or shorter headers"
+    )))
 }
 
 fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
