@@ -51,7 +51,7 @@ async fn a_new_revision_is_read_back_as_it_was_given() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(support::cases(64))]
 
     /// Promise 3: latest is the highest, in whatever order the writes come.
     #[test]

@@ -261,7 +261,7 @@ async fn only_the_expected_latest_lets_a_render_through() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(support::cases(32))]
 
     /// History comes in the same in any order.
     #[test]

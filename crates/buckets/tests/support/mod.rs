@@ -344,6 +344,11 @@ impl World {
     }
 }
 
+/// So many cases of a random test; a failing one is printed, not kept in a file.
+pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
+}
+
 /// Runs the body of a random test.
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test)
