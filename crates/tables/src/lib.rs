@@ -1,7 +1,11 @@
 //! The table layer: rows in partitions, sorted by their clustering columns, as in Cassandra.
 //!
 //! A [`TableStore`] keeps rows and knows nothing of what they mean. What it promises is written at the trait
-//! and checked by `contract` (behind the feature of that name), the suite that every store runs; nothing is in it that a cluster cannot keep.
+//! and checked by `contract` (behind the feature of that name), the suite that every store runs; nothing is in
+//! it that a cluster cannot keep.
+//!
+//! Three stores are here: [`Memory`] for tests, and as the oracle that others are held against; and around any
+//! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan.
 
 #[cfg(feature = "contract")]
 pub mod contract;

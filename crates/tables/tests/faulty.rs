@@ -105,7 +105,9 @@ async fn a_write_fails_before_midway_and_after() {
 
 #[tokio::test]
 async fn an_invalid_write_stays_invalid_and_changes_nothing() {
-    let faults = [Fault::Midway { batches: 1 }, Fault::PauseMidway(Gate::new()), Fault::After];
+    let gate = Gate::new();
+    gate.open();
+    let faults = [Fault::Midway { batches: 1 }, Fault::PauseMidway(gate), Fault::After];
     for fault in faults {
         let store = store(Plan::empty().on(Call::Write, 1, fault.clone())).await;
         let mut invalid = batch("z");
