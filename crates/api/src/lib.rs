@@ -37,7 +37,7 @@ pub use settings::{AccessLog, Settings};
 pub use state::{Api, Components};
 
 use crate::{
-    handlers::{operators, page},
+    handlers::{import, operators, page},
     observe::Observe,
     problem::{Kind, Problem},
 };
@@ -48,6 +48,7 @@ pub fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/{domain}/page/{*title}", any(page::v1))
         .route("/v1/{domain}/page/", any(page::v1))
+        .route("/v1/{domain}/import", any(import::v1))
         .route("/wiki/{*title}", any(page::wiki))
         .route("/wiki/", any(page::wiki))
         .route("/healthz", get(operators::healthz))

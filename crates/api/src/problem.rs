@@ -42,6 +42,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What kind of thing went wrong, in a few words.
+    pub(crate) const fn title(self) -> &'static str {
+        self.describe().2
+    }
+
     /// Its status, its name and its title.
     const fn describe(self) -> (StatusCode, &'static str, &'static str) {
         match self {
@@ -96,7 +101,7 @@ struct Inner {
     kind: Kind,
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    member: Option<(&'static str, Value)>,
+    latest: Option<Value>,
 }
 
 /// The result of a handler.
@@ -105,7 +110,7 @@ pub(crate) type Result<T> = std::result::Result<T, Problem>;
 impl Problem {
     /// A problem, with a sentence that names the cure.
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self(Arc::new(Inner { kind, detail: detail.into(), headers: Vec::new(), member: None }))
+        Self(Arc::new(Inner { kind, detail: detail.into(), headers: Vec::new(), latest: None }))
     }
 
     /// The request breaks the grammar: 400.
@@ -140,9 +145,9 @@ impl Problem {
         self
     }
 
-    /// The same with a member of its own in the JSON.
-    fn with_member(mut self, name: &'static str, value: Value) -> Self {
-        Arc::make_mut(&mut self.0).member = Some((name, value));
+    /// The same with the latest render of the page, or null, in the JSON.
+    fn with_latest(mut self, latest: Value) -> Self {
+        Arc::make_mut(&mut self.0).latest = Some(latest);
         self
     }
 
@@ -156,16 +161,28 @@ impl Problem {
         &self.0.detail
     }
 
+    /// This server does not write: 403.
+    pub(crate) fn read_only() -> Self {
+        Self::new(Kind::Forbidden, "this server is read-only; write to the one that it is a copy of")
+    }
+
     /// An error of the bucket layer, met while serving a page.
     pub(crate) fn of_page(error: Error, page: &Page) -> Self {
         match error {
-            Error::NotFound(missing) => Self::not_found(missing.to_string()),
-            Error::Conflict(detail) => Self::new(Kind::Conflict, detail),
             Error::NotLatest { ref latest } => {
                 let latest = latest.as_deref().map_or(Value::Null, |latest| json::render_value(page, latest));
                 Self::new(Kind::NotLatest, format!("{error}; look at what it has, and post again"))
-                    .with_member("latest", latest)
+                    .with_latest(latest)
             }
+            other => Self::of_bucket(other),
+        }
+    }
+
+    /// An error of the bucket layer, whatever it was met with.
+    pub(crate) fn of_bucket(error: Error) -> Self {
+        match error {
+            Error::NotFound(missing) => Self::not_found(missing.to_string()),
+            Error::Conflict(detail) => Self::new(Kind::Conflict, detail),
             Error::NotExpected => Self::new(Kind::PreconditionFailed, error.to_string()),
             Error::Invalid(detail) => Self::invalid(detail),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
@@ -220,7 +237,7 @@ impl Problem {
             status: status.as_u16(),
             detail: &self.0.detail,
             instance,
-            latest: self.0.member.as_ref().filter(|(name, _)| *name == "latest").map(|(_, value)| value),
+            latest: self.0.latest.as_ref(),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = Response::new(Body::from(body));

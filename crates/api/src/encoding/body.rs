@@ -18,6 +18,9 @@ const DRAINED_BYTES: u64 = 1 << 20;
 /// And for so long.
 const DRAINED_TIME: Duration = Duration::from_secs(2);
 
+/// What a time that cannot be reckoned with is taken for: some thirty years.
+const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
+
 /// The bounds of a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyLimits {
@@ -73,7 +76,8 @@ impl RequestBody {
             return Err(BodyError::TooLarge(limits.bytes));
         }
         // The runtime's own clock: it is the one that wakes us.
-        let deadline = Instant::now() + limits.total;
+        let now = Instant::now();
+        let deadline = now.checked_add(limits.total).unwrap_or_else(|| now + FAR_FUTURE);
         Ok(Self { body, limits, left: limits.bytes, deadline, received, ended: false })
     }
 

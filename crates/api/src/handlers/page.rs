@@ -14,7 +14,7 @@ use crate::{
     caching::Caching,
     extract::{READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
     no_body::NoBody,
-    problem::{Kind, Problem, Result, header_value},
+    problem::{Problem, Result, header_value},
 };
 
 /// `/v1/{domain}/page/{title}`
@@ -24,10 +24,9 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     let resource = Resource::parse(head.uri.query())?;
     let methods = resource.methods();
     match head.method {
-        Method::POST | Method::PUT if methods != READ_METHODS && api.settings.read_only => Err(Problem::new(
-            Kind::Forbidden,
-            "this server is read-only; write to the one that it is a copy of",
-        )),
+        Method::POST | Method::PUT if methods != READ_METHODS && api.settings.read_only => {
+            Err(Problem::read_only())
+        }
         Method::POST => match resource {
             Resource::RevisionList(_) => write::revision(&api, target.page, &head.headers, body).await,
             Resource::Document(Selector::Revision(rev)) => {

@@ -1,0 +1,139 @@
+//! What an import says of itself, in JSON lines.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rashomon_buckets::Revision;
+use rashomon_dumps::{ImportError, ImportFailure, ImportProgress, ImportReport, Place, ReadError};
+use serde::Serialize;
+
+/// A document as a line.
+pub(super) fn to_line(document: &impl Serialize) -> Bytes {
+    let mut line = serde_json::to_vec(document).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}
+
+/// A line on the way: how far it is.
+#[derive(Serialize)]
+pub(super) struct ProgressJson {
+    status: &'static str,
+    pages: u64,
+    revisions: u64,
+    text_bytes: u64,
+    read_bytes: u64,
+}
+
+impl ProgressJson {
+    pub(super) const fn of(progress: &ImportProgress) -> Self {
+        let ImportProgress { pages, revisions, text_bytes, read, .. } = *progress;
+        Self { status: "progress", pages, revisions, text_bytes, read_bytes: read }
+    }
+}
+
+/// The last line: `done` or `failed`, the counts, the first of what did not go in as it came, and the error.
+#[derive(Serialize)]
+pub(super) struct ReportJson<'a> {
+    status: &'static str,
+    pages: u64,
+    revisions: u64,
+    created: u64,
+    unchanged: u64,
+    conflicts: u64,
+    left_out: u64,
+    mismatches: u64,
+    text_bytes: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    skipped: &'a BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_conflicts: Vec<ExceptionJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_left_out: Vec<ExceptionJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_mismatches: Vec<ExceptionJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<PlaceJson<'a>>,
+}
+
+/// A revision that did not go in as it came.
+#[derive(Serialize)]
+struct ExceptionJson<'a> {
+    title: Option<&'a str>,
+    rev: Option<i64>,
+    line: u64,
+    detail: String,
+}
+
+/// Where an input is damaged.
+#[derive(Serialize)]
+struct PlaceJson<'a> {
+    page: Option<&'a str>,
+    revision: Option<&'a str>,
+    line: u64,
+    offset: u64,
+    compressed_offset: Option<u64>,
+}
+
+impl<'a> ReportJson<'a> {
+    pub(super) fn of(report: &'a ImportReport, error: Option<&'a ImportError>) -> Self {
+        let place = match error.map(|error| &error.failure) {
+            Some(ImportFailure::Read(ReadError { place, .. })) => Some(PlaceJson::of(place)),
+            _ => None,
+        };
+        Self {
+            status: if error.is_some() { "failed" } else { "done" },
+            pages: report.pages,
+            revisions: report.revisions(),
+            created: report.created,
+            unchanged: report.unchanged,
+            conflicts: report.conflicts.count,
+            left_out: report.left_out.count,
+            mismatches: report.mismatches.count,
+            text_bytes: report.text_bytes,
+            skipped: &report.skipped,
+            first_conflicts: (report.conflicts.first.iter())
+                .map(|conflict| ExceptionJson {
+                    title: Some(conflict.title.as_str()),
+                    rev: Some(conflict.rev.get()),
+                    line: conflict.line,
+                    detail: conflict.difference.clone(),
+                })
+                .collect(),
+            first_left_out: (report.left_out.first.iter())
+                .map(|left_out| ExceptionJson {
+                    title: left_out.title.as_deref(),
+                    rev: left_out.rev.map(Revision::get),
+                    line: left_out.line,
+                    detail: left_out.reason.to_string(),
+                })
+                .collect(),
+            first_mismatches: (report.mismatches.first.iter())
+                .map(|mismatch| ExceptionJson {
+                    title: Some(mismatch.title.as_str()),
+                    rev: Some(mismatch.rev.get()),
+                    line: mismatch.line,
+                    detail: format!(
+                        "the sha1 of {} is {}, not {}",
+                        mismatch.what, mismatch.is, mismatch.said
+                    ),
+                })
+                .collect(),
+            error: error.map(ToString::to_string),
+            place,
+        }
+    }
+}
+
+impl<'a> PlaceJson<'a> {
+    fn of(place: &'a Place) -> Self {
+        Self {
+            page: place.page.as_deref(),
+            revision: place.revision.as_deref(),
+            line: place.line,
+            offset: place.offset,
+            compressed_offset: place.compressed,
+        }
+    }
+}

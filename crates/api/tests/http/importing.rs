@@ -1,0 +1,134 @@
+//! Whole histories over HTTP.
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::stream;
+use rashomon_api::Settings;
+use serde_json::{Value, json};
+
+use crate::world::{Answer, PAGE, World};
+
+const IMPORT: &str = "/v1/enwiki/import";
+
+/// An export of one page with three revisions.
+fn export() -> String {
+    let revision = |id: u32, text: &str| {
+        format!(
+            "<revision><id>{id}</id><timestamp>2013-01-0{id}T00:00:00Z</timestamp>\
+             <contributor><username>Ann</username><id>7</id></contributor><comment>edit {id}</comment>\
+             <model>wikitext</model><format>text/x-wiki</format><text bytes=\"{}\">{text}</text></revision>",
+            text.len()
+        )
+    };
+    format!(
+        "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\">\n\
+         <page><title>Main Page</title><ns>0</ns><id>1</id>\n{}\n{}\n{}\n</page>\n</mediawiki>\n",
+        revision(1, "one"),
+        revision(2, "two"),
+        revision(3, "three")
+    )
+}
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+async fn import(world: &World, body: impl Into<Body>) -> Answer {
+    world.request("POST", IMPORT, &[], body).await
+}
+
+#[tokio::test]
+async fn an_export_goes_in_and_again_changes_nothing() {
+    let world = World::new().await;
+    let answer = import(&world, export()).await.expect(200);
+    assert_eq!(answer.header("content-type"), "application/jsonl");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    let lines_of_first = lines(&answer);
+    assert_eq!(lines_of_first[0]["status"], "progress");
+    assert_eq!(
+        *lines_of_first.last().unwrap(),
+        json!({
+            "status": "done", "pages": 1, "revisions": 3, "created": 3, "unchanged": 0, "conflicts": 0,
+            "left_out": 0, "mismatches": 0, "text_bytes": 11,
+        })
+    );
+    let latest = world.get(&format!("{PAGE}?rev/latest/wikitext")).await.expect(200);
+    assert_eq!(latest.text(), "three");
+    let before = world.dump().await;
+    let again = lines(&import(&world, export()).await.expect(200));
+    assert_eq!(again.last().unwrap()["unchanged"], 3);
+    assert_eq!(world.dump().await, before);
+}
+
+#[tokio::test]
+async fn compressed_and_piecewise_is_the_same() {
+    let world = World::new().await;
+    import(&world, export()).await.expect(200);
+    let expected = world.dump().await;
+    let fresh = World::new().await;
+    let compressed = zstd::encode_all(export().as_bytes(), 1).unwrap();
+    let pieces: Vec<_> =
+        compressed.chunks(50).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
+    import(&fresh, Body::from_stream(stream::iter(pieces))).await.expect(200);
+    assert_eq!(fresh.dump().await, expected);
+}
+
+#[tokio::test]
+async fn what_stands_otherwise_is_named() {
+    let world = World::new().await;
+    import(&world, export()).await.expect(200);
+    let other = export().replace("two", "TWO").replace("<id>3</id>", "<id>none</id>");
+    let answer = lines(&import(&world, other).await.expect(200));
+    let last = answer.last().unwrap();
+    assert_eq!(
+        (&last["conflicts"], &last["left_out"], &last["unchanged"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
+    assert_eq!(last["first_conflicts"][0]["rev"], 2);
+    assert_eq!(last["first_conflicts"][0]["title"], "Main_Page");
+    assert!(last["first_left_out"][0]["detail"].as_str().unwrap().contains("none"));
+}
+
+#[tokio::test]
+async fn an_import_that_breaks_off_says_where() {
+    let world = World::new().await;
+    // Long enough that the first revisions are stored before the end is seen to be missing.
+    let padding = "x".repeat(3 << 20);
+    let whole = export().replace("one", &padding).replace("two", &padding).replace("three", &padding);
+    let half = &whole[..whole.len() - 1_000_000];
+    let answer = lines(&import(&world, half.to_owned()).await.expect(200));
+    let last = answer.last().unwrap();
+    assert_eq!(last["status"], "failed");
+    assert_eq!(last["created"], 2);
+    assert_eq!((&last["place"]["page"], &last["place"]["revision"]), (&json!("Main Page"), &json!("3")));
+    assert!(last["place"]["offset"].as_u64().unwrap() > 0);
+    assert!(last["error"].as_str().unwrap().contains("revision 3"), "{last}");
+    assert_eq!(world.get(&format!("{PAGE}?rev/")).await.json()["revisions"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_no_export_is_a_bad_request() {
+    let world = World::new().await;
+    let before = world.dump().await;
+    for body in ["", "hello", "<html></html>", "{\"not\": \"it\"}\n"] {
+        import(&world, body).await.expect(400);
+    }
+    let broken = stream::iter([Ok(Bytes::from("<mediawiki>")), Err(std::io::Error::other("gone"))]);
+    import(&world, Body::from_stream(broken)).await.expect(400);
+    world.request("POST", "/v1/ENWIKI/import", &[], export()).await.expect(400);
+    world.request("POST", "/v1/enwiki/import?dry-run", &[], export()).await.expect(400);
+    for method in ["GET", "HEAD", "PUT", "DELETE"] {
+        let answer = world.request(method, IMPORT, &[], export()).await;
+        assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, "POST, OPTIONS"));
+    }
+    assert_eq!(world.dump().await, before);
+}
+
+#[tokio::test]
+async fn imports_are_bounded_and_refused_where_nothing_is_written() {
+    let world = World::with(Settings { max_imports: 0, ..Settings::default() }).await;
+    let answer = import(&world, export()).await.expect(503);
+    assert!(!answer.header("retry-after").is_empty());
+    let world = World::with(Settings { read_only: true, ..Settings::default() }).await;
+    import(&world, export()).await.expect(403);
+}
