@@ -12,6 +12,7 @@ mod random;
 mod reading;
 mod redirects;
 mod rewriting;
+mod serving;
 mod time_travel;
 mod wiki;
 mod world;

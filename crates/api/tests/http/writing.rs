@@ -112,12 +112,14 @@ async fn history_has_the_times_that_are_given() {
     world.clock.advance(Duration::from_secs(1));
 }
 
+/// A property: its name, its bytes, and its headers.
+type Given = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
+
 /// What a write says, whichever its encoding.
 struct Form {
     /// Texts, with what is no letter.
     texts: &'static [(&'static str, &'static str)],
-    /// Properties: their name, their bytes, and their headers.
-    properties: &'static [(&'static str, &'static [u8], &'static [(&'static str, &'static str)])],
+    properties: &'static [Given],
 }
 
 const FORM: Form = Form {

@@ -1,0 +1,203 @@
+//! The server on a socket: what only shows there.
+
+use std::time::Duration;
+
+use rashomon_api::{ServeOptions, Settings, serve};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+    task::JoinHandle,
+};
+
+use crate::world::{PAGE, World};
+
+struct Server {
+    address: std::net::SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    done: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    async fn of(world: &World, options: ServeOptions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        let done = tokio::spawn(serve(listener, world.router.clone(), shutdown, options));
+        Self { address, stop: Some(stop), done }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends one request on a connection of its own, and reads all that comes.
+    async fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        // A reset after the answer is as good as its end.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+/// Reads until the answer has come that ends with this.
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut answer = Vec::new();
+    while !answer.ends_with(end.as_bytes()) {
+        let mut buffer = [0; 1024];
+        let count = stream.read(&mut buffer).await.unwrap();
+        assert!(count > 0, "{}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+fn get(url: &str, headers: &str) -> Vec<u8> {
+    format!("GET {url} HTTP/1.1\r\nhost: en.example.org\r\n{headers}\r\n").into_bytes()
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_requests() {
+    let world = World::new().await;
+    let tid = world.revision("_rev=1&html=x-body-x").await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        stream.write_all(&get(&format!("{PAGE}?rev/latest/html"), "")).await.unwrap();
+        let answer = read_until(&mut stream, "x-body-x").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+    let condition = format!("if-none-match: \"1/{tid}\"\r\n");
+    stream.write_all(&get(&format!("{PAGE}?rev/latest/html"), &condition)).await.unwrap();
+    let answer = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 304") && !answer.contains("content-length"), "{answer}");
+    stream.write_all(format!("OPTIONS {PAGE} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+    let answer = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 204") && !answer.contains("content-length"), "{answer}");
+    stream
+        .write_all(format!("HEAD {PAGE}?rev/latest/html HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let answer = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("content-length: 8\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_title_of_64_kb_is_answered_as_too_long() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    for bytes in [17_000, 64_000, 65_400] {
+        let url = format!("/v1/enwiki/page/{}", "a".repeat(bytes));
+        let answer = server.exchange(&get(&url, "connection: close\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 414 "), "{answer:.100}");
+        assert!(answer.contains("application/problem+json"), "{answer:.500}");
+    }
+    // Beyond 64 KiB no URL is even read.
+    let answer = server.exchange(&get(&format!("/{}", "a".repeat(70_000)), "connection: close\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 414 "), "{answer:.100}");
+}
+
+#[tokio::test]
+async fn bodies_that_are_cut_short_change_nothing() {
+    let world = World::new().await;
+    let before = world.dump().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    for framing in [
+        "content-length: 100\r\n\r\n_rev=1&html=x",
+        "transfer-encoding: chunked\r\n\r\nd\r\n_rev=1&html=x\r\n",
+    ] {
+        let mut stream = server.connect().await;
+        let head = format!(
+            "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n"
+        );
+        stream.write_all(format!("{head}{framing}").as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    assert_eq!(world.dump().await, before);
+}
+
+#[tokio::test]
+async fn a_refused_body_is_read_so_that_the_answer_arrives() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let body = "x".repeat(500_000);
+    let request = format!(
+        "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n_unknown=1&html={body}",
+        body.len() + 16
+    );
+    let answer = server.exchange(request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("_unknown"), "{answer:.500}");
+}
+
+#[tokio::test]
+async fn those_who_dawdle_are_not_waited_for() {
+    let settings = Settings { body_idle_seconds: 1, ..Settings::default() };
+    let world = World::with(settings).await;
+    let before = world.dump().await;
+    let server = Server::of(&world, ServeOptions { head_seconds: 1, ..ServeOptions::default() }).await;
+    // A head that does not end.
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").await.unwrap();
+    let mut answer = String::new();
+    let closed = tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await;
+    assert!(closed.is_ok(), "the connection is closed");
+    // A body that does not come.
+    let mut stream = server.connect().await;
+    let head = format!(
+        "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+         content-length: 100\r\n\r\n_rev=1"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(10), read_until(&mut stream, "}")).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(world.dump().await, before);
+}
+
+#[tokio::test]
+async fn what_was_accepted_is_finished_at_shutdown() {
+    let world = World::new().await;
+    let mut server = Server::of(&world, ServeOptions::default()).await;
+    let idle = server.connect().await;
+    let mut stream = server.connect().await;
+    let head = format!(
+        "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+         content-length: 13\r\n\r\n_rev=1"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stop.take().unwrap().send(()).unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(TcpStream::connect(server.address).await.is_err(), "nothing more is accepted");
+    stream.write_all(b"&html=x").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    let ended = tokio::time::timeout(Duration::from_secs(10), server.done).await;
+    ended.unwrap().unwrap().unwrap();
+    drop(idle);
+}
+
+#[tokio::test]
+async fn connections_are_bounded() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions { max_connections: 1, ..ServeOptions::default() }).await;
+    let first = server.connect().await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut second = server.connect().await;
+    second.write_all(&get("/healthz", "")).await.unwrap();
+    let mut buffer = [0; 1];
+    let early = tokio::time::timeout(Duration::from_millis(200), second.read(&mut buffer)).await;
+    assert!(early.is_err(), "it waits for the first to end");
+    drop(first);
+    let answer = tokio::time::timeout(Duration::from_secs(10), read_until(&mut second, "}")).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
