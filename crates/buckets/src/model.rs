@@ -331,6 +331,6 @@ pub enum ImportOutcome {
     Created,
     /// It stood so already.
     Unchanged,
-    /// It stands otherwise, and was left as it is; says in what it differs.
+    /// It stands otherwise, or cannot be as it is given. Nothing of it was stored; says why.
     Conflict(String),
 }

@@ -12,17 +12,23 @@ use super::{
     Revisioned, Shared,
     page_write::PageWrite,
     render_key, rev_key,
-    write::{Bodies, MAX_BODIES, body_of, digest, whole},
+    write::{Bodies, MAX_BODIES, body_of, check_index, digest, whole},
 };
 use crate::{
-    Error, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result, Revision,
-    RevisionRecord, Tid, Versions,
-    rows::{Properties, RenderRow, RevisionRow, partition_of},
-    schemas::{RENDERS, REVISIONS},
+    Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result,
+    Revision, RevisionRecord, Tid, Versions,
+    rows::{Properties, RenderRow, RevisionRow, index_size, partition_of, rev_of_tid, to_json},
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
 
 /// Mutations after which a batch of an import takes no more.
 const FULL: usize = 400;
+
+/// The bytes that the user, the comment and the like of a revision may have.
+const MAX_RECORD: usize = 64 << 10;
+
+/// More bytes than a row has in its clustering columns and its columns of fixed size.
+const KEYS: usize = 256;
 
 impl Revisioned {
     /// Stores revisions of one page as they are, and says of each, in their order, what became of it.
@@ -45,10 +51,23 @@ struct Unit {
 }
 
 impl Unit {
+    /// What it takes in a batch, at most.
     fn bytes(&self) -> usize {
         let bodies = self.of_revision.values().chain(self.of_render.values());
-        bodies.map(|body| body.stored.row_size()).sum()
+        let bodies: usize = bodies.map(|body| body.stored.row_size() + KEYS).sum();
+        let revision = self.revision.as_ref().map_or(0, |revision| {
+            record_size(&revision.record) + 2 * index_size(&revision.properties) + 2 * KEYS
+        });
+        bodies + revision + 2 * index_size(&self.render.properties) + 2 * KEYS
     }
+}
+
+/// A revision of history that contradicts neither itself nor the definitions, and that a batch can hold.
+struct Sound {
+    record: RevisionRecord,
+    of_revision: Bodies,
+    /// By their tids, each once.
+    renders: Vec<Unit>,
 }
 
 /// What stands of the page, as far as an import needs to know, with what it adds.
@@ -57,6 +76,18 @@ struct Standing {
     revisions: HashMap<Revision, RevisionRow>,
     /// The renders that this import adds.
     added: HashMap<(Revision, Tid), Properties>,
+    /// The revisions that those are of.
+    tids: HashMap<Tid, Revision>,
+    /// Nothing stands.
+    is_new: bool,
+}
+
+impl Standing {
+    fn add(&mut self, unit: &Unit) {
+        let (rev, tid) = (unit.render.rev, unit.render.tid);
+        self.added.insert((rev, tid), unit.render.properties.clone());
+        self.tids.insert(tid, rev);
+    }
 }
 
 impl Shared {
@@ -68,24 +99,84 @@ impl Shared {
         let _revisions =
             self.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
         let is_new = self.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
-        let mut standing = Standing::default();
+        let mut standing = Standing { is_new, ..Standing::default() };
         if !is_new {
             standing.revisions = self.standing(page, &revisions).await?;
         }
         let mut units = Vec::with_capacity(revisions.len());
         let mut outcomes = Vec::with_capacity(revisions.len());
         for revision in revisions {
-            let stands = standing.revisions.get(&revision.record.rev).cloned();
-            outcomes.push(match stands {
-                None => {
-                    self.plan_new(revision, &mut standing, &mut units);
-                    ImportOutcome::Created
-                }
-                Some(stands) => self.plan_again(page, &stands, revision, &mut standing, &mut units).await?,
+            outcomes.push(match self.sound(revision) {
+                Ok(revision) => self.plan(page, revision, &mut standing, &mut units).await?,
+                Err(flaw) => ImportOutcome::Conflict(flaw),
             });
         }
         self.write_units(page, units, is_new).await?;
         Ok(outcomes)
+    }
+
+    /// Or says what is wrong with it.
+    fn sound(&self, revision: ImportRevision) -> std::result::Result<Sound, String> {
+        let rev = revision.record.rev;
+        if record_size(&revision.record) > MAX_RECORD {
+            return Err(format!("its user, comment and the like have more than {MAX_RECORD} bytes"));
+        }
+        let of_revision = self.bodies_of(revision.properties, Versions::Revision)?;
+        let of_revision_infos = infos(&of_revision);
+        let mut renders = Vec::with_capacity(revision.renders.len());
+        for render in revision.renders {
+            let unit = self.unit(rev, render)?;
+            check_index(&of_revision_infos, &unit.render.properties).map_err(|error| error.to_string())?;
+            renders.push(unit);
+        }
+        renders.sort_by_key(|unit| unit.render.tid);
+        if let Some(twice) = renders.windows(2).find(|pair| pair[0].render.tid == pair[1].render.tid) {
+            return Err(format!("render {} is given twice", twice[0].render.tid));
+        }
+        Ok(Sound { record: revision.record, of_revision, renders })
+    }
+
+    async fn plan(
+        &self,
+        page: &Page,
+        revision: Sound,
+        standing: &mut Standing,
+        units: &mut Vec<Unit>,
+    ) -> Result<ImportOutcome> {
+        let rev = revision.record.rev;
+        for unit in &revision.renders {
+            if let Some(other) = self.other_with(page, rev, unit.render.tid, standing).await? {
+                let what = format!("render {} is one of revision {other} already", unit.render.tid);
+                return Ok(ImportOutcome::Conflict(what));
+            }
+        }
+        match standing.revisions.get(&rev).cloned() {
+            None => {
+                plan_new(revision, standing, units);
+                Ok(ImportOutcome::Created)
+            }
+            Some(stands) => self.plan_again(page, &stands, revision, standing, units).await,
+        }
+    }
+
+    /// Another revision whose render has this tid.
+    async fn other_with(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        standing: &Standing,
+    ) -> Result<Option<Revision>> {
+        let of = match standing.tids.get(&tid) {
+            Some(of) => Some(*of),
+            // One that is made from page, revision and time is no other revision's.
+            None if standing.is_new || tid == Tid::imported(page, rev, tid.time()) => None,
+            None => {
+                let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+                row.map(|row| rev_of_tid(&row)).transpose()?
+            }
+        };
+        Ok(of.filter(|of| *of != rev))
     }
 
     /// Those of the revisions that stand.
@@ -109,55 +200,25 @@ impl Shared {
         (rows.items.iter()).map(|row| RevisionRow::from_row(row).map(|row| (row.record.rev, row))).collect()
     }
 
-    /// A revision that is not there.
-    fn plan_new(&self, revision: ImportRevision, standing: &mut Standing, units: &mut Vec<Unit>) {
-        let record = revision.record;
-        let rev = record.rev;
-        let of_revision = self.bodies_of(revision.properties);
-        let mut renders: Vec<_> = revision.renders.into_iter().map(|render| self.unit(rev, render)).collect();
-        renders.sort_by_key(|unit| unit.render.tid);
-        renders.dedup_by_key(|unit| unit.render.tid);
-        if let Some(first) = renders.first_mut() {
-            let given: BTreeMap<_, _> = of_revision.iter().chain(&first.of_render).collect();
-            let digest = digest(given.into_iter().map(|(name, body)| (name, &body.info)));
-            let row = RevisionRow {
-                record,
-                properties: infos(&of_revision),
-                first_tid: first.render.tid,
-                stored_at: Timestamp::EPOCH,
-                digest,
-                written_at: Timestamp::EPOCH,
-            };
-            first.render.digest = digest;
-            first.of_revision = of_revision;
-            first.revision = Some(row.clone());
-            standing.revisions.insert(rev, row);
-        }
-        let added = renders.iter().map(|unit| ((rev, unit.render.tid), unit.render.properties.clone()));
-        standing.added.extend(added);
-        units.extend(renders);
-    }
-
     /// A revision that stands comes again.
     async fn plan_again(
         &self,
         page: &Page,
         stands: &RevisionRow,
-        revision: ImportRevision,
+        revision: Sound,
         standing: &mut Standing,
         units: &mut Vec<Unit>,
     ) -> Result<ImportOutcome> {
         let rev = stands.record.rev;
-        let given = infos(&self.bodies_of(revision.properties));
+        let given = infos(&revision.of_revision);
         let difference = record_difference(&stands.record, &revision.record)
             .or_else(|| property_difference(&stands.properties, &given));
         if let Some(difference) = difference {
             return Ok(ImportOutcome::Conflict(difference));
         }
         let mut new = Vec::new();
-        for render in revision.renders.into_iter().filter(|render| !render.properties.is_empty()) {
-            let tid = render.tid;
-            let unit = self.unit(rev, render);
+        for unit in revision.renders.into_iter().filter(|unit| !unit.of_render.is_empty()) {
+            let tid = unit.render.tid;
             let stands = match standing.added.get(&(rev, tid)) {
                 Some(properties) => Some(properties.clone()),
                 None => {
@@ -177,15 +238,13 @@ impl Shared {
         if new.is_empty() {
             return Ok(ImportOutcome::Unchanged);
         }
-        for unit in new {
-            standing.added.insert((rev, unit.render.tid), unit.render.properties.clone());
-            units.push(unit);
-        }
+        new.iter().for_each(|unit| standing.add(unit));
+        units.extend(new);
         Ok(ImportOutcome::Created)
     }
 
-    fn unit(&self, rev: Revision, render: ImportRender) -> Unit {
-        let of_render = self.bodies_of(render.properties);
+    fn unit(&self, rev: Revision, render: ImportRender) -> std::result::Result<Unit, String> {
+        let of_render = self.bodies_of(render.properties, Versions::Render)?;
         let render = RenderRow {
             rev,
             tid: render.tid,
@@ -194,13 +253,33 @@ impl Shared {
             digest: digest(of_render.iter().map(|(name, body)| (name, &body.info))),
             written_at: Timestamp::EPOCH,
         };
-        Unit { revision: None, render, of_revision: Bodies::new(), of_render }
+        Ok(Unit { revision: None, render, of_revision: Bodies::new(), of_render })
     }
 
-    fn bodies_of(&self, properties: Vec<(NewProperty, Option<Timestamp>)>) -> Bodies {
-        (properties.into_iter())
-            .map(|(property, rewritten_at)| body_of(property, rewritten_at, &self.settings))
-            .collect()
+    /// Or says which property has other versions by its definition: it would be looked for where it is not.
+    fn bodies_of(
+        &self,
+        properties: Vec<(NewProperty, Option<Timestamp>)>,
+        versions: Versions,
+    ) -> std::result::Result<Bodies, String> {
+        let mut bodies = Bodies::new();
+        for (property, rewritten_at) in properties {
+            let (name, body) = body_of(property, rewritten_at, &self.settings);
+            if self.settings.definitions.get(&name).versions != versions {
+                let (given, defined) = match versions {
+                    Versions::Revision => ("revision", "render"),
+                    Versions::Render => ("render", "revision"),
+                };
+                return Err(format!(
+                    "property {name} is one a {defined} here, and is given as one a {given}"
+                ));
+            }
+            if bodies.contains_key(&name) {
+                return Err(format!("property {name} is given twice"));
+            }
+            bodies.insert(name, body);
+        }
+        Ok(bodies)
     }
 
     /// Writes the units in their order, as few batches as they fit into.
@@ -213,16 +292,40 @@ impl Shared {
         for mut unit in units {
             unit.of_revision = self.fit(page, unit.of_revision, MAX_BODIES / 2).await?;
             unit.of_render = self.fit(page, unit.of_render, MAX_BODIES / 2).await?;
-            if write.len() > FULL || bytes + unit.bytes() > MAX_BODIES {
+            let more = unit.bytes();
+            if write.len() > FULL || (bytes + more > MAX_BODIES && write.len() > 0) {
                 let full = std::mem::replace(&mut write, PageWrite::new(page, self.clock.now()));
                 self.commit(full).await?;
                 bytes = 0;
             }
-            bytes += unit.bytes();
+            bytes += more;
             write.unit(unit);
         }
         if write.len() == 0 { Ok(()) } else { self.commit(write).await }
     }
+}
+
+/// A revision that is not there.
+fn plan_new(mut revision: Sound, standing: &mut Standing, units: &mut Vec<Unit>) {
+    let rev = revision.record.rev;
+    if let Some(first) = revision.renders.first_mut() {
+        let given: BTreeMap<_, _> = revision.of_revision.iter().chain(&first.of_render).collect();
+        let digest = digest(given.into_iter().map(|(name, body)| (name, &body.info)));
+        let row = RevisionRow {
+            record: revision.record,
+            properties: infos(&revision.of_revision),
+            first_tid: first.render.tid,
+            stored_at: Timestamp::EPOCH,
+            digest,
+            written_at: Timestamp::EPOCH,
+        };
+        first.render.digest = digest;
+        first.of_revision = revision.of_revision;
+        first.revision = Some(row.clone());
+        standing.revisions.insert(rev, row);
+    }
+    revision.renders.iter().for_each(|unit| standing.add(unit));
+    units.extend(revision.renders);
 }
 
 impl PageWrite<'_> {
@@ -244,6 +347,12 @@ impl PageWrite<'_> {
 
 fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
+}
+
+/// The bytes that the record of a revision takes in its row, beside numbers.
+fn record_size(record: &RevisionRecord) -> usize {
+    let texts = record.user.iter().chain(&record.comment).map(String::len).sum::<usize>();
+    texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }
 }
 
 /// In what two records of a revision contradict each other. What one of them does not know is no
