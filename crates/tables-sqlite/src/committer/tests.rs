@@ -1,1 +1,181 @@
+use std::{sync::atomic::AtomicBool, time::Duration};
 
+use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_tables::{Batch, ColumnType, Key, Row, TableStore};
+use rusqlite::ffi;
+use tempfile::TempDir;
+
+use super::*;
+use crate::SqliteStore;
+
+static PAGES: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
+    Schema::builder("pages").partition("title", ColumnType::Text).value("number", ColumnType::Int).build()
+});
+
+static HEADS: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
+    Schema::builder("heads")
+        .partition("title", ColumnType::Text)
+        .value("number", ColumnType::Int)
+        .swap_only()
+        .build()
+});
+
+const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
+
+/// A write time that the file refuses, see [`refuse_a_write_time`].
+const REFUSED: Timestamp = Timestamp::from_micros(666);
+
+async fn open(directory: &TempDir, commit: Commit) -> Arc<SqliteStore> {
+    let clock = Arc::new(ManualClock::new(NOW));
+    let store = SqliteStore::open_with(directory.path(), clock, Options::default(), commit).expect("opens");
+    store.create(&PAGES).await.expect("made");
+    store.create(&HEADS).await.expect("made");
+    Arc::new(store)
+}
+
+fn key(title: &str) -> Key {
+    Key::new(vec![title.into()], Vec::new())
+}
+
+fn put(title: &str, number: i64, written_at: Timestamp) -> Batch {
+    let mut batch = Batch::new(vec![title.into()]);
+    batch.put(&PAGES, Vec::new(), vec![Some(number.into())], written_at);
+    batch
+}
+
+async fn number(store: &SqliteStore, title: &str) -> Option<Vec<Option<rashomon_tables::Value>>> {
+    store.get(&PAGES, &key(title)).await.expect("read").map(|row| row.values)
+}
+
+fn failure(code: i32) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+}
+
+fn slow(connection: &Connection) -> rusqlite::Result<()> {
+    std::thread::sleep(Duration::from_millis(50));
+    commit(connection)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_share_commits() {
+    const CALLS: u64 = 200;
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, slow).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..CALLS {
+        let store = store.clone();
+        tasks.spawn(async move {
+            store.write(Vec::new(), put(&format!("{number}"), 1, NOW)).await.expect("written");
+        });
+    }
+    tasks.join_all().await;
+    let (calls, commits) = store.calls_and_commits();
+    assert_eq!(calls, CALLS);
+    assert!(commits >= CALLS / MAX_CALLS as u64, "{commits} commits: more calls share one than may");
+    assert!(commits < CALLS / 10, "{commits} commits");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_fails_takes_no_other_with_it() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, slow).await;
+    let row = Row { key: key("damaged"), values: vec![Some(1.into())], written_at: NOW, expires_at: None };
+    store.swap(&HEADS, &row.key, None, Some(row.clone())).await.expect("swapped");
+    refuse_a_write_time(&directory);
+    let before = store.calls_and_commits().1;
+
+    // The first one is under way while the others queue up.
+    let under_way = tokio::spawn({
+        let store = store.clone();
+        async move { store.write(Vec::new(), put("under way", 1, NOW)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let (one, half, swap, other) = tokio::join!(
+        store.write(Vec::new(), put("one", 1, NOW)),
+        store.write(vec![put("first", 1, NOW)], put("then", 1, REFUSED)),
+        store.swap(&HEADS, &row.key, Some(&row), None),
+        store.write(Vec::new(), put("other", 1, NOW)),
+    );
+    under_way.await.expect("it ends").expect("written");
+    assert_eq!(store.calls_and_commits().1 - before, 2, "they did not share a commit");
+    one.expect("written");
+    other.expect("written");
+    assert!(matches!(half, Err(Error::Unavailable(_))), "{half:?}");
+    assert!(matches!(swap, Err(Error::Corrupt(_))), "{swap:?}");
+    for (title, there) in [("one", true), ("first", false), ("then", false), ("other", true)] {
+        assert_eq!(number(&store, title).await.is_some(), there, "{title}");
+    }
+}
+
+/// Makes the file refuse puts of one write time, without undoing what their call did before, and damages the
+/// rows of the other table.
+fn refuse_a_write_time(directory: &TempDir) {
+    let connection = Connection::open(crate::file::path(directory.path())).expect("opens");
+    let sql = format!(
+        "CREATE TRIGGER refuse BEFORE INSERT ON rows WHEN new.written_at = {}
+         BEGIN SELECT RAISE(FAIL, 'refused'); END;
+         UPDATE rows SET value = x'00112233445566778899' WHERE instr(key, 'damaged') > 0;",
+        REFUSED.as_micros()
+    );
+    connection.execute_batch(&sql).expect("done");
+}
+
+#[tokio::test]
+async fn after_a_failed_fsync_nothing_is_written_any_more() {
+    static BROKEN: AtomicBool = AtomicBool::new(false);
+    fn commit_or_break(connection: &Connection) -> rusqlite::Result<()> {
+        if BROKEN.swap(false, Ordering::SeqCst) {
+            return Err(failure(ffi::SQLITE_IOERR_FSYNC));
+        }
+        commit(connection)
+    }
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, commit_or_break).await;
+    store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
+    BROKEN.store(true, Ordering::SeqCst);
+    // It breaks once. Nothing is trusted after that.
+    for _ in 0..3 {
+        let result = store.write(Vec::new(), put("after", 1, NOW)).await;
+        let Err(Error::Unavailable(reason)) = result else { panic!("{result:?}") };
+        assert!(reason.contains("fsync"), "{reason}");
+    }
+    assert!(store.sweep().await.is_err());
+    assert_eq!(number(&store, "before").await, Some(vec![Some(1.into())]), "reads go on");
+    assert_eq!(number(&store, "after").await, None);
+    let generations = store.generations().expect("it has them");
+    assert!(generations.current(generations.slot(&["after".into()])).is_some(), "the commit is over");
+    store.shutdown().await;
+    drop(store);
+    let store = open(&directory, commit).await;
+    store.write(Vec::new(), put("after", 2, NOW)).await.expect("a new process may write");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
+    static FULL: AtomicBool = AtomicBool::new(false);
+    fn commit_or_fill(connection: &Connection) -> rusqlite::Result<()> {
+        std::thread::sleep(Duration::from_millis(50));
+        if FULL.load(Ordering::SeqCst) {
+            return Err(failure(ffi::SQLITE_FULL));
+        }
+        commit(connection)
+    }
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, commit_or_fill).await;
+    store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
+    FULL.store(true, Ordering::SeqCst);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let store = store.clone();
+        tasks.spawn(async move { store.write(Vec::new(), put(&format!("{number}"), 1, NOW)).await });
+    }
+    for result in tasks.join_all().await {
+        assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
+    }
+    for title in 0..8 {
+        assert_eq!(number(&store, &title.to_string()).await, None);
+    }
+    FULL.store(false, Ordering::SeqCst);
+    store.write(Vec::new(), put("after", 1, NOW)).await.expect("there is room again");
+    assert_eq!(number(&store, "before").await, Some(vec![Some(1.into())]));
+}

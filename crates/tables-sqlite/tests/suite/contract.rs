@@ -30,3 +30,8 @@ impl Factory for InSqlite {
 }
 
 rashomon_tables::contract_tests!(InSqlite::new());
+
+#[test]
+fn random_operations() {
+    rashomon_tables::contract::random::hold(32, InSqlite::new);
+}

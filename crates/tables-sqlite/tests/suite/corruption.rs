@@ -1,0 +1,155 @@
+//! Bits that flip on the disk: what is read is what was written, or an error, and a check finds it.
+
+use std::{fs, path::Path};
+
+use rashomon_tables::{Batch, Error, Row, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
+
+use super::common::{BODIES, NOTES, create, open, revision, rows, scramble, system_clock, write};
+
+const FLIPS: u64 = 100;
+const TITLES: u64 = 6;
+const REVISIONS: i64 = 12;
+
+fn title(number: u64) -> String {
+    format!("Title {number}")
+}
+
+/// Rows of both tables, with small values and large ones.
+async fn fill(directory: &Path) -> Vec<Vec<Row>> {
+    let store = open(directory, system_clock(), Options::default()).await;
+    for number in 0..TITLES {
+        let title = title(number);
+        let mut batch = Batch::new(vec![title.as_str().into()]);
+        for rev in 0..REVISIONS {
+            let length = [10, 700, 3_000, 20_000][rev as usize % 4];
+            batch.mutations.extend(revision(&title, rev, length).mutations);
+        }
+        write(&store, batch).await.expect("written");
+    }
+    let mut all = Vec::new();
+    for number in 0..TITLES {
+        for table in [&BODIES, &NOTES] {
+            all.push(rows(&store, table, &title(number)).await.expect("read"));
+        }
+    }
+    all
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    not_opened: usize,
+    refused: usize,
+    missing: usize,
+    unharmed: usize,
+}
+
+/// Reads all there is. Bytes that differ are a panic; rows that are not there, or that cannot be read, are
+/// allowed where a check says that something is wrong.
+async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, seen: &mut Seen) {
+    let opened = SqliteStore::open(directory, system_clock(), Options::default());
+    let Ok(store) = opened else {
+        seen.not_opened += 1;
+        return;
+    };
+    if create(&store).await.is_err() {
+        seen.not_opened += 1;
+        return;
+    }
+    let (mut refused, mut missing) = (0, 0);
+    for (index, expected) in expected.iter().enumerate() {
+        let table = [&BODIES, &NOTES][index % 2];
+        match rows(&store, table, &title(index as u64 / 2)).await {
+            Ok(found) => {
+                assert!(found.iter().all(|row| expected.contains(row)), "{what}: a scan reads other rows");
+                missing += expected.len() - found.len();
+            }
+            Err(error) => refused += count_refusal(&error),
+        }
+        for row in expected {
+            match store.get(table, &row.key).await {
+                Ok(Some(found)) => assert_eq!(&found, row, "{what}: other bytes"),
+                Ok(None) => missing += 1,
+                Err(error) => refused += count_refusal(&error),
+            }
+        }
+    }
+    let clean = store.check(|_| {}).is_ok_and(|report| report.is_clean());
+    assert!(
+        !clean || refused + missing == 0,
+        "{what}: {refused} refused, {missing} missing, and nothing found"
+    );
+    seen.refused += usize::from(refused > 0);
+    seen.missing += usize::from(missing > 0);
+    seen.unharmed += usize::from(refused + missing == 0);
+}
+
+fn count_refusal(error: &Error) -> usize {
+    assert!(!matches!(error, Error::Invalid(_)), "{error:?}");
+    1
+}
+
+#[tokio::test]
+async fn no_flipped_bit_comes_back_as_wrong_bytes() {
+    let original = TempDir::new().expect("a directory");
+    let expected = fill(original.path()).await;
+    let file = fs::read(original.path().join("rashomon.sqlite")).expect("read");
+    let mut seen = Seen::default();
+    for number in 0..FLIPS {
+        let bit = scramble(number) as usize % (file.len() * 8);
+        let mut flipped = file.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let copy = TempDir::new().expect("a directory");
+        fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
+        read_all(copy.path(), &expected, &format!("bit {bit}"), &mut seen).await;
+    }
+    // Else the bits were not where they do harm.
+    assert!(seen.refused >= FLIPS as usize / 4, "{seen:?}");
+}
+
+/// What damages the keys and the numbers of rows, which few random bits meet.
+#[tokio::test]
+async fn no_flipped_bit_among_the_keys_goes_unseen() {
+    let original = TempDir::new().expect("a directory");
+    let expected = fill(original.path()).await;
+    let file = fs::read(original.path().join("rashomon.sqlite")).expect("read");
+    let keys: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(b"Title ")).collect();
+    assert!(keys.len() as i64 >= TITLES as i64 * REVISIONS * 2, "{} keys", keys.len());
+    let mut seen = Seen::default();
+    for number in 0..FLIPS {
+        // From the key's length and the row's times before it to its end.
+        let key = keys[scramble(number) as usize % keys.len()];
+        let byte = key - 12 + scramble(number + FLIPS) as usize % 40;
+        let mut flipped = file.clone();
+        flipped[byte] ^= 1 << (number % 8);
+        let copy = TempDir::new().expect("a directory");
+        fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
+        read_all(copy.path(), &expected, &format!("byte {byte}"), &mut seen).await;
+    }
+    assert!(seen.refused + seen.missing >= FLIPS as usize / 2, "{seen:?}");
+}
+
+#[tokio::test]
+async fn damage_is_named() {
+    let directory = TempDir::new().expect("a directory");
+    fill(directory.path()).await;
+    let path = directory.path().join("rashomon.sqlite");
+    let mut file = fs::read(&path).expect("read");
+    // Free room on the pages may hold copies.
+    let notes: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(b"Title 3/7")).collect();
+    assert!(!notes.is_empty(), "no note in the file");
+    notes.into_iter().for_each(|note| file[note] ^= 1);
+    fs::write(&path, file).expect("written");
+
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let key = super::common::key("Title 3", 7);
+    let error = store.get(&NOTES, &key).await.expect_err("the row is damaged");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+    let (message, report) = (error.to_string(), store.check(|_| {}).expect("checked"));
+    assert!(message.contains("table notes") && message.contains("Title 3"), "{message}");
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(message.contains(&report.problems[0]), "{report:?}");
+    // The row beside it is whole.
+    assert!(store.get(&BODIES, &key).await.expect("read").is_some());
+}

@@ -1,0 +1,117 @@
+//! Processes that are killed while they write.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use rashomon_tables::{Batch, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
+
+use super::common::{BODIES, NOTES, body, key, open, revision, rows, system_clock};
+
+/// Set in the process that is killed.
+const KILLED_PROCESS: &str = "RASHOMON_TEST_KILL";
+
+const ROUNDS: u64 = 8;
+const WRITERS: usize = 8;
+
+/// What a call writes: a page in `then`, and a note elsewhere in `first`.
+fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
+    let length = [50, 5_000, 40_000][rev as usize % 3];
+    let mut elsewhere = Batch::new(vec![format!("Index {writer}").into()]);
+    elsewhere.put(&NOTES, vec![rev.into()], vec![None, None], super::common::NOW);
+    (vec![elsewhere], revision(&format!("Title {writer}"), rev, length))
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let directory = TempDir::new().expect("a directory");
+    let mut acknowledged = BTreeMap::new();
+    for round in 0..ROUNDS {
+        let before = acknowledged.values().sum::<i64>();
+        write_until_killed(directory.path(), 40 + round * 35, &mut acknowledged);
+        assert!(acknowledged.values().sum::<i64>() > before, "nothing was acknowledged in round {round}");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(look(directory.path(), &acknowledged));
+    }
+}
+
+/// Starts a process that writes, and kills it once it has acknowledged so many calls. Notes the last one of
+/// each of its writers.
+fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<usize, i64>) {
+    let mut child = Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "crash::the_killed_process", "--nocapture"])
+        .env(KILLED_PROCESS, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    let mut count = 0;
+    while said.read_line(&mut line).expect("a line") > 0 {
+        // A line that was cut off acknowledges nothing.
+        let call = line.strip_suffix('\n').and_then(|line| line.strip_prefix("ack ")?.split_once(' '));
+        if let Some((writer, rev)) = call {
+            acknowledged.insert(writer.parse().expect("a number"), rev.parse().expect("a number"));
+            count += 1;
+            if count == calls {
+                child.kill().expect("killed");
+            }
+        }
+        line.clear();
+    }
+    assert!(count >= calls, "the process ended after {count} calls");
+    child.wait().expect("it ends");
+}
+
+/// Run by the test above; by itself it writes nothing.
+#[test]
+fn the_killed_process() {
+    let Some(directory) = std::env::var_os(KILLED_PROCESS) else { return };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let store = Arc::new(open(Path::new(&directory), system_clock(), Options::default()).await);
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..WRITERS {
+            writers.spawn(write_for_ever(Arc::clone(&store), writer));
+        }
+        writers.join_all().await;
+    });
+}
+
+async fn write_for_ever(store: Arc<SqliteStore>, writer: usize) {
+    let there = rows(&store, &NOTES, &format!("Title {writer}")).await.expect("read").len() as i64;
+    for rev in there + 1.. {
+        let (first, then) = call(writer, rev);
+        store.write(first, then).await.expect("written");
+        let acknowledgement = format!("ack {writer} {rev}\n");
+        std::io::stdout().lock().write_all(acknowledgement.as_bytes()).expect("said");
+    }
+}
+
+/// All that was acknowledged is there, all that is there is whole, and at most one call a writer is there that
+/// was not acknowledged, since each waited for its last one.
+async fn look(directory: &Path, acknowledged: &BTreeMap<usize, i64>) {
+    let store = open(directory, system_clock(), Options::default()).await;
+    for writer in 0..WRITERS {
+        let title = format!("Title {writer}");
+        let notes = rows(&store, &NOTES, &title).await.expect("read");
+        let elsewhere = rows(&store, &NOTES, &format!("Index {writer}")).await.expect("read");
+        let bodies = rows(&store, &BODIES, &title).await.expect("read");
+        let last = acknowledged.get(&writer).copied().unwrap_or(0);
+        let there = notes.len() as i64;
+        assert!(there >= last, "writer {writer}: {there} of {last} acknowledged");
+        assert_eq!([elsewhere.len(), bodies.len()], [notes.len(); 2], "writer {writer}: half a call");
+        for (rev, row) in (1..=there).rev().zip(bodies) {
+            let length = [50, 5_000, 40_000][rev as usize % 3];
+            assert_eq!((row.key, row.values), (key(&title, rev), vec![Some(body(&title, rev, length))]));
+        }
+    }
+    let report = store.check(|_| {}).expect("checked");
+    assert!(report.is_clean(), "{report:?}");
+}

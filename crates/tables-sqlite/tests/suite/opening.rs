@@ -1,0 +1,151 @@
+//! Who may open a store, and which files are one.
+
+use std::{fs, path::Path, process::Command};
+
+use super::common::{body, create, key, open, revision, system_clock, write};
+use rashomon_tables::{Error, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
+
+/// Set in the process that another one starts to open a store that it holds.
+const OTHER_PROCESS: &str = "RASHOMON_TEST_OPEN";
+
+fn try_open(directory: &Path) -> Result<SqliteStore, Error> {
+    SqliteStore::open(directory, system_clock(), Options::default())
+}
+
+fn refusal(directory: &Path) -> Error {
+    match try_open(directory) {
+        Ok(_) => panic!("the store opens"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_when_it_is_opened_again() {
+    let directory = TempDir::new().expect("a directory");
+    let below = directory.path().join("made/with the store");
+    for rev in 1..4 {
+        let store = open(&below, system_clock(), Options::default()).await;
+        write(&store, revision("Title", rev, 3_000)).await.expect("written");
+        store.close();
+    }
+    let store = open(&below, system_clock(), Options::default()).await;
+    for rev in 1..4 {
+        let row = store.get(&super::common::BODIES, &key("Title", rev)).await.expect("read").expect("there");
+        assert_eq!(row.values, [Some(body("Title", rev, 3_000))]);
+    }
+    let left: Vec<_> =
+        fs::read_dir(&below).expect("read").map(|file| file.expect("read").file_name()).collect();
+    assert!(left.len() > 2, "a store that is open has a log: {left:?}");
+    store.close();
+    assert!(!below.join("rashomon.sqlite-wal").exists(), "the log is left of a store that was closed");
+}
+
+#[tokio::test]
+async fn a_store_in_use_is_refused_by_name() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let expected =
+        format!("the store {} is in use by process {} (", directory.path().display(), std::process::id());
+
+    // By this process.
+    let error = refusal(directory.path()).to_string();
+    assert!(error.contains(&expected), "{error}");
+    assert!(error.contains("stop it, or name another directory"), "{error}");
+
+    // By another one.
+    let this = std::env::current_exe().expect("a path");
+    let other = Command::new(this)
+        .args(["--exact", "opening::the_other_process", "--nocapture"])
+        .env(OTHER_PROCESS, directory.path())
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&other.stdout);
+    assert!(said.contains(&expected), "{said}");
+
+    // By nobody.
+    store.close();
+    try_open(directory.path()).expect("the store opens");
+}
+
+/// Run by the test above; by itself it has nothing to open.
+#[test]
+fn the_other_process() {
+    if let Some(directory) = std::env::var_os(OTHER_PROCESS) {
+        println!("{}", refusal(Path::new(&directory)));
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_an_unknown_version_is_refused_and_not_changed() {
+    let directory = TempDir::new().expect("a directory");
+    open(directory.path(), system_clock(), Options::default()).await.close();
+    let file = directory.path().join("rashomon.sqlite");
+    let connection = rusqlite::Connection::open(&file).expect("opens");
+    connection.execute_batch("PRAGMA user_version = 7").expect("set");
+    connection.close().expect("closes");
+    let before = fs::read(&file).expect("read");
+
+    let error = refusal(directory.path());
+    assert!(matches!(error, Error::Unsupported(_)), "{error:?}");
+    assert!(error.to_string().contains("format version 7"), "{error}");
+    assert_eq!(fs::read(&file).expect("read"), before);
+}
+
+#[test]
+fn a_file_that_is_no_store_is_refused_and_not_changed() {
+    let sqlite = |sql: &str| {
+        let directory = TempDir::new().expect("a directory");
+        let file = directory.path().join("other.sqlite");
+        rusqlite::Connection::open(&file).and_then(|other| other.execute_batch(sql)).expect("made");
+        fs::read(file).expect("read")
+    };
+    for (what, contents) in [
+        (
+            "text",
+            b"This is a text, and longer than the header of a database would be, by some words.".to_vec(),
+        ),
+        ("a short file", b"SQLite".to_vec()),
+        ("a database of somebody else's", sqlite("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")),
+        ("a database of another program", sqlite("PRAGMA application_id = 7; CREATE TABLE theirs (x)")),
+    ] {
+        let directory = TempDir::new().expect("a directory");
+        let file = directory.path().join("rashomon.sqlite");
+        fs::write(&file, &contents).expect("written");
+        let error = refusal(directory.path());
+        assert!(matches!(error, Error::Unsupported(_)), "{what}: {error:?}");
+        assert!(error.to_string().contains("no store of Rashomon"), "{what}: {error}");
+        assert_eq!(fs::read(&file).expect("read"), contents, "{what}");
+    }
+}
+
+/// A process that ends while it makes a store leaves a file without tables, or an empty one.
+#[tokio::test]
+async fn a_store_that_was_never_finished_is_made_anew() {
+    for sql in ["", "PRAGMA page_size = 16384; PRAGMA auto_vacuum = 2; PRAGMA journal_mode = WAL;"] {
+        let directory = TempDir::new().expect("a directory");
+        let other = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");
+        other.execute_batch(sql).expect("made");
+        drop(other);
+        let store = try_open(directory.path()).expect("the store opens");
+        create(&store).await.expect("tables are made");
+        write(&store, revision("Title", 1, 10)).await.expect("written");
+    }
+}
+
+/// The settings that durability and the size of the file stand on.
+#[tokio::test]
+async fn the_file_is_as_the_design_says() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let other = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");
+    let text = |pragma| other.pragma_query_value(None, pragma, |row| row.get::<_, String>(0)).expect("read");
+    let number = |pragma| other.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).expect("read");
+    assert_eq!(text("journal_mode"), "wal");
+    assert_eq!(number("page_size"), 16_384);
+    assert_eq!(number("auto_vacuum"), 2);
+    assert_eq!(number("application_id"), 0x5253_484d);
+    assert_eq!(number("user_version"), 1);
+    drop(store);
+}

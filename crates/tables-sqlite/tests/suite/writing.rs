@@ -1,0 +1,207 @@
+//! What the committer does beside the contract: shutting down, sweeping, keeping large values apart.
+
+use std::{sync::Arc, time::Duration};
+
+use super::common::{BODIES, NOTES, NOW, body, key, open, revision, rows, system_clock, write};
+use rashomon_clock::ManualClock;
+use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore};
+use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
+use tempfile::TempDir;
+
+fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
+    let stats = store.stats().expect("counted");
+    let table = stats.tables.into_iter().find(|one| one.name == table).expect("there");
+    (table.rows, table.value_bytes)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutting_down_finishes_what_was_accepted() {
+    let directory = TempDir::new().expect("a directory");
+    let store = Arc::new(open(directory.path(), system_clock(), Options::default()).await);
+    let mut writers = tokio::task::JoinSet::new();
+    for task in 0..16 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            let title = format!("Title {task}");
+            let mut acknowledged = 0;
+            while write(&store, revision(&title, acknowledged + 1, 100)).await.is_ok() {
+                acknowledged += 1;
+            }
+            (title, acknowledged)
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::join!(store.shutdown(), store.shutdown());
+
+    for result in [
+        write(&store, revision("Late", 1, 1)).await,
+        store.get(&BODIES, &key("Late", 1)).await.map(drop),
+        store.create(&BODIES).await,
+    ] {
+        assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
+    }
+    // While others still hold the first one.
+    let again = open(directory.path(), system_clock(), Options::default()).await;
+    let mut all = 0;
+    for (title, acknowledged) in writers.join_all().await {
+        let there = rows(&again, &NOTES, &title).await.expect("read").len() as i64;
+        // The last call may have been done without being acknowledged.
+        assert!((acknowledged..=acknowledged + 1).contains(&there), "{there} of {acknowledged}");
+        all += acknowledged;
+    }
+    assert!(all > 16, "nothing was written in time: {all}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_go_on_during_writes() {
+    let directory = TempDir::new().expect("a directory");
+    let store = Arc::new(open(directory.path(), system_clock(), Options::default()).await);
+    write(&store, revision("Title", 0, 5_000)).await.expect("written");
+    let writer = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move {
+            for rev in 1..300 {
+                write(&store, revision("Title", rev, 5_000)).await.expect("written");
+            }
+        }
+    });
+    let mut reads = 0;
+    while !writer.is_finished() {
+        let newest_note = rows(&store, &NOTES, "Title").await.expect("read")[0].key.clone();
+        // What is in one table of a batch is in the other one too.
+        let row = store.get(&BODIES, &newest_note).await.expect("read").expect("there");
+        let rev = rows(&store, &BODIES, "Title").await.expect("read").len() as i64;
+        assert!(rev > 0 && row.values[0].is_some());
+        reads += 1;
+    }
+    writer.await.expect("the writer ends");
+    assert!(reads > 1, "no read while there were writes");
+}
+
+#[tokio::test]
+async fn sweeping_deletes_expired_rows_some_at_a_time() {
+    let directory = TempDir::new().expect("a directory");
+    let clock = Arc::new(ManualClock::new(NOW));
+    // Upkeep never comes by itself here.
+    let options = Options {
+        sweep_rows: 10.try_into().expect("not zero"),
+        upkeep_interval: Duration::from_secs(3_600),
+        ..Options::default()
+    };
+    let store = open(directory.path(), clock.clone(), options).await;
+    write(&store, expiring(25, 3_000, 1)).await.expect("written");
+    write(&store, revision("Title", 100, 3_000)).await.expect("written");
+    assert_eq!(store.sweep().await.expect("swept"), 0);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(value_bytes(&store, "bodies").0, 26, "expired rows are there until they are swept");
+    let mut swept = Vec::new();
+    for _ in 0..4 {
+        swept.push(store.sweep().await.expect("swept"));
+    }
+    assert_eq!(swept, [10, 10, 5, 0]);
+    let (count, bytes) = value_bytes(&store, "bodies");
+    assert_eq!(count, 1);
+    assert!((3_000..3_100).contains(&bytes), "{bytes} bytes");
+    assert!(store.check(|_| {}).expect("checked").is_clean());
+}
+
+#[tokio::test]
+async fn an_idle_store_sweeps_and_gives_free_pages_back() {
+    let directory = TempDir::new().expect("a directory");
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = Options { upkeep_interval: Duration::from_millis(5), ..Options::default() };
+    let store = open(directory.path(), clock.clone(), options).await;
+    for batch in 0..12 {
+        // Above three megabytes each.
+        let mut rows = expiring(4, 800_000, 1);
+        rows.partition = vec![format!("Title {batch}").into()];
+        write(&store, rows).await.expect("written");
+    }
+    let full = store.stats().expect("counted");
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..2_000 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let stats = store.stats().expect("counted");
+        let kept = 1_000;
+        if stats.tables[0].rows == 0
+            && stats.free_pages <= kept
+            && stats.file_bytes < full.pages as u64 * 16_384
+        {
+            return;
+        }
+    }
+    panic!("nothing was given back: {full:?}, then {:?}", store.stats());
+}
+
+fn expiring(rows: i64, length: usize, seconds: u64) -> Batch {
+    let mut batch = Batch::new(vec!["Title".into()]);
+    for rev in 0..rows {
+        batch.mutations.push(Mutation::Put {
+            table: &BODIES,
+            clustering: vec![rev.into()],
+            values: vec![Some(body("Title", rev, length))],
+            written_at: NOW,
+            expires_at: Some(NOW.saturating_add(Duration::from_secs(seconds))),
+        });
+    }
+    batch
+}
+
+/// Large values stand apart from their keys, and must go when their row goes.
+#[tokio::test]
+async fn large_values_go_with_their_rows() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let put = |rev: i64, length, micros| {
+        let mut batch = Batch::new(vec!["Title".into()]);
+        let at = NOW.saturating_add(Duration::from_micros(micros));
+        batch.put(&BODIES, vec![rev.into()], vec![Some(body("Title", rev, length))], at);
+        batch
+    };
+    // Large by large, large by small, small by large, an older one that is ignored.
+    for (rev, first, second, later) in
+        [(1, 5_000, 6_000, 1), (2, 5_000, 10, 1), (3, 10, 6_000, 1), (4, 6_000, 5_000, 0), (5, 10, 5_000, 0)]
+    {
+        write(&store, put(rev, first, 1)).await.expect("written");
+        write(&store, put(rev, second, if later == 1 { 2 } else { 0 })).await.expect("written");
+        let row = store.get(&BODIES, &key("Title", rev)).await.expect("read").expect("there");
+        let stands = if later == 1 { second } else { first };
+        assert_eq!(row.values, [Some(body("Title", rev, stands))], "revision {rev}");
+    }
+    assert!(store.check(|_| {}).expect("checked").is_clean(), "{:?}", store.check(|_| {}));
+    assert_eq!(value_bytes(&store, "bodies").0, 5);
+
+    let mut gone = Batch::new(vec!["Title".into()]);
+    gone.delete_range(&BODIES, ClusteringRange::all(), NOW.saturating_add(Duration::from_secs(1)));
+    write(&store, gone).await.expect("deleted");
+    assert_eq!(value_bytes(&store, "bodies"), (0, 0));
+    let report = store.check(|_| {}).expect("checked");
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_check_reads_everything_and_says_how_far_it_is() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    for hundred in 0..15 {
+        let mut batch = Batch::new(vec!["Title".into()]);
+        for rev in hundred * 100..(hundred + 1) * 100 {
+            let length = if rev % 10 == 0 { 2_000 } else { 10 };
+            batch.mutations.extend(revision("Title", rev, length).mutations);
+        }
+        write(&store, batch).await.expect("written");
+    }
+    let mut steps = Vec::new();
+    let report = store.check(|progress| steps.push(progress)).expect("checked");
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.rows, 3_000);
+    let rows: Vec<_> = steps.iter().map(|progress| progress.rows).collect();
+    assert!(rows.is_sorted() && rows.len() > 3, "{rows:?}");
+    assert_eq!(steps.last().map(|progress| progress.step), Some(CheckStep::File));
+
+    let stats = store.stats().expect("counted");
+    let counted: Vec<_> = stats.tables.iter().map(|table| (table.name.as_str(), table.rows)).collect();
+    assert_eq!(counted, [("bodies", 1_500), ("notes", 1_500)]);
+    let sum: u64 = stats.tables.iter().map(|table| table.key_bytes + table.value_bytes).sum();
+    assert_eq!(sum, report.bytes);
+}
