@@ -1,3 +1,57 @@
 //! Stores every revision and every render of a wiki, and serves them over HTTP.
+//!
+//! The binary: it reads the command line and the configuration, builds the components from them, once, and
+//! runs one command. It is the only crate that names a backend, and that draws randomness.
 
-fn main() {}
+mod arguments;
+mod commands;
+mod config;
+mod demo;
+mod errors;
+mod exit;
+mod logging;
+mod output;
+mod progress;
+mod server;
+mod signals;
+mod store;
+
+use std::process::ExitCode;
+
+use crate::{arguments::Command, errors::CommandError, exit::Exit};
+
+fn main() -> ExitCode {
+    let arguments = match arguments::parse() {
+        Ok(arguments) => arguments,
+        // Help and versions are errors here too; clap knows where each is printed, and how it ends.
+        Err(error) => error.exit(),
+    };
+    let exit = run(arguments.command).unwrap_or_else(|error| {
+        error.tell();
+        error.exit()
+    });
+    exit.into()
+}
+
+fn run(command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::CheckConfig(arguments) => commands::check_config::run(arguments),
+        Command::Completions { shell } => commands::completions::run(shell),
+        Command::Serve(arguments) => block_on(commands::serve::run(arguments)),
+        Command::Import(arguments) => block_on(commands::import::run(arguments)),
+        Command::Export(arguments) => block_on(commands::export::run(arguments)),
+        Command::Verify(arguments) => block_on(commands::verify::run(arguments)),
+        Command::Stats(arguments) => block_on(commands::stats::run(arguments)),
+        Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+    }
+}
+
+/// Runs a command on the async runtime.
+fn block_on(command: impl Future<Output = Result<Exit, CommandError>>) -> Result<Exit, CommandError> {
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|source| CommandError::Io { doing: "cannot start the threads".to_owned(), source })?;
+    let outcome = runtime.block_on(command);
+    // Whatever still waits, such as a read of standard input, must not keep the process alive.
+    runtime.shutdown_background();
+    outcome
+}

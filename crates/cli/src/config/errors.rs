@@ -39,10 +39,10 @@ pub(crate) struct Place {
 impl Place {
     /// The place of a range of bytes of the file.
     pub(crate) fn new(path: &Path, file: &str, span: Range<usize>) -> Self {
-        let at = file.floor_char_boundary(span.start);
+        let at = boundary(file, span.start);
         let start = file[..at].rfind('\n').map_or(0, |newline| newline + 1);
         let text = file[start..].lines().next().unwrap_or_default().to_owned();
-        let end = file.floor_char_boundary(span.end).clamp(at, start + text.len().max(at - start));
+        let end = boundary(file, span.end).clamp(at, start + text.len().max(at - start));
         Self {
             path: path.display().to_string(),
             line: file[..start].matches('\n').count() + 1,
@@ -51,6 +51,11 @@ impl Place {
             text,
         }
     }
+}
+
+/// The start of the character that a byte belongs to.
+fn boundary(text: &str, byte: usize) -> usize {
+    (0..=byte.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 impl fmt::Display for Problem {

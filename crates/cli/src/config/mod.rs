@@ -4,19 +4,28 @@
 //! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`] and
 //! [`GivenSettings::domains`], are in the file only.
 
+mod components;
 mod errors;
+mod given;
 mod values;
 
-use std::{collections::BTreeMap, ops::Range, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    ops::Range,
+    path::Path,
+    time::Duration,
+};
 
 use rashomon_buckets::{Definition, Definitions, DomainName, PropertyName, Versions};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use toml::Spanned;
 
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
     errors::{ConfigError, Problem},
-    values::{Access, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span, StoreUrl},
+    given::{GivenDomain, GivenProperty, GivenSettings},
+    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span, StoreUrl},
 };
 
 /// What every variable of the environment begins with.
@@ -24,87 +33,6 @@ pub(crate) const ENVIRONMENT_PREFIX: &str = "RASHOMON_";
 
 /// Where a store is unless something else is said.
 pub(crate) const DEFAULT_DIRECTORY: &str = "./rashomon-data";
-
-/// The settings that one source gives.
-#[derive(Debug, Clone, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[command(next_help_heading = "Settings (in the file: the same names with '_')")]
-pub(crate) struct GivenSettings {
-    /// Where the revisions are kept: sqlite:DIRECTORY, or memory: (gone at the end) [default:
-    /// sqlite:./rashomon-data]
-    #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
-    pub(crate) store: Option<StoreUrl>,
-
-    /// Bytes of the newest bodies that are kept in memory, to answer reads from [default: 256 MiB]
-    #[arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")]
-    pub(crate) cache_size: Option<ByteSize>,
-
-    /// How often the pieces of large bodies whose upload was never finished are collected; 0s for never
-    /// [default: 1h]
-    #[arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")]
-    pub(crate) collect_every: Option<Span>,
-
-    /// The address and port to listen on; port 0 takes a free one [default: 127.0.0.1:7231]
-    #[arg(long, env = "RASHOMON_LISTEN", value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<Listen>,
-
-    /// Who may do what; must be said before the server listens on an address that others can reach
-    /// [default: open on loopback]
-    #[arg(long, env = "RASHOMON_ACCESS", value_enum)]
-    pub(crate) access: Option<Access>,
-
-    /// How long requests may go on once the server was told to stop [default: 30s]
-    #[arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")]
-    pub(crate) shutdown_grace: Option<Span>,
-
-    /// How far in the future the _timestamp of a write may lie, since clocks differ [default: 5m]
-    #[arg(long, env = "RASHOMON_SKEW", value_name = "TIME")]
-    pub(crate) skew: Option<Span>,
-
-    /// The most bytes of a request's body; an import has no such limit [default: 256 MiB]
-    #[arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")]
-    pub(crate) body_limit: Option<ByteSize>,
-
-    /// How log lines look [default: text]
-    #[arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)]
-    pub(crate) log_format: Option<LogFormat>,
-
-    /// What is logged: off, error, warn, info, debug, trace, or levels by module as in
-    /// info,rashomon_api=debug [default: info]
-    #[arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")]
-    pub(crate) log_level: Option<LogLevel>,
-
-    /// Whether every request is logged when it is answered [default: true]
-    #[arg(long, env = "RASHOMON_ACCESS_LOG", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) access_log: Option<bool>,
-
-    /// What is known of properties beforehand, by name.
-    #[arg(skip)]
-    #[serde(default)]
-    pub(crate) properties: BTreeMap<PropertyName, Spanned<GivenProperty>>,
-
-    /// The domains, by name.
-    #[arg(skip)]
-    #[serde(default)]
-    pub(crate) domains: BTreeMap<DomainName, GivenDomain>,
-}
-
-/// What a file says of a property; the rest is as it was known before.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GivenProperty {
-    content_type: Option<ContentType>,
-    versions: Option<Versions>,
-    max_size: Option<ByteSize>,
-}
-
-/// What a file says of a domain.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GivenDomain {
-    #[serde(default)]
-    hosts: Vec<Spanned<Host>>,
-}
 
 /// The settings as they are in effect, whoever gave them. Written as TOML they are a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -117,10 +45,21 @@ pub(crate) struct Settings {
     pub(crate) access: Option<Access>,
     pub(crate) shutdown_grace: Span,
     pub(crate) skew: Span,
+    pub(crate) read_only: bool,
     pub(crate) body_limit: ByteSize,
+    pub(crate) body_timeout: Span,
+    pub(crate) idle_timeout: Span,
+    pub(crate) read_timeout: Span,
+    pub(crate) url_limit: ByteSize,
+    pub(crate) max_connections: NonZeroUsize,
+    pub(crate) head_timeout: Span,
+    pub(crate) stall_timeout: Span,
+    pub(crate) max_writes: NonZeroUsize,
+    pub(crate) max_imports: NonZeroUsize,
+    pub(crate) prepared_answers: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
-    pub(crate) access_log: bool,
+    pub(crate) access_log: AccessLog,
     pub(crate) properties: BTreeMap<PropertyName, Property>,
     pub(crate) domains: BTreeMap<DomainName, Domain>,
 }
@@ -175,25 +114,48 @@ impl Settings {
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
+    /// The same for a command that does not listen.
+    pub(crate) fn load_offline(given: GivenSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
+        let file = file.map(File::read).transpose()?.unwrap_or_default();
+        let mut problems = Vec::new();
+        let settings = Self::merge(given, &file, &mut problems);
+        if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
+    }
+
     fn merge(given: GivenSettings, file: &File, problems: &mut Vec<Problem>) -> Self {
         let below = file.given.clone();
+        macro_rules! or {
+            ($setting:ident) => {
+                given.$setting.or(below.$setting)
+            };
+        }
         let bytes = |mebibytes: u64| ByteSize(mebibytes << 20);
         let seconds = |seconds| Span(Duration::from_secs(seconds));
-        let body_limit = given.body_limit.or(below.body_limit).unwrap_or(bytes(256));
+        let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
+        let body_limit = or!(body_limit).unwrap_or(bytes(256));
         Self {
-            store: (given.store.or(below.store))
-                .unwrap_or_else(|| StoreUrl::Sqlite(DEFAULT_DIRECTORY.into())),
-            cache_size: given.cache_size.or(below.cache_size).unwrap_or(bytes(256)),
-            collect_every: given.collect_every.or(below.collect_every).unwrap_or(seconds(3600)),
-            listen: given.listen.or(below.listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),
-            access: given.access.or(below.access),
-            shutdown_grace: given.shutdown_grace.or(below.shutdown_grace).unwrap_or(seconds(30)),
-            skew: given.skew.or(below.skew).unwrap_or(seconds(300)),
+            store: or!(store).unwrap_or_else(|| StoreUrl::Sqlite(DEFAULT_DIRECTORY.into())),
+            cache_size: or!(cache_size).unwrap_or(bytes(256)),
+            collect_every: or!(collect_every).unwrap_or(seconds(3600)),
+            listen: or!(listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),
+            access: or!(access),
+            shutdown_grace: or!(shutdown_grace).unwrap_or(seconds(30)),
+            skew: or!(skew).unwrap_or(seconds(300)),
+            read_only: or!(read_only).unwrap_or(false),
             body_limit,
-            log_format: given.log_format.or(below.log_format).unwrap_or(LogFormat::Text),
-            log_level: (given.log_level.or(below.log_level))
-                .unwrap_or_else(|| "info".parse().expect("info is a level")),
-            access_log: given.access_log.or(below.access_log).unwrap_or(true),
+            body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
+            idle_timeout: or!(idle_timeout).unwrap_or(seconds(30)),
+            read_timeout: or!(read_timeout).unwrap_or(seconds(30)),
+            url_limit: or!(url_limit).unwrap_or(ByteSize(16 << 10)),
+            max_connections: or!(max_connections).unwrap_or(number(10_000)),
+            head_timeout: or!(head_timeout).unwrap_or(seconds(60)),
+            stall_timeout: or!(stall_timeout).unwrap_or(seconds(60)),
+            max_writes: or!(max_writes).unwrap_or(number(512)),
+            max_imports: or!(max_imports).unwrap_or(number(4)),
+            prepared_answers: or!(prepared_answers).unwrap_or(8192),
+            log_format: or!(log_format).unwrap_or(LogFormat::Text),
+            log_level: or!(log_level).unwrap_or_else(|| "info".parse().expect("info is a level")),
+            access_log: or!(access_log).unwrap_or(AccessLog::Failures),
             properties: properties(below.properties, body_limit, file, problems),
             domains: domains(below.domains, file, problems),
         }
@@ -214,18 +176,10 @@ impl Settings {
         }
     }
 
-    /// What is known of properties beforehand, as the buckets take it.
-    pub(crate) fn definitions(&self) -> Definitions {
-        let mut definitions = Definitions::default();
-        for (name, property) in &self.properties {
-            let definition = Definition {
-                content_type: property.content_type.as_str().to_owned(),
-                versions: property.versions,
-                max_size: property.max_size.0,
-            };
-            definitions.define(name.clone(), definition);
-        }
-        definitions
+    /// Adds hosts under which a domain's pages are at `/wiki/`.
+    pub(crate) fn serve_at_hosts(&mut self, domain: DomainName, hosts: &[String]) {
+        let hosts = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        self.domains.insert(domain, Domain { hosts });
     }
 }
 
@@ -300,22 +254,30 @@ fn domains(
 
 /// Variables of the environment that look like settings and are none, and what was probably meant: not an
 /// error, since container runtimes set variables of their own by a service's name, but worth a word.
-pub(crate) fn unknown_variables(names: impl Iterator<Item = String>, known: &[&str]) -> Vec<String> {
-    let bare = |name: &str| name.trim_start_matches(ENVIRONMENT_PREFIX).to_lowercase();
-    let known_bare: Vec<String> = known.iter().map(|name| bare(name)).collect();
-    let known_bare: Vec<&str> = known_bare.iter().map(String::as_str).collect();
-    let unknown =
-        names.filter(|name| name.starts_with(ENVIRONMENT_PREFIX) && !known.contains(&name.as_str()));
-    unknown
-        .map(|name| match nearest(&bare(&name), &known_bare) {
-            Some(near) => format!(
-                "the variable {name} is not a setting; did you mean {ENVIRONMENT_PREFIX}{}?",
-                near.to_uppercase()
-            ),
-            None => format!("the variable {name} is not a setting"),
-        })
-        .collect()
+pub(crate) fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter_map(|name| unknown_variable(&name, known)).collect()
+}
+
+fn unknown_variable(name: &str, known: &BTreeSet<String>) -> Option<String> {
+    let bare = name.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !known.contains(name))?.to_lowercase();
+    let settings: Vec<String> = known
+        .iter()
+        .filter_map(|name| name.strip_prefix(ENVIRONMENT_PREFIX))
+        .map(str::to_lowercase)
+        .collect();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    Some(match nearest(&bare, &settings) {
+        Some(near) => {
+            let near = near.to_uppercase();
+            format!("the variable {name} is not a setting; did you mean {ENVIRONMENT_PREFIX}{near}?")
+        }
+        None => format!("the variable {name} is not a setting"),
+    })
 }
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod reference_tests;

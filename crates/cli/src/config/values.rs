@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     str::FromStr,
     time::Duration,
@@ -172,7 +172,8 @@ impl fmt::Display for Span {
 }
 as_text!(Span);
 
-/// A name under which clients reach the server, as it stands in the `Host` header, without the port.
+/// A name under which clients reach the server, as it stands in the `Host` header: with a port where only that
+/// port is meant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Host(String);
 
@@ -186,18 +187,19 @@ impl FromStr for Host {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.' || b == b'_';
-        let fits = match inside {
-            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !text.is_empty() && text.len() <= 253 && text.bytes().all(name),
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
         };
-        if fits {
+        let name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.' || b == b'_';
+        let host_fits = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.len() <= 253 && host.bytes().all(name),
+        };
+        if host_fits && port.is_none_or(|port| port.parse::<u16>().is_ok()) {
             Ok(Self(text.to_ascii_lowercase()))
         } else {
-            Err(format!(
-                "'{text}' is not a host; write a name as in en.example.org, without https:// and port"
-            ))
+            Err(format!("'{text}' is not a host; write a name as in en.example.org, without https://"))
         }
     }
 }
@@ -250,6 +252,18 @@ as_text!(ContentType);
 pub(crate) enum Access {
     /// Whoever reaches the server may read, write, import and erase
     Open,
+}
+
+/// Which requests are logged when they are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AccessLog {
+    /// All of them
+    All,
+    /// Those that failed
+    Failures,
+    /// None, but those that the server is to blame for
+    Off,
 }
 
 /// How log lines look.
@@ -320,7 +334,9 @@ mod tests {
         same::<Span>("1h 30m");
         same::<Span>("250ms");
         same::<Host>("en.example.org");
+        same::<Host>("en.example.org:8080");
         same::<Host>("[::1]");
+        same::<Host>("[::1]:7231");
         same::<ContentType>("text/html; charset=utf-8");
         same::<LogLevel>("info,rashomon_api=debug");
     }
@@ -350,7 +366,8 @@ mod tests {
         refused::<Span>("30", "30s");
         refused::<Span>("-5s", "30s");
         refused::<Host>("https://en.example.org", "without https://");
-        refused::<Host>("en.example.org:80", "port");
+        refused::<Host>("en.example.org:http", "is not a host");
+        refused::<Host>("::1", "is not a host");
         refused::<ContentType>("html", "text/html");
         refused::<ContentType>("text/html\r\nx: y", "text/html");
         refused::<LogLevel>("loud", "info");

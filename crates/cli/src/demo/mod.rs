@@ -15,7 +15,10 @@ use rashomon_clock::Timestamp;
 use serde::Deserialize;
 
 use self::wikitext::Renderer;
-pub(crate) use self::{load::load, wikitext::title_in_url};
+pub(crate) use self::{
+    load::{Loaded, load},
+    wikitext::title_in_url,
+};
 
 /// The files, in no particular order.
 const PAGES: [&str; 10] = [

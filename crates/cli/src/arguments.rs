@@ -1,0 +1,289 @@
+//! The command line: what can be said, and what it means. The texts here are the manual.
+
+use std::{collections::BTreeSet, ffi::OsString, num::NonZeroUsize, path::PathBuf};
+
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
+};
+use rashomon_buckets::{DomainName, Title};
+
+use crate::{
+    commands::import::ServerUrl,
+    config::{Access, GivenSettings, Listen, StoreUrl},
+    exit,
+};
+
+/// Stores every revision and every render of a wiki, and serves them over HTTP
+#[derive(Debug, Parser)]
+#[command(name = "rashomon", version, arg_required_else_help = true, after_help = exit::TABLE, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a store over HTTP
+    ///
+    /// Prints one line on standard output once it listens; logs go to standard error. SIGTERM and Ctrl-C make
+    /// it finish what it accepted, close the store and end with 0; a second one ends it at once.
+    #[command(after_help = "Example:\n  rashomon serve --data /var/lib/rashomon --listen 127.0.0.1:7231")]
+    Serve(ServeArguments),
+
+    /// Import whole histories: MediaWiki XML or JSON lines
+    ///
+    /// Takes MediaWiki's XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes; plain,
+    /// .gz, .bz2, .xz, .lzma, .zst or .7z, told by their content. Importing again changes nothing. A revision
+    /// that stands with other content is named and left as it is. Of a file that is damaged or cut short,
+    /// every whole revision before the damage is stored.
+    ///
+    /// Progress goes to standard error, the counts to standard output at the end.
+    #[command(
+        after_help = "Exit codes:\n  0  every revision went in, or stood so already\n  1  an error ended the import; \
+        what came before it is stored\n  3  the import finished, but revisions conflict, were left out, or have \
+        another sha1 than\n     their dump says; each is named on standard error\n  130, 143  interrupted; what went \
+        in stays, and importing again goes on\n\nExamples:\n  rashomon import --domain enwiki \
+        enwiki-pages-meta-history.xml.bz2\n  zstdcat dump.xml.zst | rashomon import --domain enwiki \
+        -\n  rashomon import --to http://127.0.0.1:7231 --domain enwiki dump.xml.7z"
+    )]
+    Import(ImportArguments),
+
+    /// Export a domain as MediaWiki XML 0.11 or JSON lines
+    ///
+    /// The ending of --output says format and compression: .xml or .jsonl, then nothing, .gz, .bz2 or .zst. A
+    /// file appears under its name only when it is whole. What XML cannot hold (control characters, revisions
+    /// without wikitext) is named in a warning; JSON lines hold everything.
+    #[command(
+        after_help = "Exit codes:\n  0  everything was written\n  1  an error ended the export; no file was \
+        left under the final name\n  3  everything that the format can hold was written; what it cannot is named \
+        on standard\n     error\n\nExample:\n  rashomon export --domain enwiki --history --output enwiki.xml.zst"
+    )]
+    Export(ExportArguments),
+
+    /// Check every stored byte against its checksum, and that all parts are there
+    #[command(
+        after_help = "Exit codes:\n  0  the store is sound\n  1  it is not; each problem is named on standard \
+        output"
+    )]
+    Verify(VerifyArguments),
+
+    /// Show what a store holds, by domain
+    Stats(StatsArguments),
+
+    /// Check a configuration, and print the settings that would be in effect
+    ///
+    /// Flags and environment count as they do for `serve`. What is printed is a configuration file that means
+    /// the same. Ends with 2 where anything is wrong, and says where.
+    CheckConfig(CheckConfigArguments),
+
+    /// Serve a small sample wiki, to look around in
+    ///
+    /// The wiki is made anew and kept in memory, unless --data says where to keep it.
+    Demo(DemoArguments),
+
+    /// Print a script that completes this command line in a shell
+    #[command(
+        after_help = "Example:\n  rashomon completions bash > ~/.local/share/bash-completion/completions/rashomon"
+    )]
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// A configuration file (TOML); flags and environment stand above it
+    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where the revisions are kept: short for --store sqlite:DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) given: GivenSettings,
+}
+
+/// Which store a command works on, and what the configuration says of its properties.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArguments {
+    /// Where the revisions are kept: short for --store sqlite:DIR [default: ./rashomon-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Where the revisions are kept: sqlite:DIRECTORY
+    #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
+    pub(crate) store: Option<StoreUrl>,
+
+    /// The configuration file (TOML) of the server of this store
+    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// The domain that the revisions belong to, such as enwiki
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: DomainName,
+
+    /// Send the files to this running server, instead of opening the store here
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
+    pub(crate) to: Option<ServerUrl>,
+
+    /// How many pages are stored side by side [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+
+    /// The dumps, in any order; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// The domain to export
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: DomainName,
+
+    /// Only this page; may be given several times
+    #[arg(long = "title", value_name = "TITLE")]
+    pub(crate) titles: Vec<Title>,
+
+    /// Every revision, instead of each page's latest
+    #[arg(long)]
+    pub(crate) history: bool,
+
+    /// The format [default: by the ending of --output, else xml]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
+
+    /// The file to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// What an export is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// MediaWiki's XML, version 0.11: wikitext and what belongs to it
+    Xml,
+    /// An object a line: everything, with all renders
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckConfigArguments {
+    /// The configuration file; none checks flags and environment alone
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Where the revisions are kept: short for --store sqlite:DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) given: GivenSettings,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// Keep the wiki in this directory, instead of memory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Where to keep the wiki: sqlite:DIRECTORY or memory: [default: memory:]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<StoreUrl>,
+
+    /// The address and port to listen on, instead of the first free port from 127.0.0.1:7231 on
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<Listen>,
+
+    /// Who may do what; must be said before it listens on an address that others can reach
+    #[arg(long, value_enum)]
+    pub(crate) access: Option<Access>,
+}
+
+/// Reads the command line and the variables of the environment.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    let mut command = Arguments::command();
+    let matches = (command.try_get_matches_from_mut(std::env::args_os()))
+        .map_err(|error| name_variable(error, &command, std::env::args_os()))?;
+    refuse_two_stores(&matches, &mut command)?;
+    Arguments::from_arg_matches(&matches)
+}
+
+/// `--data` stands above a store that the environment names, but two flags that say different things are a
+/// mistake.
+fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Result<(), clap::Error> {
+    let Some((_, matches)) = matches.subcommand() else { return Ok(()) };
+    let given = |id: &str| {
+        let known = matches.try_contains_id(id).is_ok();
+        known && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    if given("data") && given("store") {
+        let message = "--data DIR is short for --store sqlite:DIR: give one of them";
+        return Err(command.error(ErrorKind::ArgumentConflict, message));
+    }
+    Ok(())
+}
+
+/// Names the variable that a wrong value came from, where no flag gave it.
+fn name_variable(
+    mut error: clap::Error,
+    command: &clap::Command,
+    mut words: impl Iterator<Item = OsString>,
+) -> clap::Error {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return error };
+    let flag = argument.split([' ', '[', '=']).next().unwrap_or_default().to_owned();
+    if words.any(|word| word.to_string_lossy().split('=').next() == Some(&flag)) {
+        return error;
+    }
+    let variable = (command.get_subcommands().flat_map(clap::Command::get_arguments))
+        .find(|known| known.get_long().is_some_and(|long| flag.strip_prefix("--") == Some(long)))
+        .and_then(|known| known.get_env()?.to_str());
+    if let Some(variable) = variable.filter(|variable| std::env::var_os(variable).is_some()) {
+        let tip = format!("the value comes from the variable {variable} of the environment");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// The variables of the environment that are settings.
+pub(crate) fn variables() -> BTreeSet<String> {
+    let command = Arguments::command();
+    (command.get_subcommands().flat_map(clap::Command::get_arguments))
+        .filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned))
+        .collect()
+}
+
+/// The store that was asked for; `--data` is the short form of `--store`.
+pub(crate) fn store_of(data: Option<PathBuf>, store: Option<StoreUrl>) -> Option<StoreUrl> {
+    data.map(StoreUrl::Sqlite).or(store)
+}

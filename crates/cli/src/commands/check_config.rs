@@ -1,0 +1,22 @@
+//! `rashomon check-config FILE`.
+
+use crate::{
+    arguments::{CheckConfigArguments, store_of, variables},
+    config::{GivenSettings, Settings, unknown_variables},
+    errors::CommandError,
+    exit::Exit,
+    output,
+};
+
+/// Prints the settings that `serve` would run with, as a configuration file, or fails as `serve` would.
+pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError> {
+    let CheckConfigArguments { file, data, given } = arguments;
+    let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
+    let settings = Settings::load(given, file.as_deref())?;
+    unknown_variables(&variables())
+        .iter()
+        .for_each(|warning| output::note(format_args!("warning: {warning}")));
+    let printed = toml::to_string(&settings).expect("settings are text, numbers and tables of them");
+    output::line(printed.trim_end())?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,115 @@
+//! `rashomon demo`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use rashomon_clock::{Clock, SystemClock};
+use tokio::net::TcpListener;
+
+use crate::{
+    arguments::{DemoArguments, store_of},
+    config::{GivenSettings, Settings, StoreUrl},
+    demo::{self, Loaded, title_in_url},
+    errors::CommandError,
+    exit::Exit,
+    logging, output, server,
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// How many ports are tried, from the usual one on.
+const PORTS_TRIED: u16 = 20;
+
+/// Loads the sample wiki, serves it, and says where to look.
+pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> {
+    let DemoArguments { data, store, listen, access } = arguments;
+    let chosen = listen.is_some();
+    let store = store_of(data, store).unwrap_or(StoreUrl::Memory);
+    let mut settings = Settings::load(
+        GivenSettings { store: Some(store), listen, access, ..GivenSettings::default() },
+        None,
+    )?;
+    logging::start_quietly();
+    let signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open(&settings, Arc::clone(&clock), Absent::Make).await?;
+    let outcome = load_and_serve(&mut settings, chosen, &store, clock, signals).await;
+    store.close().await;
+    outcome
+}
+
+async fn load_and_serve(
+    settings: &mut Settings,
+    chosen: bool,
+    store: &Store,
+    clock: Arc<dyn Clock>,
+    signals: Signals,
+) -> Result<Exit, CommandError> {
+    let loaded = demo::load(store.buckets(), demo::history()?).await?;
+    let wanted = settings.listen.0;
+    let listener = if chosen { server::listen(wanted).await? } else { listen_nearby(wanted).await? };
+    let address = (listener.local_addr())
+        .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
+    settings.serve_at_hosts(demo::domain(), &["localhost".to_owned(), host(address.ip())]);
+    if address.port() != wanted.port() && wanted.port() != 0 {
+        output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
+    }
+    output::line(welcome(address, loaded))?;
+    server::serve(listener, store, settings, clock, signals).await?;
+    Ok(Exit::Done)
+}
+
+/// The first free port from the wanted one on.
+async fn listen_nearby(wanted: SocketAddr) -> Result<TcpListener, CommandError> {
+    let mut address = wanted;
+    for port in wanted.port()..wanted.port().saturating_add(PORTS_TRIED) {
+        address.set_port(port);
+        match server::listen(address).await {
+            Err(CommandError::Io { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {}
+            listening => return listening,
+        }
+    }
+    server::listen(wanted).await
+}
+
+/// An address as it stands in a URL.
+fn host(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+/// What to look at, in the browser and on the command line.
+fn welcome(address: SocketAddr, loaded: Loaded) -> String {
+    let wiki = format!("http://{address}/v1/{}/page", demo::domain());
+    let dessert = title_in_url("Kitchen/Île_aux_Phoques/Crème_brûlée");
+    format!(
+        "A sample wiki, of {} and {}, is open in your browser at
+
+    http://{address}/
+
+and for programs. Paste these lines into another terminal:
+
+# The newest html of a page
+curl '{wiki}/Main_Page?rev/latest/html'
+
+# What is known of it: revision, time, author, properties
+curl '{wiki}/{dessert}?rev/latest/'
+
+# The history of a page, latest first
+curl '{wiki}/The_Night_of_the_Marigold?rev/&limit=3'
+
+# The same page as it was at noon on a day of its first dispute
+curl -L '{wiki}/The_Night_of_the_Marigold?rev/2004-11-13T12:00:00Z/wikitext'
+
+# A page of your own
+curl --data _rev=1 --data _user=You --data-urlencode 'html=<p>I was there, and saw it otherwise.</p>' '{wiki}/Accounts/Yours?rev/'
+
+Ctrl-C ends it.",
+        output::counted(loaded.revisions, "revision"),
+        output::counted(loaded.renders, "render"),
+    )
+}

@@ -1,0 +1,201 @@
+//! `rashomon export --domain NAME`.
+
+use std::{io::Write, path::Path, sync::Arc};
+
+use rashomon_clock::{Clock, SystemClock};
+use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Named, Output, Warning, export};
+
+use crate::{
+    arguments::{ExportArguments, ExportFormat},
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted, thousands},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// Writes a domain to a file or to standard output.
+pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let format = format_of(&arguments)?;
+    let signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
+    let outcome = Box::pin(write(&arguments, format, &store, clock, signals)).await;
+    store.close().await;
+    outcome
+}
+
+/// What the export is written as.
+fn format_of(arguments: &ExportArguments) -> Result<Format, CommandError> {
+    let by_name =
+        arguments.output.as_deref().map(|path| format_by_ending(path, arguments.format)).transpose()?;
+    Ok(match arguments.format.or(by_name.flatten()) {
+        Some(ExportFormat::Jsonl) => Format::JsonLines,
+        Some(ExportFormat::Xml) | None => Format::Xml,
+    })
+}
+
+/// The format that a file's name asks for. A name that asks for what we cannot write is refused, rather than
+/// given something else under it.
+fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<ExportFormat>, CommandError> {
+    let ending = |path: &Path| path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    let compressed = matches!(ending(path).as_deref(), Some("gz" | "bz2" | "zst"));
+    let inner = if compressed { path.with_extension("") } else { path.to_owned() };
+    match (ending(&inner).as_deref(), given) {
+        (Some("xz" | "lzma" | "7z" | "zip"), _) => Err(CommandError::Usage(format!(
+            "{}: exports are compressed as .gz, .bz2 or .zst, or not at all",
+            path.display()
+        ))),
+        (_, Some(given)) => Ok(Some(given)),
+        (Some("xml"), None) => Ok(Some(ExportFormat::Xml)),
+        (Some("jsonl" | "ndjson"), None) => Ok(Some(ExportFormat::Jsonl)),
+        _ => Err(CommandError::Usage(format!(
+            "{}: end the name with .xml or .jsonl (then .gz, .bz2, .zst or nothing), or say --format",
+            path.display()
+        ))),
+    }
+}
+
+async fn write(
+    arguments: &ExportArguments,
+    format: Format,
+    store: &Store,
+    clock: Arc<dyn Clock>,
+    signals: Signals,
+) -> Result<Exit, CommandError> {
+    let domains = store.buckets().catalog().domains().await?;
+    if !domains.contains(&arguments.domain) {
+        let known: Vec<String> = domains.iter().map(ToString::to_string).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!("the store has nothing of the domain {}; it has {known}", arguments.domain);
+        return Err(CommandError::Export(message));
+    }
+    match &arguments.output {
+        Some(path) => {
+            let failure =
+                |source| CommandError::Io { doing: format!("cannot write {}", path.display()), source };
+            let file = Output::create(path).map_err(failure)?;
+            // Only a whole export gets its name.
+            write_to(arguments, format, store, file, clock, signals, |file| file.finish().map_err(failure))
+                .await
+        }
+        None => {
+            write_to(arguments, format, store, std::io::stdout(), clock, signals, |mut stdout| {
+                stdout.flush().map_err(|source| CommandError::Io {
+                    doing: "cannot write to standard output".to_owned(),
+                    source,
+                })
+            })
+            .await
+        }
+    }
+}
+
+async fn write_to<W: Write + Send + 'static>(
+    arguments: &ExportArguments,
+    format: Format,
+    store: &Store,
+    writer: W,
+    clock: Arc<dyn Clock>,
+    mut signals: Signals,
+    finish: impl FnOnce(W) -> Result<(), CommandError>,
+) -> Result<Exit, CommandError> {
+    let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
+    let options = ExportOptions { titles, history: arguments.history, format };
+    let mut progress = Progress::new(clock, arguments.domain.to_string(), "revision", None);
+    let buckets = store.buckets();
+    let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, writer, |now| {
+        progress.show(Done { items: now.revisions, bytes: now.bytes, position: 0 });
+    });
+    let exported = tokio::select! {
+        exported = Box::pin(exported) => Ok(exported),
+        exit = signals.first() => Err(exit),
+    };
+    progress.finish();
+    let (report, writer) = match exported {
+        Ok(Ok(done)) => done,
+        Ok(Err(error)) => return Err(failure(&error)),
+        Err(exit) => {
+            output::note("stopped: the export is not whole, and no file was left under its name");
+            return Ok(exit);
+        }
+    };
+    finish(writer)?;
+    tell(&report);
+    let elapsed = progress.elapsed().as_secs_f64();
+    output::note(format_args!(
+        "{} of {}, {} before compression, in {elapsed:.1} s",
+        counted(report.revisions, "revision"),
+        counted(report.pages, "page"),
+        output::bytes(report.bytes),
+    ));
+    Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
+}
+
+fn failure(error: &ExportError) -> CommandError {
+    match error {
+        ExportError::Write(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {
+            CommandError::Export("whoever read the export stopped before its end".to_owned())
+        }
+        error => CommandError::Export(error.to_string()),
+    }
+}
+
+/// Tells, on standard error, what the format could not hold.
+fn tell(report: &ExportReport) {
+    for title in &report.missing {
+        output::note(format_args!("there is no page {title}"));
+    }
+    tell_warnings(&report.left_out, "left out", "more were left out");
+    tell_warnings(
+        &report.invalid,
+        "written, although the schema does not allow it",
+        "more are not as the schema wants",
+    );
+    if report.properties_left_out > 0 {
+        output::note(format_args!(
+            "{} of renders, such as html, have no place in XML; --format jsonl holds them",
+            thousands(report.properties_left_out)
+        ));
+    }
+}
+
+fn tell_warnings(warnings: &Named<Warning>, what: &str, more: &str) {
+    for Warning { title, rev, loss } in &warnings.first {
+        let rev = rev.map_or_else(String::new, |rev| format!("revision {rev} of "));
+        output::note(format_args!("{what}: {rev}{title}: {loss}"));
+    }
+    let rest = warnings.count.saturating_sub(warnings.first.len() as u64);
+    if rest > 0 {
+        output::note(format_args!("and {} {more}", thousands(rest)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by_name(name: &str, given: Option<ExportFormat>) -> Result<Option<ExportFormat>, String> {
+        format_by_ending(Path::new(name), given).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_ending_says_the_format() {
+        for name in ["a.xml", "a.xml.gz", "a.XML.zst", "b.jsonl/a.xml.bz2"] {
+            assert_eq!(by_name(name, None), Ok(Some(ExportFormat::Xml)), "{name}");
+        }
+        assert_eq!(by_name("a.jsonl.zst", None), Ok(Some(ExportFormat::Jsonl)));
+        assert_eq!(by_name("a.txt.zst", Some(ExportFormat::Xml)), Ok(Some(ExportFormat::Xml)));
+    }
+
+    #[test]
+    fn a_name_that_asks_for_what_there_is_not_is_refused() {
+        assert!(by_name("a.xml.xz", None).unwrap_err().contains(".gz, .bz2 or .zst"));
+        assert!(by_name("a.xml.7z", Some(ExportFormat::Xml)).is_err());
+        assert!(by_name("a.txt", None).unwrap_err().contains("--format"));
+        assert!(by_name("a", None).unwrap_err().contains("--format"));
+    }
+}

@@ -1,0 +1,138 @@
+//! One request to a server: a dump goes out as a stream, and the lines of the answer come in meanwhile.
+
+use std::{io, path::Path, pin::Pin};
+
+use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt as _;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use rashomon_buckets::DomainName;
+use tokio::{io::AsyncRead, net::TcpStream};
+use tokio_util::io::ReaderStream;
+
+use super::{ServerUrl, is_standard_input};
+use crate::errors::CommandError;
+
+/// The bytes of the dump that are read at once.
+const PIECE: usize = 1 << 16;
+
+/// The most bytes of a line of the answer, or of the whole answer where it is an error.
+const MAX_LINE: usize = 1 << 20;
+
+/// A dump on its way to the server.
+pub(super) struct Upload {
+    reader: Pin<Box<dyn AsyncRead + Send>>,
+    /// Its bytes, where that is known.
+    size: Option<u64>,
+}
+
+impl Upload {
+    pub(super) async fn open(file: &Path) -> Result<Self, CommandError> {
+        if is_standard_input(file) {
+            return Ok(Self { reader: Box::pin(tokio::io::stdin()), size: None });
+        }
+        let failure = |source| CommandError::Io { doing: format!("cannot read {}", file.display()), source };
+        let opened = tokio::fs::File::open(file).await.map_err(failure)?;
+        let metadata = opened.metadata().await.map_err(failure)?;
+        Ok(Self { reader: Box::pin(opened), size: metadata.is_file().then_some(metadata.len()) })
+    }
+}
+
+/// The answer of a server, line by line.
+#[derive(Debug)]
+pub(super) struct Answer {
+    server: String,
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+/// Sends the dump, and gives the answer, which begins before the dump's end.
+pub(super) async fn send(
+    server: &ServerUrl,
+    domain: &DomainName,
+    upload: Upload,
+) -> Result<Answer, CommandError> {
+    let stream = TcpStream::connect(server.authority()).await.map_err(|source| CommandError::Io {
+        doing: format!("cannot reach a server at {server} (is `rashomon serve` running there?)"),
+        source,
+    })?;
+    let broken = |error: &hyper::Error| broken(&server.to_string(), error);
+    let connection = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = connection.map_err(|error| broken(&error))?;
+    // What ends the connection is seen by whoever reads the answer.
+    tokio::spawn(connection);
+
+    let Upload { reader, size } = upload;
+    let pieces = ReaderStream::with_capacity(reader, PIECE).map_ok(Frame::data);
+    let mut request = Request::post(format!("{}/v1/{domain}/import", server.prefix()))
+        .header(header::HOST, server.authority())
+        .header(header::CONTENT_TYPE, "application/octet-stream");
+    if let Some(size) = size {
+        request = request.header(header::CONTENT_LENGTH, size);
+    }
+    let request = request
+        .body(StreamBody::new(pieces))
+        .map_err(|error| CommandError::Import(format!("cannot ask {server}: {error}")))?;
+    let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+    let status = response.status();
+    let answer = Answer { server: server.to_string(), body: response.into_body(), buffer: BytesMut::new() };
+    if status.is_success() { Ok(answer) } else { Err(answer.refusal(status).await) }
+}
+
+fn broken(server: &str, error: &(dyn std::error::Error + 'static)) -> CommandError {
+    let mut reason = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        reason = error.to_string();
+        source = error.source();
+    }
+    CommandError::Import(format!(
+        "the connection to {server} broke ({reason}): what went in stays, and importing again goes on from there"
+    ))
+}
+
+impl Answer {
+    /// The next line, without its end; `None` when the answer is whole.
+    pub(super) async fn line(&mut self) -> Result<Option<Bytes>, CommandError> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let mut line = self.buffer.split_to(end + 1);
+                line.truncate(end);
+                return Ok(Some(line.freeze()));
+            }
+            if self.buffer.len() > MAX_LINE {
+                let error = io::Error::new(io::ErrorKind::InvalidData, "a line of the answer is too long");
+                return Err(broken(&self.server, &error));
+            }
+            if !self.more().await? {
+                let rest = self.buffer.split();
+                return Ok(Some(rest.freeze()).filter(|rest| !rest.is_empty()));
+            }
+        }
+    }
+
+    async fn more(&mut self) -> Result<bool, CommandError> {
+        match self.body.frame().await {
+            None => Ok(false),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.buffer.extend_from_slice(&data);
+                }
+                Ok(true)
+            }
+            Some(Err(error)) => Err(broken(&self.server, &error)),
+        }
+    }
+
+    /// Why the server did not take the dump, in its own words where it gives any.
+    async fn refusal(mut self, status: StatusCode) -> CommandError {
+        // A connection that ends early has said what it had to say.
+        while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
+        let problem: Option<serde_json::Value> = serde_json::from_slice(&self.buffer).ok();
+        let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());
+        let detail = detail.unwrap_or("it says no more; is it a rashomon server?");
+        CommandError::Import(format!("{} refused the import ({status}): {detail}", self.server))
+    }
+}

@@ -1,0 +1,117 @@
+//! Importing into a store that this process opens.
+
+use std::{fs::File, path::Path, sync::Arc};
+
+use rashomon_clock::Clock;
+use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
+use rashomon_tables::Error;
+
+use super::{is_standard_input, not_read, report::Outcome, shown};
+use crate::{
+    arguments::ImportArguments,
+    errors::CommandError,
+    exit::Exit,
+    output,
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// How an import of one file ended.
+enum Ended {
+    Finished(Outcome),
+    Failed(ImportError),
+    Stopped(Exit, ImportProgress),
+}
+
+pub(super) async fn run(
+    arguments: &ImportArguments,
+    clock: Arc<dyn Clock>,
+    mut signals: Signals,
+) -> Result<Exit, CommandError> {
+    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make).await;
+    let store = store.map_err(|error| match error {
+        CommandError::Open(error @ Error::Unavailable(_)) => CommandError::Busy(error),
+        error => error,
+    })?;
+    let outcome = files(arguments, &store, &clock, &mut signals).await;
+    // Whatever became of the import, what it acknowledged is to be on disk.
+    store.close().await;
+    outcome
+}
+
+async fn files(
+    arguments: &ImportArguments,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    signals: &mut Signals,
+) -> Result<Exit, CommandError> {
+    let started = clock.monotonic();
+    let mut total = Outcome::default();
+    for file in &arguments.files {
+        match one_file(arguments, file, store, clock, signals).await? {
+            Ended::Finished(outcome) => {
+                outcome.tell_exceptions(&shown(file));
+                total.add(&outcome);
+            }
+            Ended::Failed(error) => {
+                let outcome = Outcome::from(*error.report);
+                outcome.tell_exceptions(&shown(file));
+                total.add(&outcome);
+                output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
+                let message = format!("{}: {}", shown(file), error.failure);
+                return Err(CommandError::Import(message + &not_read(&arguments.files, file)));
+            }
+            Ended::Stopped(exit, progress) => {
+                output::note(format_args!(
+                    "stopped in {} after {}: what went in stays, and importing again goes on from there",
+                    shown(file),
+                    output::counted(progress.revisions, "revision"),
+                ));
+                return Ok(exit);
+            }
+        }
+    }
+    output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
+    Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
+}
+
+async fn one_file(
+    arguments: &ImportArguments,
+    file: &Path,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    signals: &mut Signals,
+) -> Result<Ended, CommandError> {
+    let source = source(file)?;
+    let mut options = ImportOptions::default();
+    if let Some(jobs) = arguments.jobs {
+        options.jobs = jobs.get();
+    }
+    let mut progress = Progress::new(Arc::clone(clock), shown(file), "revision", source.size());
+    let mut last = ImportProgress { pages: 0, revisions: 0, text_bytes: 0, read: 0, size: None };
+    let (buckets, catalog) = (store.buckets(), store.buckets().catalog());
+    let mut show = |now: &ImportProgress| {
+        last = *now;
+        progress.show(Done { items: now.revisions, bytes: now.text_bytes, position: now.read });
+    };
+    let import = rashomon_dumps::import(buckets, catalog, &arguments.domain, source, &options, &mut show);
+    let ended = tokio::select! {
+        outcome = Box::pin(import) => Ok(outcome),
+        exit = signals.first() => Err(exit),
+    };
+    progress.finish();
+    Ok(match ended {
+        Ok(Ok(report)) => Ended::Finished(report.into()),
+        Ok(Err(error)) => Ended::Failed(error),
+        Err(exit) => Ended::Stopped(exit, last),
+    })
+}
+
+fn source(file: &Path) -> Result<Source, CommandError> {
+    if is_standard_input(file) {
+        return Ok(Source::stream(std::io::stdin()));
+    }
+    let failure = |source| CommandError::Io { doing: format!("cannot read {}", file.display()), source };
+    Source::file(File::open(file).map_err(failure)?).map_err(failure)
+}

@@ -1,0 +1,62 @@
+//! `rashomon import --domain NAME FILE...`.
+
+mod connection;
+mod local;
+mod remote;
+mod report;
+mod server_url;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rashomon_clock::{Clock, SystemClock};
+
+pub(crate) use self::server_url::ServerUrl;
+use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, logging, signals::Signals};
+
+/// Imports files into the store, or sends them to a server.
+pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    // A name that is mistyped is told before anything is done, not after the hours that the others take.
+    arguments.files.iter().try_for_each(|file| look(file))?;
+    match &arguments.to {
+        Some(server) => remote::run(server, &arguments, clock, signals).await,
+        None => Box::pin(local::run(&arguments, clock, signals)).await,
+    }
+}
+
+/// The name of standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// Whether there is a file of this name that can be read.
+fn look(file: &Path) -> Result<(), CommandError> {
+    if is_standard_input(file) {
+        return Ok(());
+    }
+    let failure = |source| CommandError::Io { doing: format!("cannot read {}", file.display()), source };
+    let metadata = std::fs::metadata(file).map_err(failure)?;
+    if metadata.is_dir() {
+        return Err(CommandError::Usage(format!("{} is a directory: name the dumps in it", file.display())));
+    }
+    Ok(())
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new(STANDARD_INPUT)
+}
+
+/// How messages call a file.
+fn shown(file: &Path) -> String {
+    if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+/// What is left to be read when `file` stopped the import, for the message.
+fn not_read(files: &[PathBuf], file: &Path) -> String {
+    let rest: Vec<String> =
+        files.iter().skip_while(|other| *other != file).skip(1).map(|file| shown(file)).collect();
+    if rest.is_empty() { String::new() } else { format!("; not read: {}", rest.join(", ")) }
+}

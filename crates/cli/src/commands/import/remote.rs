@@ -1,0 +1,104 @@
+//! Sending dumps to a server that has the store open, and showing what it answers.
+
+use std::{path::Path, sync::Arc};
+
+use rashomon_clock::Clock;
+use serde::Deserialize;
+
+use super::{
+    ServerUrl,
+    connection::{Answer, Upload, send},
+    not_read,
+    report::Outcome,
+    shown,
+};
+use crate::{
+    arguments::ImportArguments,
+    errors::CommandError,
+    exit::Exit,
+    output,
+    progress::{Done, Progress},
+    signals::Signals,
+};
+
+/// A line of the answer.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+enum Line {
+    /// How far it is.
+    Progress { revisions: u64, text_bytes: u64, read_bytes: u64 },
+    /// The last line: all was read.
+    Done(Outcome),
+    /// The last line: something ended the import.
+    Failed {
+        #[serde(flatten)]
+        outcome: Outcome,
+        error: String,
+    },
+}
+
+pub(super) async fn run(
+    server: &ServerUrl,
+    arguments: &ImportArguments,
+    clock: Arc<dyn Clock>,
+    mut signals: Signals,
+) -> Result<Exit, CommandError> {
+    let started = clock.monotonic();
+    let mut total = Outcome::default();
+    for file in &arguments.files {
+        let mut progress = Progress::new(Arc::clone(&clock), shown(file), "revision", size(file));
+        let sent = tokio::select! {
+            sent = Box::pin(one_file(server, arguments, file, &mut progress)) => Ok(sent),
+            exit = signals.first() => Err(exit),
+        };
+        progress.finish();
+        let (outcome, error) = match sent {
+            Ok(sent) => sent?,
+            Err(exit) => {
+                output::note("stopped: what went in stays, and importing again goes on from there");
+                return Ok(exit);
+            }
+        };
+        outcome.tell_exceptions(&shown(file));
+        total.add(&outcome);
+        if let Some(error) = error {
+            output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
+            let message = format!("{}: {error}", shown(file));
+            return Err(CommandError::Import(message + &not_read(&arguments.files, file)));
+        }
+    }
+    output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
+    Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
+}
+
+/// Sends a file, and gives what became of it, and what ended it before its end.
+async fn one_file(
+    server: &ServerUrl,
+    arguments: &ImportArguments,
+    file: &Path,
+    progress: &mut Progress,
+) -> Result<(Outcome, Option<String>), CommandError> {
+    let upload = Upload::open(file).await?;
+    let mut answer = send(server, &arguments.domain, upload).await?;
+    loop {
+        match next_line(&mut answer, server).await? {
+            Line::Progress { revisions, text_bytes, read_bytes } => {
+                progress.show(Done { items: revisions, bytes: text_bytes, position: read_bytes });
+            }
+            Line::Done(outcome) => return Ok((outcome, None)),
+            Line::Failed { outcome, error } => return Ok((outcome, Some(error))),
+        }
+    }
+}
+
+async fn next_line(answer: &mut Answer, server: &ServerUrl) -> Result<Line, CommandError> {
+    let wrong =
+        |what: String| CommandError::Import(format!("{server} answered as no server of ours does: {what}"));
+    let line = answer.line().await?.ok_or_else(|| wrong("its answer has no last line".to_owned()))?;
+    serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))
+}
+
+/// The bytes of a file, where it is one.
+fn size(file: &Path) -> Option<u64> {
+    std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+}

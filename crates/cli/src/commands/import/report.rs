@@ -1,0 +1,136 @@
+//! What became of an import, in words: the same whether this process made it or a server did.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rashomon_dumps::{Conflict, ImportReport, LeftOut, Mismatch, Named};
+use serde::Deserialize;
+
+use crate::output::{self, counted, thousands};
+
+/// What became of an import. Read from the last line of a server's answer, too.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Outcome {
+    pages: u64,
+    created: u64,
+    unchanged: u64,
+    conflicts: u64,
+    left_out: u64,
+    mismatches: u64,
+    #[serde(default)]
+    skipped: BTreeMap<String, u64>,
+    #[serde(default)]
+    first_conflicts: Vec<Exception>,
+    #[serde(default)]
+    first_left_out: Vec<Exception>,
+    #[serde(default)]
+    first_mismatches: Vec<Exception>,
+}
+
+/// A revision that did not go in as it came.
+#[derive(Debug, Deserialize)]
+struct Exception {
+    title: Option<String>,
+    rev: Option<i64>,
+    line: u64,
+    detail: String,
+}
+
+impl From<ImportReport> for Outcome {
+    fn from(report: ImportReport) -> Self {
+        Self {
+            pages: report.pages,
+            created: report.created,
+            unchanged: report.unchanged,
+            conflicts: report.conflicts.count,
+            left_out: report.left_out.count,
+            mismatches: report.mismatches.count,
+            skipped: report.skipped,
+            first_conflicts: exceptions(report.conflicts, |Conflict { title, rev, line, difference }| {
+                Exception { title: Some(title.to_string()), rev: Some(rev.get()), line, detail: difference }
+            }),
+            first_left_out: exceptions(report.left_out, |LeftOut { line, title, rev, reason, .. }| {
+                Exception {
+                    title,
+                    rev: rev.map(rashomon_buckets::Revision::get),
+                    line,
+                    detail: reason.to_string(),
+                }
+            }),
+            first_mismatches: exceptions(
+                report.mismatches,
+                |Mismatch { title, rev, line, what, said, is }| Exception {
+                    title: Some(title.to_string()),
+                    rev: Some(rev.get()),
+                    line,
+                    detail: format!("the sha1 of {what} is {is}, not {said}"),
+                },
+            ),
+        }
+    }
+}
+
+fn exceptions<T>(named: Named<T>, describe: impl Fn(T) -> Exception) -> Vec<Exception> {
+    named.first.into_iter().map(describe).collect()
+}
+
+impl Outcome {
+    /// Whether every revision went in as it came, or stood so already.
+    pub(super) const fn is_clean(&self) -> bool {
+        self.conflicts == 0 && self.left_out == 0 && self.mismatches == 0
+    }
+
+    /// Adds the counts of another file.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.pages += other.pages;
+        self.created += other.created;
+        self.unchanged += other.unchanged;
+        self.conflicts += other.conflicts;
+        self.left_out += other.left_out;
+        self.mismatches += other.mismatches;
+    }
+
+    /// Names, on standard error, what did not go in as it came: the first of each kind, and how many there are.
+    pub(super) fn tell_exceptions(&self, file: &str) {
+        tell(file, self.conflicts, &self.first_conflicts, "stands with other content and was left as it is");
+        tell(file, self.left_out, &self.first_left_out, "was left out");
+        tell(
+            file,
+            self.mismatches,
+            &self.first_mismatches,
+            "was stored as it came, but is not what the dump says",
+        );
+        for (name, count) in &self.skipped {
+            output::note(format_args!("{file}: {} <{name}> not read", counted(*count, "element")));
+        }
+    }
+
+    /// The counts, in a line.
+    pub(super) fn summary(&self, elapsed: Duration) -> String {
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        let revisions = self.created + self.unchanged + self.conflicts + self.left_out;
+        format!(
+            "{} of {} in {seconds:.1} s ({}/s): {} stored, {} stood so already, {} in conflict, {} left out; \
+             {} with another sha1",
+            counted(revisions, "revision"),
+            counted(self.pages, "page"),
+            thousands((revisions as f64 / seconds) as u64),
+            thousands(self.created),
+            thousands(self.unchanged),
+            thousands(self.conflicts),
+            thousands(self.left_out),
+            counted(self.mismatches, "text"),
+        )
+    }
+}
+
+fn tell(file: &str, count: u64, first: &[Exception], what: &str) {
+    for Exception { title, rev, line, detail } in first {
+        let rev = rev.map_or_else(String::new, |rev| format!(" {rev}"));
+        let title = title.as_ref().map_or_else(String::new, |title| format!(" of {title}"));
+        output::note(format_args!("{file}, line {line}: revision{rev}{title} {what}: {detail}"));
+    }
+    let rest = count.saturating_sub(first.len() as u64);
+    if rest > 0 {
+        output::note(format_args!("{file}: and {} more: revision ... {what}", thousands(rest)));
+    }
+}

@@ -1,0 +1,10 @@
+//! The commands, one a file.
+
+pub(crate) mod check_config;
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod export;
+pub(crate) mod import;
+pub(crate) mod serve;
+pub(crate) mod stats;
+pub(crate) mod verify;

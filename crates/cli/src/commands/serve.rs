@@ -1,0 +1,58 @@
+//! `rashomon serve`.
+
+use std::sync::Arc;
+
+use rashomon_clock::{Clock, SystemClock};
+
+use crate::{
+    arguments::{ServeArguments, store_of, variables},
+    config::{GivenSettings, Settings, unknown_variables},
+    errors::CommandError,
+    exit::Exit,
+    logging, output, server,
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// Serves a store until a signal comes.
+pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
+    let ServeArguments { config, data, given } = arguments;
+    let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
+    let settings = Settings::load(given, config.as_deref())?;
+    logging::start(settings.log_format, &settings.log_level);
+    for warning in unknown_variables(&variables()) {
+        tracing::warn!("{warning}");
+    }
+    let signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open(&settings, Arc::clone(&clock), Absent::Make).await?;
+    let outcome = listen_and_serve(&settings, &store, clock, signals).await;
+    store.close().await;
+    tracing::info!("the store is closed");
+    outcome
+}
+
+async fn listen_and_serve(
+    settings: &Settings,
+    store: &Store,
+    clock: Arc<dyn Clock>,
+    signals: Signals,
+) -> Result<Exit, CommandError> {
+    // After the store is open: who can connect is answered.
+    let listener = server::listen(settings.listen.0).await?;
+    let address = (listener.local_addr())
+        .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
+    let line = format!(
+        "rashomon {} listens on http://{address}, with its store in {}",
+        env!("CARGO_PKG_VERSION"),
+        settings.store
+    );
+    match output::line(&line) {
+        // A server whose standard output nobody reads goes on serving.
+        Ok(()) | Err(CommandError::OutputClosed) => {}
+        Err(error) => return Err(error),
+    }
+    tracing::info!("{line}");
+    server::serve(listener, store, settings, clock, signals).await?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,152 @@
+//! `rashomon stats`.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+
+use rashomon_buckets::{DomainName, DomainStats};
+use rashomon_clock::SystemClock;
+use rashomon_tables_sqlite::{SqliteStore, TableStats};
+use serde::Serialize;
+
+use crate::{
+    arguments::StatsArguments,
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted},
+    store::{Absent, Store},
+};
+
+/// What a store holds.
+#[derive(Debug, Serialize)]
+struct Stats {
+    domains: BTreeMap<DomainName, DomainStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sqlite: Option<Files>,
+}
+
+/// How large the files are, and with what.
+#[derive(Debug, Serialize)]
+struct Files {
+    sqlite_version: &'static str,
+    format_version: u32,
+    file_bytes: u64,
+    log_bytes: u64,
+    free_bytes: u64,
+    tables: Vec<Table>,
+}
+
+/// How large a table is.
+#[derive(Debug, Serialize)]
+struct Table {
+    name: String,
+    rows: u64,
+    key_bytes: u64,
+    value_bytes: u64,
+}
+
+/// Prints what a store holds.
+pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let clock = Arc::new(SystemClock::new());
+    let store = Store::open_offline(&arguments.store, clock, Absent::Refuse).await?;
+    let counted = Box::pin(count(&store)).await;
+    store.close().await;
+    let stats = counted?;
+    if arguments.json {
+        output::line(serde_json::to_string_pretty(&stats).expect("counts are JSON"))?;
+    } else {
+        output::line(stats.to_text().trim_end())?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn count(store: &Store) -> Result<Stats, CommandError> {
+    let mut domains = BTreeMap::new();
+    for domain in store.buckets().catalog().domains().await? {
+        let stats = store.buckets().stats(&domain).await?;
+        domains.insert(domain, stats);
+    }
+    let sqlite = match store.sqlite() {
+        Some(sqlite) => Some(count_files(sqlite).await?),
+        None => None,
+    };
+    Ok(Stats { domains, sqlite })
+}
+
+async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
+    let counted = tokio::task::spawn_blocking(move || sqlite.stats()).await;
+    let counted = counted.map_err(|error| CommandError::Stopped(error.to_string()))?;
+    let counted = counted.map_err(rashomon_buckets::Error::from)?;
+    let table = |table: TableStats| {
+        let TableStats { name, rows, key_bytes, value_bytes } = table;
+        Table { name, rows, key_bytes, value_bytes }
+    };
+    Ok(Files {
+        sqlite_version: counted.sqlite_version,
+        format_version: counted.format_version,
+        file_bytes: counted.file_bytes,
+        log_bytes: counted.log_bytes,
+        free_bytes: u64::from(counted.free_pages) * u64::from(counted.page_bytes),
+        tables: counted.tables.into_iter().map(table).collect(),
+    })
+}
+
+impl Stats {
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (name, domain) in &self.domains {
+            let _ = writeln!(
+                text,
+                "{name}: {}, {}, {}; {} in {}",
+                counted(domain.pages, "page"),
+                counted(domain.revisions, "revision"),
+                counted(domain.renders, "render"),
+                output::bytes(domain.raw_bytes),
+                stored(domain.raw_bytes, domain.stored_bytes),
+            );
+            for (name, property) in &domain.properties {
+                let _ = writeln!(
+                    text,
+                    "  {name}: {} times, {} in {}",
+                    output::thousands(property.bodies),
+                    output::bytes(property.raw_bytes),
+                    stored(property.raw_bytes, property.stored_bytes),
+                );
+            }
+        }
+        if let Some(files) = &self.sqlite {
+            files.write(&mut text);
+        }
+        text
+    }
+}
+
+impl Files {
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "files: {} and a log of {}; {} are free; format {}, SQLite {}",
+            output::bytes(self.file_bytes),
+            output::bytes(self.log_bytes),
+            output::bytes(self.free_bytes),
+            self.format_version,
+            self.sqlite_version,
+        );
+        for table in &self.tables {
+            let _ = writeln!(
+                text,
+                "  {}: {}, keys {}, values {}",
+                table.name,
+                counted(table.rows, "row"),
+                output::bytes(table.key_bytes),
+                output::bytes(table.value_bytes),
+            );
+        }
+    }
+}
+
+/// `35.1 MB (25 %)`.
+fn stored(raw: u64, stored: u64) -> String {
+    let share = if raw == 0 { 100.0 } else { stored as f64 / raw as f64 * 100.0 };
+    format!("{} ({share:.0} %)", output::bytes(stored))
+}

@@ -1,0 +1,108 @@
+//! `rashomon verify`.
+
+use std::sync::Arc;
+
+use rashomon_clock::{Clock, SystemClock};
+
+use crate::{
+    arguments::VerifyArguments,
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted, thousands},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// Checks a store, and names each problem.
+pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let mut signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
+    let verified = tokio::select! {
+        verified = Box::pin(verify(&store, clock)) => verified,
+        exit = signals.first() => Ok(exit),
+    };
+    store.close().await;
+    verified
+}
+
+/// What is wrong with a store.
+#[derive(Debug, Default)]
+struct Problems {
+    named: Vec<String>,
+    more: u64,
+}
+
+async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandError> {
+    let started = clock.monotonic();
+    let mut problems = Problems::default();
+    check_files(store, &clock, &mut problems).await?;
+    let held = check_buckets(store, &clock, &mut problems).await?;
+    problems.named.iter().try_for_each(output::line)?;
+    if problems.more > 0 {
+        output::line(format_args!("and {} more", counted(problems.more, "problem")))?;
+    }
+    let sound = problems.named.is_empty();
+    let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
+    output::line(format_args!("{}: {held}, in {seconds:.1} s", if sound { "sound" } else { "NOT SOUND" }))?;
+    Ok(if sound { Exit::Done } else { Exit::Failed })
+}
+
+/// Holds every row against its checksum, and lets SQLite check its file.
+async fn check_files(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    problems: &mut Problems,
+) -> Result<(), CommandError> {
+    let Some(sqlite) = store.sqlite() else { return Ok(()) };
+    let clock = Arc::clone(clock);
+    let checked = tokio::task::spawn_blocking(move || {
+        let mut progress: Option<Progress> = None;
+        let report = sqlite.check(|now| {
+            let total = Some(now.file_bytes);
+            let progress =
+                progress.get_or_insert_with(|| Progress::new(clock.clone(), "rows".to_owned(), "row", total));
+            progress.show(Done { items: now.rows, bytes: now.bytes, position: now.bytes });
+        });
+        progress.iter().for_each(Progress::finish);
+        report
+    });
+    let report = checked.await.map_err(|error| CommandError::Stopped(error.to_string()))?;
+    let report = report.map_err(rashomon_buckets::Error::from)?;
+    problems.named.extend(report.problems);
+    problems.more += report.more_problems;
+    Ok(())
+}
+
+/// Compares what the rows mean: bodies with their SHA-1, indexes with what they point to. Gives what there is.
+async fn check_buckets(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    problems: &mut Problems,
+) -> Result<String, CommandError> {
+    let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
+    let mut show = |bodies| progress.show(Done { items: bodies, bytes: 0, position: 0 });
+    let verified = store.buckets().verify(&mut show).await;
+    progress.finish();
+    let report = match verified {
+        Ok(report) => report,
+        Err(rashomon_buckets::Error::Store(error @ rashomon_tables::Error::Corrupt(_))) => {
+            problems.named.push(format!("{error}; what comes after it was not compared"));
+            return Ok("not everything could be read".to_owned());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    problems.named.extend(report.problems);
+    problems.more += report.more_problems;
+    Ok(format!(
+        "{}, {}, {}, {} bodies of {}",
+        counted(report.pages, "page"),
+        counted(report.revisions, "revision"),
+        counted(report.renders, "render"),
+        thousands(report.bodies),
+        output::bytes(report.bytes),
+    ))
+}

@@ -1,0 +1,95 @@
+//! What each component is built from, taken from the settings.
+
+use std::{collections::HashMap, time::Duration};
+
+use rashomon_buckets::{Definition, Definitions};
+
+use super::{AccessLog, Settings, Span};
+
+impl Settings {
+    /// The settings of the buckets.
+    pub(crate) fn buckets(&self) -> rashomon_buckets::Settings {
+        rashomon_buckets::Settings {
+            definitions: self.definitions(),
+            cache_bytes: self.cache_size.0,
+            skew: self.skew.0,
+        }
+    }
+
+    fn definitions(&self) -> Definitions {
+        let mut definitions = Definitions::default();
+        for (name, property) in &self.properties {
+            let definition = Definition {
+                content_type: property.content_type.as_str().to_owned(),
+                versions: property.versions,
+                max_size: property.max_size.0,
+            };
+            definitions.define(name.clone(), definition);
+        }
+        definitions
+    }
+
+    /// The settings of the API.
+    pub(crate) fn api(&self) -> rashomon_api::Settings {
+        let mut hosts = HashMap::new();
+        for (name, domain) in &self.domains {
+            hosts.extend(domain.hosts.iter().map(|host| (host.as_str().to_owned(), name.clone())));
+        }
+        rashomon_api::Settings {
+            hosts,
+            read_only: self.read_only,
+            max_body_bytes: self.body_limit.0,
+            max_url_bytes: usize::try_from(self.url_limit.0).unwrap_or(usize::MAX),
+            read_seconds: seconds(self.read_timeout),
+            body_idle_seconds: seconds(self.idle_timeout),
+            body_seconds: seconds(self.body_timeout),
+            max_writes: self.max_writes.get(),
+            max_imports: self.max_imports.get(),
+            prepared_answers: self.prepared_answers,
+            access_log: match self.access_log {
+                AccessLog::All => rashomon_api::AccessLog::All,
+                AccessLog::Failures => rashomon_api::AccessLog::Failures,
+                AccessLog::Off => rashomon_api::AccessLog::Off,
+            },
+        }
+    }
+
+    /// The bounds of connections.
+    pub(crate) fn connections(&self) -> rashomon_api::ServeOptions {
+        rashomon_api::ServeOptions {
+            max_connections: self.max_connections.get(),
+            head_seconds: seconds(self.head_timeout),
+            stalled_seconds: seconds(self.stall_timeout),
+            shutdown_seconds: seconds(self.shutdown_grace),
+            ..rashomon_api::ServeOptions::default()
+        }
+    }
+}
+
+/// Whole seconds, rounded up, since a limit of none would let nothing through.
+fn seconds(span: Span) -> u64 {
+    let Span(duration) = span;
+    duration.as_secs() + u64::from(duration > Duration::from_secs(duration.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GivenSettings;
+
+    #[test]
+    fn our_defaults_are_those_of_the_components() {
+        let settings = Settings::load(GivenSettings::default(), None).unwrap();
+        assert_eq!(settings.api(), rashomon_api::Settings::default());
+        assert_eq!(settings.connections(), rashomon_api::ServeOptions::default());
+        let (ours, theirs) = (settings.buckets(), rashomon_buckets::Settings::default());
+        assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));
+        assert_eq!(ours.definitions, theirs.definitions);
+    }
+
+    #[test]
+    fn part_of_a_second_is_a_second() {
+        let of = |text: &str| seconds(text.parse().unwrap());
+        assert_eq!([of("250ms"), of("1s"), of("1s 1ms"), of("0s")], [1, 1, 2, 0]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Holds `docs/configuration.md` against the code: every setting, property and exit code stands there as it is.
+
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use rashomon_buckets::{Definitions, Versions};
+
+use super::{ByteSize, GivenSettings, Settings};
+use crate::{arguments::Arguments, exit};
+
+fn reference() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Name, default and meaning of every setting, from the help texts.
+fn settings() -> Vec<(String, String, String)> {
+    let command = Arguments::command();
+    let serve = command.find_subcommand("serve").unwrap();
+    let heading = Some("Settings (in the file: the same names with '_')");
+    let settings = serve.get_arguments().filter(|argument| argument.get_help_heading() == heading);
+    settings
+        .map(|argument| {
+            let help = argument.get_help().unwrap().to_string();
+            let (meaning, default) = help.split_once(" [default: ").expect("every setting says its default");
+            let name = argument.get_long().unwrap().replace('-', "_");
+            (name, default.trim_end_matches(']').to_owned(), format!("{meaning}{}", choices(argument)))
+        })
+        .collect()
+}
+
+/// `: `text` for people, `json` ...` for a setting that is one of a few words.
+fn choices(argument: &clap::Arg) -> String {
+    let possible = argument.get_possible_values();
+    let described = possible.iter().filter_map(|value| Some((value.get_name(), value.get_help()?)));
+    let choices: Vec<String> = described
+        .map(|(name, help)| {
+            let help = help.to_string();
+            let (first, rest) = help.split_at(1);
+            format!("`{name}`: {}{rest}", first.to_lowercase())
+        })
+        .collect();
+    if choices.is_empty() { String::new() } else { format!(". {}", choices.join("; ")) }
+}
+
+/// The rows of the table under a heading row.
+fn rows<'a>(reference: &'a str, head: &str) -> Vec<&'a str> {
+    let (_, table) = reference.split_once(head).expect(head);
+    table.lines().skip(2).take_while(|line| line.starts_with('|')).collect()
+}
+
+#[test]
+fn every_setting_stands_in_the_reference_as_in_the_help() {
+    let expected: Vec<String> = (settings().into_iter())
+        .map(|(name, default, meaning)| format!("| `{name}` | {default} | {meaning} |"))
+        .collect();
+    let reference = reference();
+    assert_eq!(rows(&reference, "| setting | default | meaning |"), expected, "\n{}\n", expected.join("\n"));
+}
+
+#[test]
+fn the_defaults_that_the_help_names_are_those_in_effect() {
+    let defaults = toml::Table::try_from(Settings::load(GivenSettings::default(), None).unwrap()).unwrap();
+    for (name, said, _) in settings() {
+        match defaults.get(&name) {
+            Some(toml::Value::String(value)) => assert_eq!(&said, value, "{name}"),
+            Some(value) => assert_eq!(said, value.to_string(), "{name}"),
+            None => assert_eq!(name, "access", "only access has no default of its own"),
+        }
+    }
+}
+
+#[test]
+fn a_setting_has_one_name_everywhere() {
+    let command = Arguments::command();
+    let serve = command.find_subcommand("serve").unwrap();
+    for (name, ..) in settings() {
+        let flag = serve.get_arguments().find(|argument| argument.get_id() == name.as_str()).unwrap();
+        let variable = flag.get_env().unwrap().to_str().unwrap();
+        assert_eq!(variable, format!("{}{}", super::ENVIRONMENT_PREFIX, name.to_uppercase()));
+        // A value of no setting's type: if the key were not known, that would be the error.
+        let error = toml::from_str::<GivenSettings>(&format!("{name} = [[]]")).unwrap_err();
+        assert!(!error.message().contains("unknown field"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn the_properties_that_are_built_in_stand_in_the_reference() {
+    let mut expected: Vec<String> = (Definitions::default().iter())
+        .map(|(name, definition)| {
+            let versions = match definition.versions {
+                Versions::Render => "render",
+                Versions::Revision => "revision",
+            };
+            let size = ByteSize(definition.max_size);
+            format!("| `{name}` | `{}` | `{versions}` | {size} |", definition.content_type)
+        })
+        .collect();
+    expected.push("| any other | `application/octet-stream` | `render` | 64 MiB |".to_owned());
+    let reference = reference();
+    let head = "| property | content type | versions | largest body |";
+    assert_eq!(rows(&reference, head), expected, "\n{}\n", expected.join("\n"));
+}
+
+#[test]
+fn the_exit_codes_stand_in_the_reference() {
+    let expected: Vec<String> = (exit::TABLE.lines().skip(1))
+        .map(|line| {
+            let (code, meaning) = line.trim().split_once(' ').unwrap();
+            format!("| {code} | {} |", meaning.trim())
+        })
+        .collect();
+    let reference = reference();
+    assert_eq!(rows(&reference, "| code | meaning |"), expected, "\n{}\n", expected.join("\n"));
+}
+
+#[test]
+fn the_examples_of_the_reference_are_right() {
+    let reference = reference();
+    let examples: Vec<&str> =
+        (reference.split("```toml\n").skip(1)).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(examples.len() >= 2);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), examples.concat()).unwrap();
+    Settings::load(GivenSettings::default(), Some(file.path())).unwrap();
+}

@@ -1,0 +1,66 @@
+//! What can go wrong with a command, in words that a person can act on.
+
+use crate::{config::ConfigError, demo::SampleError, exit::Exit, output};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// What was asked for cannot be done this way.
+    #[error("{0}")]
+    Usage(String),
+    /// The system would not do something.
+    #[error("{doing}: {source}")]
+    Io { doing: String, source: std::io::Error },
+    /// Whoever read our output has gone: there is nobody to tell, and nothing more to do.
+    #[error("standard output was closed")]
+    OutputClosed,
+    /// The store cannot be opened.
+    #[error("{0}")]
+    Open(rashomon_tables::Error),
+    /// The store cannot be opened for an import, most likely since a server has it open.
+    #[error("{0}\nWhere a server has the store open, import through it: --to http://127.0.0.1:7231")]
+    Busy(rashomon_tables::Error),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] rashomon_buckets::Error),
+    /// An import did not come to its end.
+    #[error("{0}")]
+    Import(String),
+    /// An export did not come to its end.
+    #[error("{0}")]
+    Export(String),
+    /// A part of the program failed.
+    #[error("a part of the program stopped: {0}")]
+    Stopped(String),
+    /// The sample wiki cannot be built.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}
+
+impl CommandError {
+    /// Tells what went wrong, on standard error.
+    pub(crate) fn tell(&self) {
+        if !matches!(self, Self::OutputClosed) {
+            output::note(format_args!("error: {self}"));
+        }
+    }
+
+    /// How the command ends.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::OutputClosed => Exit::Done,
+            Self::Config(_) | Self::Usage(_) => Exit::Usage,
+            Self::Io { .. }
+            | Self::Open(_)
+            | Self::Busy(_)
+            | Self::Store(_)
+            | Self::Import(_)
+            | Self::Export(_)
+            | Self::Stopped(_)
+            | Self::Sample(_) => Exit::Failed,
+        }
+    }
+}

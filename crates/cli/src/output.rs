@@ -1,0 +1,65 @@
+//! Standard output and standard error, where the reader may go away at any time.
+
+use std::{
+    fmt::Display,
+    io::{ErrorKind, Write as _},
+};
+
+use crate::errors::CommandError;
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(CommandError::OutputClosed),
+        Err(source) => Err(CommandError::Io { doing: "cannot write to standard output".to_owned(), source }),
+    }
+}
+
+/// Writes a line to standard error. Where nobody reads it, there is nobody to tell.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// A number as people read it: `16,251`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Bytes as people read them, in powers of 1,000: `140.3 MB`.
+pub(crate) fn bytes(count: u64) -> String {
+    bytesize::ByteSize(count).display().si().to_string()
+}
+
+/// `1 page`, `2 pages`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    format!("{} {one}{}", thousands(count), if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(
+            [0, 999, 1000, 16_251, 1_234_567].map(thousands),
+            ["0", "999", "1,000", "16,251", "1,234,567"]
+        );
+        assert_eq!([counted(1, "page"), counted(2, "page")], ["1 page", "2 pages"]);
+    }
+
+    #[test]
+    fn bytes_have_a_unit() {
+        assert_eq!([0, 999, 140_301_148].map(bytes), ["0 B", "999 B", "140.3 MB"]);
+    }
+}

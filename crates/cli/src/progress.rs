@@ -1,0 +1,146 @@
+//! How far a long command has come: a bar on a terminal, a line every few seconds elsewhere, both on standard
+//! error.
+
+use std::{io::IsTerminal as _, sync::Arc, time::Duration};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rashomon_clock::Clock;
+
+use crate::output;
+
+/// How often a line is written where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// How often the bar is drawn anew, a second.
+const DRAWS_PER_SECOND: u8 = 10;
+
+/// What was done up to a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Things counted: revisions, rows.
+    pub(crate) items: u64,
+    /// Bytes that went through; 0 where nobody counts them.
+    pub(crate) bytes: u64,
+    /// How much of [`Progress`]'s total is behind us, in its unit.
+    pub(crate) position: u64,
+}
+
+/// Shows how far a command has come.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    clock: Arc<dyn Clock>,
+    started: Duration,
+    /// What is being worked on, such as a file's name.
+    label: String,
+    /// What is counted: `revision`.
+    unit: &'static str,
+    /// What the position goes up to; `None` where nobody knows, as for standard input.
+    total: Option<u64>,
+    shown: Shown,
+}
+
+#[derive(Debug)]
+enum Shown {
+    Bar(ProgressBar),
+    Lines { last: Duration },
+}
+
+impl Progress {
+    /// Begins now.
+    pub(crate) fn new(clock: Arc<dyn Clock>, label: String, unit: &'static str, total: Option<u64>) -> Self {
+        let started = clock.monotonic();
+        let shown = if std::io::stderr().is_terminal() {
+            let bar =
+                ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
+            let template = if total.is_some() { "{bar:30} {msg}" } else { "{spinner} {msg}" };
+            bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+            Shown::Bar(bar)
+        } else {
+            Shown::Lines { last: started }
+        };
+        Self { clock, started, label, unit, total, shown }
+    }
+
+    /// Shows what was done so far; cheap to call often.
+    pub(crate) fn show(&mut self, done: Done) {
+        let now = self.clock.monotonic();
+        let describe = || {
+            let text = describe(done, self.unit, self.total, now.saturating_sub(self.started));
+            format!("{}: {text}", self.label)
+        };
+        match &mut self.shown {
+            Shown::Bar(bar) => {
+                bar.set_message(describe());
+                bar.set_position(done.position);
+            }
+            Shown::Lines { last } if now.saturating_sub(*last) >= LINE_EVERY => {
+                output::note(describe());
+                *last = now;
+            }
+            Shown::Lines { .. } => {}
+        }
+    }
+
+    /// How long it has taken so far.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.monotonic().saturating_sub(self.started)
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// `12,345 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left`.
+fn describe(done: Done, unit: &str, total: Option<u64>, elapsed: Duration) -> String {
+    let mut text = output::counted(done.items, unit);
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 0.0 {
+        text += &format!(", {}/s", output::thousands((done.items as f64 / seconds) as u64));
+        if done.bytes > 0 {
+            text += &format!(", {}/s", output::bytes((done.bytes as f64 / seconds) as u64));
+        }
+    }
+    if let Some(total) = total.filter(|total| *total > 0) {
+        let share = (done.position as f64 / total as f64).min(1.0);
+        text += &format!(", {:.0} %", share * 100.0);
+        // Before there is something to judge by, a time would be a guess.
+        if share >= 0.01 && seconds >= 1.0 {
+            text += &format!(", {} left", minutes(Duration::from_secs_f64(seconds / share - seconds)));
+        }
+    }
+    text
+}
+
+/// `0:12`, `61:05`.
+fn minutes(duration: Duration) -> String {
+    format!("{}:{:02}", duration.as_secs() / 60, duration.as_secs() % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64, items: u64, bytes: u64, position: u64, total: Option<u64>) -> String {
+        describe(Done { items, bytes, position }, "revision", total, Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn rates_and_what_is_left_follow_from_what_is_done() {
+        assert_eq!(
+            at(20, 162_460, 702_000_000, 62, Some(100)),
+            "162,460 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left"
+        );
+        assert_eq!(at(600, 600, 600_000, 1, Some(2)), "600 revisions, 1/s, 1.0 kB/s, 50 %, 10:00 left");
+    }
+
+    #[test]
+    fn what_nobody_knows_is_not_said() {
+        assert_eq!(at(2, 10, 2_000, 0, None), "10 revisions, 5/s, 1.0 kB/s");
+        assert_eq!(at(0, 0, 0, 0, Some(100)), "0 revisions, 0 %");
+        assert_eq!(at(2, 1, 0, 0, Some(0)), "1 revision, 0/s");
+    }
+}

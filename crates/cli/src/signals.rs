@@ -1,0 +1,74 @@
+//! Ctrl-C and SIGTERM: the first asks to end, the second insists.
+
+use tokio::sync::watch;
+
+use crate::{errors::CommandError, exit::Exit, output};
+
+/// Listens for signals from the moment it is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Signals(watch::Receiver<Option<Exit>>);
+
+impl Signals {
+    /// Begins to listen. From now on a signal no longer ends the process by itself; the second one does.
+    pub(crate) fn listen() -> Result<Self, CommandError> {
+        let (sender, receiver) = watch::channel(None);
+        let mut source = Source::new()
+            .map_err(|source| CommandError::Io { doing: "cannot listen for signals".to_owned(), source })?;
+        tokio::spawn(async move {
+            let first = source.next().await;
+            // Nobody listens any more when the command is over.
+            let _ = sender.send(Some(first));
+            let second = source.next().await;
+            output::note("ended at once, as asked twice");
+            std::process::exit(second.code().into());
+        });
+        Ok(Self(receiver))
+    }
+
+    /// Waits for the first signal, and says how a command ends that it interrupts.
+    pub(crate) async fn first(&mut self) -> Exit {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(exit) => exit.unwrap_or(Exit::Interrupted),
+            // The listening task never ends before the process does.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(unix)]
+struct Source {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Source {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Source;
+
+#[cfg(not(unix))]
+impl Source {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> Exit {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => Exit::Interrupted,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Settings from file, environment and flags.
+
+use tempfile::tempdir;
+
+use crate::process::{finish, rashomon, run};
+
+#[test]
+fn flags_stand_above_the_environment_and_that_above_the_file() {
+    let directory = tempdir().unwrap();
+    let file = "listen = '127.0.0.1:1'\nskew = '1s'\nbody_limit = '1 MiB'\n";
+    std::fs::write(directory.path().join("c.toml"), file).unwrap();
+    let mut command = rashomon(directory.path());
+    command.args(["check-config", "c.toml", "--listen", "127.0.0.1:3"]);
+    command.env("RASHOMON_LISTEN", "127.0.0.1:2").env("RASHOMON_SKEW", "2s").env("RASHOMON_STORE", "memory:");
+    let ran = finish(&mut command).ends_with(0);
+    ran.prints(&[
+        "listen = \"127.0.0.1:3\"",
+        "skew = \"2s\"",
+        "body_limit = \"1 MiB\"",
+        "store = \"memory:\"",
+    ]);
+    // The short flag stands above the variable of the long one.
+    let ran = finish(command.args(["--data", "d"])).ends_with(0);
+    ran.prints(&["store = \"sqlite:d\""]);
+}
+
+#[test]
+fn the_configuration_can_be_named_by_the_environment() {
+    let directory = tempdir().unwrap();
+    std::fs::write(directory.path().join("c.toml"), "lisen = 1").unwrap();
+    let mut command = rashomon(directory.path());
+    command.arg("serve").env("RASHOMON_CONFIG", "c.toml");
+    finish(&mut command).ends_with(2).tells(&["c.toml:1:1", "'lisen'", "did you mean 'listen'?"]);
+}
+
+#[test]
+fn whatever_is_wrong_with_a_file_is_said_by_every_command_that_reads_it() {
+    let directory = tempdir().unwrap();
+    std::fs::write(directory.path().join("dump.xml"), "").unwrap();
+    std::fs::write(directory.path().join("c.toml"), "skew = '1s'\n[domains.a]\nhost = ['a.org']\n").unwrap();
+    let expected = ["c.toml:3:1: there is no setting 'host'; did you mean 'hosts'?", "3 | host = ['a.org']"];
+    run(directory.path(), &["check-config", "c.toml"]).ends_with(2).tells(&expected);
+    for command in ["serve", "verify", "stats"] {
+        run(directory.path(), &[command, "--config", "c.toml"]).ends_with(2).tells(&expected);
+    }
+    for command in ["import", "export"] {
+        let file = if command == "import" { "dump.xml" } else { "--history" };
+        run(directory.path(), &[command, "--config", "c.toml", "--domain", "a", file])
+            .ends_with(2)
+            .tells(&expected);
+    }
+    assert!(!directory.path().join("rashomon-data").exists(), "nothing was done");
+    run(directory.path(), &["check-config", "none.toml"]).ends_with(2).tells(&["cannot read", "none.toml"]);
+}
+
+#[test]
+fn a_wrong_value_names_where_it_came_from() {
+    let directory = tempdir().unwrap();
+    run(directory.path(), &["serve", "--skew", "5"])
+        .ends_with(2)
+        .tells(&["--skew", "'5' is not a length of time"]);
+    let mut command = rashomon(directory.path());
+    command.arg("serve").env("RASHOMON_SKEW", "5");
+    let ran = finish(&mut command).ends_with(2);
+    ran.tells(&["'5' is not a length of time", "the variable RASHOMON_SKEW"]);
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_warned_of() {
+    let directory = tempdir().unwrap();
+    let mut command = rashomon(directory.path());
+    command.arg("check-config").env("RASHOMON_LISTN", "x").env("RASHOMON_SERVICE_HOST", "10.0.0.1");
+    let ran = finish(&mut command).ends_with(0);
+    ran.tells(&["RASHOMON_LISTN is not a setting; did you mean RASHOMON_LISTEN?", "RASHOMON_SERVICE_HOST"]);
+}
+
+#[test]
+fn two_ways_to_name_the_store_are_one_too_many() {
+    let directory = tempdir().unwrap();
+    let ran = run(directory.path(), &["serve", "--data", "a", "--store", "memory:"]).ends_with(2);
+    ran.tells(&["--data DIR is short for --store sqlite:DIR"]);
+    let ran = run(directory.path(), &["stats", "--store", "cassandra:x"]).ends_with(2);
+    ran.tells(&["there is no store of the kind 'cassandra:'; there are sqlite:DIRECTORY and memory:"]);
+}
+
+#[test]
+fn others_are_let_in_only_in_words() {
+    let directory = tempdir().unwrap();
+    let ran = run(directory.path(), &["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]).ends_with(2);
+    ran.tells(&["others can reach 0.0.0.0:0", "--access open"]);
+}

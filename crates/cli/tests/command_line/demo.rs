@@ -1,0 +1,79 @@
+//! `rashomon demo`: the lines that it prints are pasted, and work.
+
+use std::{net::TcpListener, path::Path, process::Command};
+
+use tempfile::tempdir;
+
+use crate::process::{Running, rashomon};
+
+/// Starts the demo, and gives it with all that it says at its start.
+fn demo(directory: &Path, arguments: &[&str]) -> (Running, String) {
+    let mut demo = Running::start(rashomon(directory).arg("demo").args(arguments));
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        let line = demo.line();
+        said += &line;
+        said.push('\n');
+        assert!(said.len() < 10_000, "{said}");
+    }
+    (demo, said)
+}
+
+/// Runs a line as a shell does, and gives its answer; an answer of 400 and more fails.
+fn paste(line: &str) -> String {
+    let line = line.replacen("curl ", "curl --silent --show-error --fail-with-body ", 1);
+    let output = Command::new("sh").args(["-c", &line]).output().expect("there is a shell");
+    let answer = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{line}\n{answer}\n{}", String::from_utf8_lossy(&output.stderr));
+    answer
+}
+
+fn curl_lines(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.starts_with("curl ")).collect()
+}
+
+#[test]
+fn the_lines_that_are_printed_work() {
+    let directory = tempdir().unwrap();
+    let (demo, said) = demo(directory.path(), &["--listen", "127.0.0.1:0"]);
+    let lines = curl_lines(&said);
+    assert_eq!(lines.len(), 5, "{said}");
+    let expected =
+        ["Hollin Skerry wiki", "Crème_brûlée", "Fifty-eight years", "although the light was lit", "Created"];
+    for (line, word) in lines.iter().zip(expected) {
+        let answer = paste(line);
+        assert!(answer.contains(word), "{line}\n{answer}");
+    }
+    // Pasted again, the one that writes changes nothing.
+    assert!(paste(lines[4]).contains("Accounts/Yours"));
+
+    // Its pages link to one another under /wiki/ too.
+    let base = said.lines().map(str::trim).find(|line| line.starts_with("http://")).unwrap();
+    assert!(paste(&format!("curl -L {base}wiki/Main_Page")).contains("Hollin Skerry wiki"));
+    demo.stop().ends_with(0);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn where_the_port_is_taken_it_takes_the_next() {
+    let directory = tempdir().unwrap();
+    // Where this fails, somebody else has it, which is as good.
+    let _taken = TcpListener::bind("127.0.0.1:7231");
+    let (demo, said) = demo(directory.path(), &[]);
+    assert!(said.starts_with("Port 7231 is taken; this is on port "), "{said}");
+    assert!(paste(curl_lines(&said)[0]).contains("Hollin Skerry wiki"));
+    demo.stop().ends_with(0);
+}
+
+#[test]
+fn it_can_be_kept() {
+    let directory = tempdir().unwrap();
+    let arguments = ["--data", "data", "--listen", "127.0.0.1:0"];
+    let (first, said) = demo(directory.path(), &arguments);
+    paste(curl_lines(&said)[4]);
+    first.stop().ends_with(0);
+    let (second, said) = demo(directory.path(), &arguments);
+    let line = curl_lines(&said)[0].replace("Main_Page?rev/latest/html", "Accounts/Yours?rev/latest/html");
+    assert!(paste(&line).contains("saw it otherwise"));
+    second.stop().ends_with(0);
+}

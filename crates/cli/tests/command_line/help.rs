@@ -1,0 +1,49 @@
+//! The texts that people meet first.
+
+use tempfile::tempdir;
+
+use crate::process::run;
+
+#[test]
+fn without_arguments_there_is_help() {
+    let directory = tempdir().unwrap();
+    let ran = run(directory.path(), &[]).ends_with(2);
+    for command in ["serve", "import", "export", "verify", "stats", "check-config", "demo", "completions"] {
+        assert!(ran.stderr.contains(&format!("\n  {command} ")), "{command}: {ran:#?}");
+    }
+    run(directory.path(), &["--help"]).ends_with(0).prints(&["Exit codes:", "  3    "]);
+    run(directory.path(), &["--version"]).ends_with(0).prints(&["rashomon 0.1.0"]);
+}
+
+#[test]
+fn each_command_has_a_manual() {
+    let directory = tempdir().unwrap();
+    let serve = run(directory.path(), &["serve", "--help"]).ends_with(0);
+    let serve = serve.prints(&["--listen <ADDRESS:PORT>", "[default: 127.0.0.1:7231]", "RASHOMON_LISTEN"]);
+    assert!(!serve.stdout.contains("--properties"), "{serve:#?}");
+    let import = run(directory.path(), &["import", "--help"]).ends_with(0);
+    import.prints(&["Exit codes:", "conflict", "--jobs <N>", "--to <URL>", "standard input"]);
+    run(directory.path(), &["export", "--help"]).ends_with(0).prints(&["--history", ".zst", "Exit codes:"]);
+    run(directory.path(), &["verify", "--help"]).ends_with(0).prints(&["the store is sound"]);
+    run(directory.path(), &["stats", "--help"]).ends_with(0).prints(&["--json"]);
+}
+
+#[test]
+fn what_is_mistyped_gets_a_suggestion() {
+    let directory = tempdir().unwrap();
+    run(directory.path(), &["improt"]).ends_with(2).tells(&["'import'"]);
+    run(directory.path(), &["serve", "--lissten", "x"]).ends_with(2).tells(&["'--listen'"]);
+    run(directory.path(), &["import", "--domain", "Bad Name", "x"])
+        .ends_with(2)
+        .tells(&["a domain is 1 to 128"]);
+}
+
+#[test]
+fn completions_are_scripts() {
+    let directory = tempdir().unwrap();
+    for (shell, word) in
+        [("bash", "complete -F"), ("zsh", "#compdef rashomon"), ("fish", "complete -c rashomon")]
+    {
+        run(directory.path(), &["completions", shell]).ends_with(0).prints(&[word, "check-config"]);
+    }
+}

@@ -1,0 +1,141 @@
+//! Runs the binary in a directory of its own, and looks at what it said and how it ended.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+};
+
+use rustix::process::{Pid, Signal};
+
+/// The binary with no settings but what the test gives it, in `directory`.
+pub(crate) fn rashomon(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rashomon"));
+    let settings = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("RASHOMON_"));
+    settings.for_each(|name| {
+        command.env_remove(name);
+    });
+    command.current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+/// What a run of the binary said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// The exit code; `None` where a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Fails unless it ended with this exit code.
+    #[track_caller]
+    pub(crate) fn ends_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self.shows_no_internals()
+    }
+
+    /// Fails unless standard error has all these words.
+    #[track_caller]
+    pub(crate) fn tells(self, words: &[&str]) -> Self {
+        words.iter().for_each(|word| assert!(self.stderr.contains(word), "no {word:?} in {self:#?}"));
+        self
+    }
+
+    /// Fails unless standard output has all these words.
+    #[track_caller]
+    pub(crate) fn prints(self, words: &[&str]) -> Self {
+        words.iter().for_each(|word| assert!(self.stdout.contains(word), "no {word:?} in {self:#?}"));
+        self
+    }
+
+    /// Whatever goes wrong, a person reads it: no panic, no debug output of a type.
+    #[track_caller]
+    fn shows_no_internals(self) -> Self {
+        for internal in ["panicked", "RUST_BACKTRACE", "Err(", "Some(", "Error {", "kind:", "Os {"] {
+            assert!(!self.stderr.contains(internal), "{internal:?} in {self:#?}");
+        }
+        self
+    }
+}
+
+/// Runs the binary to its end.
+pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Ran {
+    finish(rashomon(directory).args(arguments))
+}
+
+/// Runs a command to its end.
+pub(crate) fn finish(command: &mut Command) -> Ran {
+    Ran::of(command.output().expect("the binary runs"))
+}
+
+/// A running process, ended with the test.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Option<Child>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts a command whose standard output is read line by line.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child: Some(child), stdout }
+    }
+
+    /// The next line of standard output, without its end; empty when there are no more.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("UTF-8");
+        line.trim_end().to_owned()
+    }
+
+    /// Where its standard input is fed from, where that was piped.
+    pub(crate) fn stdin(&mut self) -> ChildStdin {
+        self.child.as_mut().and_then(|child| child.stdin.take()).expect("it is piped")
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = Pid::from_child(self.child.as_ref().expect("it runs"));
+        rustix::process::kill_process(id, signal).expect("it can be signalled");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(mut self) -> Ran {
+        let child = self.child.take().expect("it runs");
+        let mut stdout = Vec::new();
+        self.stdout.read_to_end(&mut stdout).expect("a pipe can be read");
+        let output = child.wait_with_output().expect("it ends");
+        Ran::of(Output { stdout, ..output })
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(self) -> Ran {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

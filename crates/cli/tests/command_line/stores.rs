@@ -1,0 +1,105 @@
+//! `rashomon verify` and `rashomon stats`, and stores that are none.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
+};
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{
+    process::run,
+    wiki::{dump, import, large_dump},
+};
+
+#[test]
+fn stats_count_what_there_is() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one"), ("2", "three")]));
+    let ran = run(directory.path(), &["stats", "--data", "data"]).ends_with(0);
+    ran.prints(&[
+        "wiki: 1 page, 2 revisions, 2 renders",
+        "8 B",
+        "wikitext: 2",
+        "files: ",
+        "revisions: 2 rows",
+    ]);
+    let ran = run(directory.path(), &["stats", "--data", "data", "--json"]).ends_with(0);
+    let stats: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(stats["domains"]["wiki"]["revisions"], 2);
+    assert_eq!(stats["domains"]["wiki"]["raw_bytes"], 8);
+    assert_eq!(stats["domains"]["wiki"]["properties"]["wikitext"]["bodies"], 2);
+    assert_eq!(stats["sqlite"]["format_version"], 1);
+    assert!(stats["sqlite"]["file_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_sound_store_is_sound() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one"), ("2", "two")]));
+    let ran = run(directory.path(), &["verify", "--data", "data"]).ends_with(0);
+    ran.prints(&["sound: 1 page, 2 revisions, 2 renders, 2 bodies"]);
+}
+
+#[test]
+fn a_flipped_bit_is_found_and_named() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &large_dump(20, 50_000));
+    let path = directory.path().join("data/rashomon.sqlite");
+    let mut file = File::options().read(true).write(true).open(&path).unwrap();
+    // In the midst of the bodies, which are most of the file.
+    let middle = file.metadata().unwrap().len() / 2 + 1_000;
+    let mut byte = [0];
+    file.seek(SeekFrom::Start(middle)).unwrap();
+    file.read_exact(&mut byte).unwrap();
+    file.seek(SeekFrom::Start(middle)).unwrap();
+    file.write_all(&[byte[0] ^ 0x10]).unwrap();
+    drop(file);
+    let ran = run(directory.path(), &["verify", "--data", "data"]).ends_with(1);
+    ran.prints(&["Noise", "checksum", "NOT SOUND"]);
+}
+
+#[test]
+fn where_there_is_no_store_none_is_made() {
+    let directory = tempdir().unwrap();
+    for command in ["verify", "stats"] {
+        let ran = run(directory.path(), &[command]).ends_with(2);
+        ran.tells(&["there is no store in ./rashomon-data", "--data DIR"]);
+    }
+    let ran = run(directory.path(), &["export", "--domain", "wiki", "--data", "typo"]).ends_with(2);
+    ran.tells(&["there is no store in typo"]);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// Writes bytes at a place of the store's file.
+fn patch(directory: &Path, at: u64, bytes: &[u8]) {
+    let path = directory.join("data/rashomon.sqlite");
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+#[test]
+fn a_store_of_an_unknown_version_is_refused() {
+    /// Where SQLite keeps the number that we keep the version of the format in.
+    const USER_VERSION: u64 = 60;
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one")]));
+    patch(directory.path(), USER_VERSION, &99_u32.to_be_bytes());
+    for command in [&["verify"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+        let ran = run(directory.path(), &[command, &["--data", "data"]].concat()).ends_with(1);
+        ran.tells(&["data", "version 99"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_store_is_refused() {
+    let directory = tempdir().unwrap();
+    fs::create_dir(directory.path().join("data")).unwrap();
+    fs::write(directory.path().join("data/rashomon.sqlite"), "a diary, say\n".repeat(1000)).unwrap();
+    run(directory.path(), &["stats", "--data", "data"]).ends_with(1).tells(&["data", "is no store"]);
+    fs::write(directory.path().join("file"), "").unwrap();
+    run(directory.path(), &["serve", "--data", "file"]).ends_with(1).tells(&["file"]);
+}

@@ -1,0 +1,66 @@
+//! Small dumps, written here.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use crate::process::run;
+
+/// A dump of one page whose revisions have these numbers and texts.
+pub(crate) fn dump(title: &str, revisions: &[(&str, &str)]) -> String {
+    let id = revisions[0].0;
+    let mut page = format!("  <page>\n    <title>{title}</title>\n    <ns>0</ns>\n    <id>{id}</id>\n");
+    for (second, (id, text)) in revisions.iter().enumerate() {
+        let _ = write!(
+            page,
+            "    <revision>\n      <id>{id}</id>\n      <timestamp>2020-01-01T00:{:02}:{:02}Z</timestamp>\n      \
+             <contributor><username>Ann</username><id>7</id></contributor>\n      <model>wikitext</model>\n      \
+             <format>text/x-wiki</format>\n      <text xml:space=\"preserve\">{text}</text>\n    </revision>\n",
+            second / 60,
+            second % 60,
+        );
+    }
+    wrapped(&format!("{page}  </page>\n"))
+}
+
+/// Pages as a dump.
+pub(crate) fn wrapped(pages: &str) -> String {
+    format!(
+        "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\">\n{pages}</mediawiki>\n"
+    )
+}
+
+/// A dump that takes a moment to be read and written: a page of many revisions that cannot be made smaller.
+pub(crate) fn large_dump(revisions: u64, bytes: usize) -> String {
+    let texts: Vec<(String, String)> =
+        (1..=revisions).map(|rev| (rev.to_string(), noise(rev, bytes))).collect();
+    let revisions: Vec<(&str, &str)> =
+        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
+    dump("Noise", &revisions)
+}
+
+/// Letters without any order.
+fn noise(seed: u64, bytes: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let letter = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'a' + (state % 26) as u8)
+    };
+    (0..bytes).map(letter).collect()
+}
+
+/// Imports a dump into the store `data` of a directory, and expects that all of it goes in.
+#[track_caller]
+pub(crate) fn import(directory: &Path, dump: &str) {
+    let path = directory.join("imported.xml");
+    fs::write(&path, dump).unwrap();
+    run(directory, &["import", "--data", "data", "--domain", "wiki", "imported.xml"]).ends_with(0);
+}
+
+/// The whole store `data` of a directory as JSON lines.
+#[track_caller]
+pub(crate) fn everything(directory: &Path) -> String {
+    run(directory, &["export", "--data", "data", "--domain", "wiki", "--history", "--format", "jsonl"])
+        .ends_with(0)
+        .stdout
+}
