@@ -10,6 +10,7 @@ use rashomon_buckets::{
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::headers;
 use crate::{SourceProperty, timestamps};
 
 /// What kind of line it is.
@@ -134,8 +135,11 @@ pub(super) struct PropertyValue {
 }
 
 impl PropertyValue {
-    /// The property; what is wrong where its bytes are not given just once.
+    /// The property, or what is wrong with it.
     pub(super) fn into_property(self, name: PropertyName) -> Result<SourceProperty, String> {
+        if let Some(fault) = headers::fault(self.content_type.as_deref(), &self.headers) {
+            return Err(format!("property {name}: {fault}"));
+        }
         let body = match (self.text, self.base64) {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => {

@@ -1,5 +1,6 @@
 //! Histories as JSON lines: our own format, which holds everything. See `docs/json-lines.md`.
 
+mod headers;
 mod line;
 mod reader;
 mod writer;

@@ -8,11 +8,15 @@ use super::{
     chars,
     content_type::format_and_model,
     escape::{push_attribute, push_text},
+    tokens::MAX_FIELD,
 };
 use crate::{Loss, sha1, timestamps};
 
 /// The language of an export that says nothing of it: undetermined, in BCP 47.
 const NO_LANGUAGE: &str = "und";
+
+/// The most bytes of a value that is written as an attribute: several of them fit a tag that can be read.
+const MAX_ATTRIBUTE: usize = MAX_FIELD / 8;
 
 /// What the schema allows as `case`.
 const CASES: [&str; 3] = ["first-letter", "case-sensitive", "case-insensitive"];
@@ -131,12 +135,10 @@ impl<W: Write> XmlWriter<W> {
 
     /// Begins a page. One that is left out must not be ended, and gets no revisions.
     pub fn begin_page(&mut self, head: &PageHead<'_>) -> io::Result<Outcome> {
-        let fields = [
-            ("title", Some(head.title.as_str())),
-            ("redirect", head.redirect),
-            ("restrictions", head.restrictions),
-        ];
-        if let Some(loss) = first_forbidden(fields) {
+        let fields = [("title", Some(head.title.as_str())), ("restrictions", head.restrictions)];
+        let loss = first_loss(MAX_FIELD, fields)
+            .or_else(|| first_loss(MAX_ATTRIBUTE, [("redirect", head.redirect)]));
+        if let Some(loss) = loss {
             return Ok(Outcome::LeftOut(loss));
         }
         self.raw("  <page>\n");
@@ -328,9 +330,17 @@ fn is_clean(text: &str) -> bool {
     chars::first_forbidden(text).is_none()
 }
 
-fn first_forbidden<'a>(fields: impl IntoIterator<Item = (&'static str, Option<&'a str>)>) -> Option<Loss> {
+/// The first of the fields that would not be read again as it is.
+fn first_loss<'a>(
+    limit: usize,
+    fields: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
+) -> Option<Loss> {
     (fields.into_iter()).find_map(|(field, value)| {
-        let character = chars::first_forbidden(value?)?;
+        let value = value?;
+        if value.len() > limit {
+            return Some(Loss::TooLong { field: field.to_owned(), limit });
+        }
+        let character = chars::first_forbidden(value)?;
         Some(Loss::Character { field: field.to_owned(), character })
     })
 }
@@ -345,16 +355,22 @@ fn loss_of(revision: &WrittenRevision<'_>) -> Option<Loss> {
     ];
     let main = [("main", &revision.main)];
     let slots = main.into_iter().chain(revision.slots.iter().map(|(role, slot)| (*role, slot)));
-    first_forbidden(fields).or_else(|| slots.into_iter().find_map(|(role, slot)| loss_of_slot(role, slot)))
+    first_loss(MAX_FIELD, fields)
+        .or_else(|| slots.into_iter().find_map(|(role, slot)| loss_of_slot(role, slot)))
 }
 
 fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
-    let slot_record = slot.record.map_or([None; 5], |slot| {
-        [&slot.model, &slot.format, &slot.sha1, &slot.id, &slot.location].map(Option::as_deref)
-    });
-    let names = ["model", "format", "text's sha1", "text's id", "text's location"];
-    if let Some(loss) = first_forbidden(names.into_iter().zip(slot_record)) {
-        return Some(loss);
+    if let Some(record) = slot.record {
+        let elements = [("model", record.model.as_deref()), ("format", record.format.as_deref())];
+        let attributes = [
+            ("text's sha1", record.sha1.as_deref()),
+            ("text's id", record.id.as_deref()),
+            ("text's location", record.location.as_deref()),
+        ];
+        let loss = first_loss(MAX_FIELD, elements).or_else(|| first_loss(MAX_ATTRIBUTE, attributes));
+        if loss.is_some() {
+            return loss;
+        }
     }
     let deleted = slot.record.is_some_and(|slot| slot.deleted);
     let Some(text) = &slot.text else {

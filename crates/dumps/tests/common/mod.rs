@@ -1,0 +1,106 @@
+//! What the tests of this crate share.
+#![allow(dead_code, unreachable_pub)] // Each test takes what it needs.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rashomon_buckets::{Catalog, DomainName, Revisioned, Settings, Title};
+use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_dumps::{
+    Event, ExportOptions, ExportReport, Format, HistoryReader, ImportError, ImportOptions, ImportReport,
+    ReadError, ReadLimits, Source, export, import,
+};
+use rashomon_tables::Memory;
+
+/// An empty store in memory.
+pub struct Wiki {
+    pub buckets: Revisioned,
+    pub catalog: Catalog,
+    pub domain: DomainName,
+}
+
+/// 2027-01-15T08:00:00Z: after all that is imported.
+pub const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
+
+impl Wiki {
+    pub async fn new() -> Self {
+        Self::with(Settings::default()).await
+    }
+
+    pub async fn with(settings: Settings) -> Self {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let store = Arc::new(Memory::new(clock.clone()));
+        let buckets = Revisioned::open(store, clock, settings, 1).await.unwrap();
+        let catalog = buckets.catalog().clone();
+        Self { buckets, catalog, domain: DomainName::new("wiki").unwrap() }
+    }
+
+    pub async fn import(&self, input: impl AsRef<[u8]>) -> Result<ImportReport, ImportError> {
+        let input = std::io::Cursor::new(input.as_ref().to_vec());
+        self.import_from(Source::stream(input), 2).await
+    }
+
+    pub async fn import_from(&self, source: Source, jobs: usize) -> Result<ImportReport, ImportError> {
+        let options = ImportOptions { jobs, ..ImportOptions::default() };
+        import(&self.buckets, &self.catalog, &self.domain, source, &options, |_| {}).await
+    }
+
+    pub async fn export(&self, format: Format) -> (ExportReport, String) {
+        self.export_with(ExportOptions { titles: None, history: true, format }).await
+    }
+
+    pub async fn export_with(&self, options: ExportOptions) -> (ExportReport, String) {
+        let (report, bytes) =
+            export(&self.buckets, &self.catalog, &self.domain, &options, Vec::new(), |_| {}).await.unwrap();
+        (report, String::from_utf8(bytes).unwrap())
+    }
+
+    pub fn page(&self, title: &str) -> rashomon_buckets::Page {
+        rashomon_buckets::Page {
+            domain: self.domain.clone(),
+            bucket: rashomon_buckets::BucketName::page(),
+            title: Title::new(title).unwrap(),
+        }
+    }
+}
+
+/// The events of an input, and how it ended.
+pub fn events(input: impl AsRef<[u8]>) -> (Vec<Event>, Result<(), ReadError>) {
+    let mut events = Vec::new();
+    let mut reader = match HistoryReader::new(input.as_ref(), ReadLimits::default()) {
+        Ok(reader) => reader,
+        Err(error) => return (events, Err(error)),
+    };
+    loop {
+        match reader.next() {
+            Ok(Some(event)) => events.push(event),
+            Ok(None) => return (events, Ok(())),
+            Err(error) => {
+                assert!(reader.next().unwrap().is_none(), "something comes after an error");
+                return (events, Err(error));
+            }
+        }
+    }
+}
+
+/// A file of the folder of fixtures.
+pub fn fixture(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The folder of real data; `None`, and a message, where it is absent. Never under CI.
+#[allow(clippy::print_stderr)]
+pub fn data(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("RASHOMON_TEST_DATA").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let path = folder.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    assert!(!ci, "{} is absent: RASHOMON_TEST_DATA names the folder of test data", path.display());
+    eprintln!("skipped: {} is absent; RASHOMON_TEST_DATA names another folder of test data", path.display());
+    None
+}

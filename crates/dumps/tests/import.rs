@@ -1,0 +1,231 @@
+//! Importing into a bucket, through the whole pipeline.
+
+mod common;
+
+use std::io::Cursor;
+
+use common::{Wiki, fixture};
+use rashomon_buckets::{Body, PropertyName, Revision, Settings, Tid};
+use rashomon_dumps::{
+    Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
+};
+
+fn page(title: &str, revisions: &[(i64, &str)]) -> String {
+    let revisions: String = (revisions.iter())
+        .map(|(id, text)| {
+            format!(
+                "<revision><id>{id}</id><timestamp>2011-01-01T00:00:00Z</timestamp>\
+                 <text xml:space=\"preserve\">{text}</text></revision>\n"
+            )
+        })
+        .collect();
+    format!("<page><title>{title}</title>{revisions}</page>\n")
+}
+
+fn export(pages: &str) -> String {
+    format!("<mediawiki>\n{pages}</mediawiki>")
+}
+
+async fn text(wiki: &Wiki, title: &str, rev: i64) -> String {
+    let page = wiki.page(title);
+    let render = wiki.buckets.newest_render(&page, Revision::new(rev).unwrap()).await.unwrap();
+    let property = wiki.buckets.property(&page, render.tid, &PropertyName::wikitext()).await.unwrap();
+    let Body::Inline(body) = property.body else { panic!("large") };
+    String::from_utf8(body.plain.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn an_export_goes_in_and_its_report_says_what_became_of_it() {
+    let wiki = Wiki::new().await;
+    let report = wiki.import(fixture("oddities.xml")).await.unwrap();
+    assert_eq!((report.pages, report.created, report.unchanged), (4, 11, 0));
+    assert_eq!(report.revisions(), 19);
+    assert_eq!(report.left_out.count, 7);
+    assert_eq!(report.left_out.first.len(), 6);
+    assert_eq!(report.conflicts.count, 1);
+    let conflict = &report.conflicts.first[0];
+    assert_eq!((conflict.title.as_str(), conflict.rev.get(), conflict.line), ("Talk:Left_out", 32, 156));
+    assert_eq!(report.mismatches.count, 1);
+    let mismatch = &report.mismatches.first[0];
+    assert_eq!((mismatch.rev.get(), mismatch.line, mismatch.what.as_str()), (32, 149, "revision"));
+    assert_eq!(report.skipped.values().sum::<u64>(), 3);
+    assert!(!report.is_clean());
+
+    // What disagrees is stored all the same; of two of one number, the first.
+    assert_eq!(text(&wiki, "Talk:Left out", 32).await, "kept");
+    let info = wiki.catalog.page_info(&wiki.page("Straße/Ecke <3")).await.unwrap().unwrap();
+    assert_eq!((info.as_of.get(), info.page_id), (13, Some(7)));
+    let (site, _) = wiki.catalog.site_info(&wiki.domain).await.unwrap().unwrap();
+    assert_eq!(site.name.as_deref(), Some("A & B"));
+}
+
+#[tokio::test]
+async fn the_render_of_a_revision_has_the_name_that_every_import_gives_it() {
+    let wiki = Wiki::new().await;
+    wiki.import(export(&page("P", &[(5, "a"), (6, "b")]))).await.unwrap();
+    let page = wiki.page("P");
+    for rev in [5, 6].map(|rev| Revision::new(rev).unwrap()) {
+        let detail = wiki.buckets.revision(&page, rev).await.unwrap();
+        let tids: Vec<_> = detail.renders.iter().map(|render| render.tid).collect();
+        assert_eq!(tids, [Tid::imported(&page, rev, detail.record.timestamp)]);
+    }
+}
+
+#[tokio::test]
+async fn importing_again_changes_nothing() {
+    let wiki = Wiki::new().await;
+    let first = wiki.import(fixture("oddities.xml")).await.unwrap();
+    let before = wiki.export(Format::JsonLines).await;
+    let second = wiki.import(fixture("oddities.xml")).await.unwrap();
+    assert_eq!((second.created, second.unchanged), (0, first.created));
+    assert_eq!(second.conflicts, first.conflicts);
+    assert_eq!(wiki.export(Format::JsonLines).await, before);
+}
+
+#[tokio::test]
+async fn a_revision_that_stands_otherwise_is_named_and_left_as_it_is() {
+    let wiki = Wiki::new().await;
+    wiki.import(export(&page("P", &[(5, "first"), (6, "same")]))).await.unwrap();
+    let report = wiki.import(export(&page("P", &[(5, "second"), (6, "same"), (7, "new")]))).await.unwrap();
+    assert_eq!((report.created, report.unchanged, report.conflicts.count), (1, 1, 1));
+    assert_eq!(report.conflicts.first[0].rev.get(), 5);
+    assert!(!report.is_clean());
+    assert_eq!(text(&wiki, "P", 5).await, "first");
+}
+
+/// Many groups of one page and of several, in which every revision comes twice: whichever group is faster, the
+/// first one counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_that_contradict_each_other_the_first_stays_however_many_work() {
+    let filler = "x".repeat(60_000);
+    let mut pages = String::new();
+    for round in ["first", "second"] {
+        for title in ["P", "Q"] {
+            let texts: Vec<_> = (1..=60).map(|rev| (rev, format!("{round} {rev} {filler}"))).collect();
+            let revisions: Vec<_> = texts.iter().map(|(rev, text)| (*rev, text.as_str())).collect();
+            pages += &page(title, &revisions);
+        }
+    }
+    let wiki = Wiki::new().await;
+    let source = Source::stream(Cursor::new(export(&pages).into_bytes()));
+    let report = wiki.import_from(source, 8).await.unwrap();
+    assert_eq!((report.created, report.conflicts.count, report.conflicts.first.len()), (120, 120, 20));
+    for rev in 1..=60 {
+        assert!(text(&wiki, "P", rev).await.starts_with("first"), "{rev}");
+    }
+}
+
+#[tokio::test]
+async fn any_order_gives_the_same_store() {
+    let (a, b) = (page("A", &[(1, "one"), (2, "two"), (3, "three")]), page("B", &[(4, "four")]));
+    let sorted = Wiki::new().await;
+    sorted.import(export(&format!("{a}{b}"))).await.unwrap();
+    let mixed = Wiki::new().await;
+    let pages = [page("A", &[(3, "three")]), b, page("A", &[(1, "one"), (2, "two")])].concat();
+    mixed.import(export(&pages)).await.unwrap();
+    assert_eq!(mixed.export(Format::JsonLines).await, sorted.export(Format::JsonLines).await);
+}
+
+#[tokio::test]
+async fn what_is_cut_short_leaves_what_is_complete_and_says_where() {
+    let whole = export(&page("P", &[(5, "a"), (6, "b"), (7, "ccc")]));
+    let cut = &whole[..whole.find("ccc").unwrap() + 1];
+    let wiki = Wiki::new().await;
+    let error = wiki.import(cut).await.unwrap_err();
+    assert_eq!(error.report.created, 2);
+    let ImportFailure::Read(read) = &error.failure else { panic!("{error}") };
+    assert!(matches!(read.problem, Problem::CutShort(_)));
+    assert_eq!(read.place.page.as_deref(), Some("P"));
+    assert_eq!(read.place.revision.as_deref(), Some("7"));
+    assert_eq!(read.place.offset, cut.len() as u64);
+    assert_eq!(text(&wiki, "P", 6).await, "b");
+    // It goes on where it was stopped.
+    let report = wiki.import(whole).await.unwrap();
+    assert_eq!((report.created, report.unchanged), (1, 2));
+}
+
+#[tokio::test]
+async fn damaged_compression_is_an_error_with_both_places() {
+    let text: String = (0..20_000).map(|number| format!("{number:x} ")).collect();
+    let whole = export(&page("P", &[(5, "a"), (6, &text)]));
+    let mut compressed = zstd::bulk::compress(whole.as_bytes(), 1).unwrap();
+    compressed.truncate(compressed.len() / 2);
+    let wiki = Wiki::new().await;
+    let error = wiki.import(&compressed).await.unwrap_err();
+    let ImportFailure::Read(read) = &error.failure else { panic!("{error}") };
+    assert!(matches!(read.problem, Problem::CutShort(_)), "{error}");
+    assert_eq!(read.place.compressed, Some(compressed.len() as u64));
+}
+
+#[tokio::test]
+async fn the_input_may_be_asynchronous() {
+    let input = Cursor::new(export(&page("P", &[(5, "a")])).into_bytes());
+    // As a server does it: on a task of its own.
+    let task = tokio::spawn(async move {
+        let wiki = Wiki::new().await;
+        wiki.import_from(Source::asynchronous(input), 1).await
+    });
+    let report = task.await.unwrap().unwrap();
+    assert!(report.is_clean());
+    assert_eq!(report.created, 1);
+}
+
+#[tokio::test]
+async fn progress_rises_to_what_the_report_says() {
+    let input = export(&(page("P", &[(5, "a"), (6, "bb")]) + &page("Q", &[(7, "c")]))).into_bytes();
+    let size = input.len() as u64;
+    let wiki = Wiki::new().await;
+    let source = Source::stream(Cursor::new(input)).with_size(Some(size));
+    let mut seen = Vec::new();
+    let options = ImportOptions::default();
+    let report = import(&wiki.buckets, &wiki.catalog, &wiki.domain, source, &options, |at| seen.push(*at));
+    let report = report.await.unwrap();
+    assert!(seen.is_sorted_by_key(|at| (at.revisions, at.text_bytes, at.pages)));
+    let last = seen.last().unwrap();
+    assert_eq!((last.revisions, last.pages, last.text_bytes), (report.revisions(), 2, 4));
+    assert_eq!((last.read, last.size), (size, Some(size)));
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_large_for_its_property_is_an_error_that_names_it() {
+    let mut settings = Settings::default();
+    let mut definition = settings.definitions.get(&PropertyName::wikitext()).clone();
+    definition.max_size = 1000;
+    settings.definitions.define(PropertyName::wikitext(), definition);
+    let wiki = Wiki::with(settings).await;
+    let input = export(&page("P", &[(5, &"a".repeat(1000)), (6, &"a".repeat(1001))]));
+    let error = wiki.import(input).await.unwrap_err();
+    assert_eq!(error.report.created, 1);
+    assert!(error.to_string().contains("in revision 6 of page \"P\""), "{error}");
+}
+
+#[tokio::test]
+async fn an_import_that_nobody_waits_for_ends() {
+    let wiki = Wiki::new().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let options = ImportOptions::default();
+    let import = import(&wiki.buckets, &wiki.catalog, &wiki.domain, Source::stream(reader), &options, |_| {});
+    let timeout = tokio::time::timeout(std::time::Duration::from_millis(50), import).await;
+    assert!(timeout.is_err());
+    drop(writer);
+}
+
+#[test]
+fn reports_of_several_inputs_add_up() {
+    let mut sum = ImportReport { pages: 1, created: 2, ..ImportReport::default() };
+    let mut other = ImportReport { pages: 1, unchanged: 3, text_bytes: 7, ..ImportReport::default() };
+    for number in 0..30 {
+        other.left_out.add(rashomon_dumps::LeftOut {
+            line: number,
+            title: None,
+            rev: None,
+            revisions: 1,
+            reason: LeftOutReason::NoNumber,
+        });
+        *other.skipped.entry(format!("element{number}")).or_default() += 1;
+    }
+    sum.add(other);
+    assert_eq!((sum.pages, sum.revisions(), sum.text_bytes), (2, 35, 7));
+    assert_eq!((sum.left_out.count, sum.left_out.first.len()), (30, 20));
+    assert_eq!(sum.skipped.values().sum::<u64>(), 30);
+}
