@@ -58,8 +58,7 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(options.head_seconds))
-        .max_buf_size(options.max_head_bytes)
-        .pipeline_flush(true);
+        .max_buf_size(options.max_head_bytes);
     let service = TowerToHyperService::new(router);
     let connections = Arc::new(Semaphore::new(options.max_connections));
     let graceful = GracefulShutdown::new();
