@@ -1,10 +1,11 @@
 //! What there is: domains and their site info, pages and what is known of them.
 
-use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
+use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, ClusteringRange, Key, Scan, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, TableStore, Value};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -21,6 +22,9 @@ const SHARDS: u64 = 64;
 /// The one partition of `domains`.
 const CATALOG: &str = "domains";
 
+/// How much later a row is at least that replaces another.
+const TICK: Duration = Duration::from_micros(1);
+
 /// Domains that are read at once.
 const DOMAINS_PAGE: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
@@ -30,6 +34,8 @@ pub struct Catalog {
     store: Arc<dyn TableStore>,
     clock: Arc<dyn Clock>,
     locks: Arc<Locks>,
+    /// Whoever replaces what is said of a wiki: it is seldom, and one at a time.
+    site_infos: Arc<Mutex<()>>,
 }
 
 /// What an export says of a wiki: the `siteinfo` element, as JSON, to be written out again.
@@ -91,7 +97,7 @@ pub struct PageInfo {
 
 impl Catalog {
     pub(crate) fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, locks: Arc::new(Locks::new()) }
+        Self { store, clock, locks: Arc::new(Locks::new()), site_infos: Arc::default() }
     }
 
     /// The domains that have anything stored, in order.
@@ -118,8 +124,7 @@ impl Catalog {
 
     /// What the newest import said of a domain, and when.
     pub async fn site_info(&self, domain: &DomainName) -> Result<Option<(SiteInfo, Timestamp)>> {
-        let key = Key::new(vec![domain.as_str().into()], Vec::new());
-        let Some(row) = self.store.get(&SITE_INFOS, &key).await? else { return Ok(None) };
+        let Some(row) = self.site_info_row(domain).await? else { return Ok(None) };
         let read = || {
             let info = serde_json::from_str(rows::text(&row, 0)?).ok()?;
             Some((info, rows::timestamp(&row, 1)?))
@@ -127,9 +132,18 @@ impl Catalog {
         read().map(Some).ok_or_else(|| rows::unreadable("site_infos", &row))
     }
 
-    /// Keeps what an import says of a domain.
+    async fn site_info_row(&self, domain: &DomainName) -> Result<Option<Row>> {
+        let key = Key::new(vec![domain.as_str().into()], Vec::new());
+        Ok(self.store.get(&SITE_INFOS, &key).await?)
+    }
+
+    /// Keeps what an import says of a domain, instead of what one before it said.
     pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
-        let now = self.clock.now();
+        let _alone = self.site_infos.lock().await;
+        let mut now = self.clock.now();
+        if let Some(stands) = self.site_info_row(domain).await? {
+            now = now.max(stands.written_at.saturating_add(TICK));
+        }
         let mut batch = Batch::new(vec![domain.as_str().into()]);
         batch.put(&SITE_INFOS, Vec::new(), vec![Some(to_json(info)), Some(now.into())], now);
         Ok(self.store.write(vec![domain_entry(domain, now)], batch).await?)
@@ -186,7 +200,7 @@ impl Catalog {
     }
 
     /// The first page of a shard that has a title, or is the last.
-    async fn first_titles(&self, mut scan: Scan) -> Result<rashomon_tables::Page<rashomon_tables::Row>> {
+    async fn first_titles(&self, mut scan: Scan) -> Result<rashomon_tables::Page<Row>> {
         loop {
             let rows = self.store.scan(&TITLES, scan.clone()).await?;
             if !rows.items.is_empty() || rows.next.is_none() {
@@ -210,7 +224,7 @@ impl Catalog {
             if stands >= *info {
                 return Ok(());
             }
-            now = now.max(written_at.saturating_add(std::time::Duration::from_micros(1)));
+            now = now.max(written_at.saturating_add(TICK));
         }
         let mut batch = Batch::new(partition_of(page));
         batch.put(&PAGES, Vec::new(), vec![Some(to_json(info))], now);
