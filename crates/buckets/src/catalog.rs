@@ -3,7 +3,7 @@
 use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableStore, Value};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
@@ -229,6 +229,20 @@ impl Catalog {
         let mut batch = Batch::new(partition_of(page));
         batch.put(&PAGES, Vec::new(), vec![Some(to_json(info))], now);
         Ok(self.store.write(Vec::new(), batch).await?)
+    }
+
+    /// Whether the page is among the titles of its bucket, and its domain among the domains.
+    pub(crate) async fn is_noted(&self, page: &Page) -> Result<bool> {
+        for Batch { partition, mutations } in entries(page, self.clock.now()) {
+            for mutation in mutations {
+                let Mutation::Put { table, clustering, .. } = mutation else { continue };
+                let key = Key::new(partition.clone(), clustering);
+                if self.store.get(table, &key).await?.is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     async fn read_page_info(&self, page: &Page) -> Result<Option<(PageInfo, Timestamp)>> {

@@ -24,8 +24,11 @@ pub(crate) fn compress(plain: &[u8]) -> Bytes {
     frame.expect("the buffer is as large as zstd asks for").into()
 }
 
-/// The bytes of a frame that has exactly `size` of them.
+/// The bytes of a frame that has exactly `size` of them, which is no more than a chunk has.
 pub(crate) fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
+    if size > CHUNK_SIZE {
+        return Err(StoreError::Corrupt(format!("a body of {size} bytes is not in chunks")).into());
+    }
     let plain = DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(frame, size));
     match plain {
         Ok(plain) if plain.len() == size => Ok(plain.into()),

@@ -1,6 +1,8 @@
 //! Whether all that is stored is whole: every index entry has its content, and the other way round.
 
-use rashomon_tables::{ClusteringRange, Cursor, Key, Row, Scan, Schema, Value};
+use std::fmt::Display;
+
+use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Row, Scan, Schema, Value};
 use sha1::Digest;
 
 use super::{Revisioned, Shared, read::INDEX_PAGE, render_key, rev_key};
@@ -13,7 +15,7 @@ use crate::{
     },
     schemas::{
         CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
-        REVISIONS_BY_TIME, TITLES,
+        REVISIONS_BY_TIME,
     },
 };
 
@@ -40,11 +42,27 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    fn problem(&mut self, page: &Page, problem: impl std::fmt::Display) {
+    fn problem(&mut self, page: &Page, problem: impl Display) {
+        self.problem_of(format_args!("{} {}", page.domain, page.title), problem);
+    }
+
+    fn problem_of(&mut self, place: impl Display, problem: impl Display) {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(format!("{} {}: {problem}", page.domain, page.title));
+            self.problems.push(format!("{place}: {problem}"));
         } else {
             self.more_problems += 1;
+        }
+    }
+
+    /// What cannot be understood is a problem of a place, and no reason to look at no other.
+    fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::Store(StoreError::Corrupt(problem))) => {
+                self.problem_of(place, problem);
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -61,20 +79,24 @@ impl Revisioned {
                 let partitions = self.0.store.partitions(table, after, INDEX_PAGE).await?;
                 for partition in partitions.items {
                     let Some(page) = page_of(&partition) else {
-                        let what = format!("{partition:?} of {} is no page", table.name());
-                        return Err(rashomon_tables::Error::Corrupt(what).into());
+                        report.problem_of(table.name(), format_args!("{partition:?} is no page"));
+                        continue;
                     };
-                    if table.name() == REVISIONS.name() {
-                        self.0.verify_page(&page, &mut report, progress).await?;
-                    } else if self.0.first(&REVISIONS, &page, ClusteringRange::all()).await?.is_none() {
-                        report.problem(&page, format_args!("it has {} and no revision", table.name()));
-                    }
+                    let result = if table.name() == REVISIONS.name() {
+                        self.0.verify_page(&page, &mut report, progress).await
+                    } else {
+                        self.0.verify_has_revision(&page, table, &mut report).await
+                    };
+                    report.corrupt_is_problem(format_args!("{} {}", page.domain, page.title), result)?;
                 }
                 after = partitions.next;
                 if after.is_none() {
                     break;
                 }
             }
+        }
+        for domain in self.catalog().domains().await? {
+            report.corrupt_is_problem(&domain, self.catalog().site_info(&domain).await)?;
         }
         Ok(report)
     }
@@ -99,7 +121,10 @@ impl Shared {
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
         report.pages += 1;
-        self.verify_title(page, report).await?;
+        if !self.catalog.is_noted(page).await? {
+            report.problem(page, "it is not among the titles of its domain, or that not among the domains");
+        }
+        self.catalog.page_info(page).await?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
@@ -110,11 +135,14 @@ impl Shared {
         Ok(())
     }
 
-    async fn verify_title(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
-        let [title, _] = crate::catalog::entries(page, self.clock.now());
-        let key = Key::new(title.partition, vec![page.title.as_str().into()]);
-        if self.store.get(&TITLES, &key).await?.is_none() {
-            report.problem(page, "it is not among the titles of its domain");
+    async fn verify_has_revision(
+        &self,
+        page: &Page,
+        table: &'static Schema,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        if self.first(&REVISIONS, page, ClusteringRange::all()).await?.is_none() {
+            report.problem(page, format_args!("it has {} and no revision", table.name()));
         }
         Ok(())
     }
@@ -133,8 +161,8 @@ impl Shared {
                 if self.get(&REVISIONS_BY_TIME, page, by_time).await?.is_none() {
                     report.problem(page, format_args!("revision {rev} cannot be found by its time"));
                 }
-                if self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?.is_none() {
-                    report.problem(page, format_args!("revision {rev} has no render"));
+                if self.get(&RENDERS, page, render_key(rev, row.first_tid)).await?.is_none() {
+                    report.problem(page, format_args!("the first render of revision {rev} is not there"));
                 }
             }
         }
@@ -142,7 +170,12 @@ impl Shared {
         while let Some(rows) = self.next_rows(&REVISIONS_BY_TIME, page, &mut after).await? {
             for row in &rows {
                 let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))?;
-                self.verify_revision_exists(page, rev, REVISIONS_BY_TIME.name(), report).await?;
+                let revision = self.get(&REVISIONS, page, rev_key(rev)).await?;
+                let timestamp = revision.as_ref().and_then(|revision| rows::timestamp(revision, 1));
+                if timestamp.map(Value::Timestamp).as_ref() != row.key.clustering.first() {
+                    report
+                        .problem(page, format_args!("revision {rev} is found by a time that is not its own"));
+                }
             }
         }
         Ok(named)
@@ -161,7 +194,11 @@ impl Shared {
                 if by_tid.map(|row| rev_of_tid(&row)).transpose()? != Some(row.rev) {
                     report.problem(page, format_args!("render {} cannot be found by its tid", row.tid));
                 }
-                self.verify_revision_exists(page, row.rev, RENDERS.name(), report).await?;
+                if self.get(&REVISIONS, page, rev_key(row.rev)).await?.is_none() {
+                    let (tid, rev) = (row.tid, row.rev);
+                    report
+                        .problem(page, format_args!("render {tid} is of revision {rev}, which is not there"));
+                }
             }
         }
         let mut after = None;
@@ -174,19 +211,6 @@ impl Shared {
             }
         }
         Ok(named)
-    }
-
-    async fn verify_revision_exists(
-        &self,
-        page: &Page,
-        rev: Revision,
-        table: &str,
-        report: &mut VerifyReport,
-    ) -> Result<()> {
-        if self.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
-            report.problem(page, format_args!("{table} names revision {rev}, which is not there"));
-        }
-        Ok(())
     }
 
     /// Reads the bodies of one table. Gives the number of those that an index names.
@@ -218,9 +242,8 @@ impl Shared {
                 }
                 report.bodies += 1;
                 report.bytes += body.info.size;
-                if let Err(problem) = self.verify_body(page, body).await {
-                    report.problem(page, format_args!("{place}: {problem}"));
-                }
+                let place = format_args!("{} {}: {place}", page.domain, page.title);
+                report.corrupt_is_problem(place, self.verify_body(page, body).await)?;
             }
             progress(report.bodies);
         }
@@ -297,5 +320,5 @@ fn property_name(row: &Row) -> Option<PropertyName> {
 }
 
 fn corrupt(what: &str) -> Error {
-    rashomon_tables::Error::Corrupt(what.to_owned()).into()
+    StoreError::Corrupt(what.to_owned()).into()
 }
