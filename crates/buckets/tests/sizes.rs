@@ -141,9 +141,12 @@ async fn what_an_index_cannot_hold_is_refused() {
     world.put_revision(&page, 5, &[("html", "x")]).await.unwrap();
     let refused = async || {
         for round in 0..100 {
-            let names: Vec<_> = (0..64).map(|index| format!("p{index}-{round:0>50}")).collect();
+            let names: Vec<_> = (0..20).map(|index| format!("p{index}-{round}")).collect();
             let bodies: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).collect();
-            let new = world.new_render(&page, RenderBase::Revision(rev(5)), &bodies).await;
+            let mut new = world.new_render(&page, RenderBase::Revision(rev(5)), &bodies).await;
+            for property in &mut new.properties {
+                property.other_headers.insert("x-long".to_owned(), "x".repeat(1000));
+            }
             if let Err(error) = world.buckets.put_render(&page, new).await {
                 return Some(error);
             }
