@@ -1,4 +1,5 @@
 //! Exporting: what comes out is valid, exact, and the same however often it goes around.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 mod common;
 

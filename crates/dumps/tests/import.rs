@@ -1,14 +1,23 @@
 //! Importing into a bucket, through the whole pipeline.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 mod common;
 
-use std::io::Cursor;
+use std::{
+    io::{Cursor, Read},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use common::{Wiki, fixture};
 use rashomon_buckets::{Body, PropertyName, Revision, Settings, Tid};
 use rashomon_dumps::{
     Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
 };
+use rashomon_tables::{Call, Fault, Gate, Plan};
 
 fn page(title: &str, revisions: &[(i64, &str)]) -> String {
     let revisions: String = (revisions.iter())
@@ -208,6 +217,62 @@ async fn an_import_that_nobody_waits_for_ends() {
     let timeout = tokio::time::timeout(std::time::Duration::from_millis(50), import).await;
     assert!(timeout.is_err());
     drop(writer);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_an_error_that_names_what_it_was_about() {
+    let pages: String = (1..50).map(|rev| page(&format!("P{rev}"), &[(rev, "text")])).collect();
+    let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 20, Fault::Before)).await;
+    let error = wiki.import(export(&pages)).await.unwrap_err();
+    assert!(matches!(error.failure, ImportFailure::Store { .. } | ImportFailure::Catalog(_)), "{error}");
+    assert!(error.report.created < 49);
+    // What was reported as created is there, and the rest can be fetched.
+    let report = wiki.import(export(&pages)).await.unwrap();
+    assert_eq!(report.created + report.unchanged, 49);
+    assert!(report.unchanged >= error.report.created);
+}
+
+/// Pages with texts of four megabytes, without end, counted.
+struct EndlessPages {
+    page: Cursor<Vec<u8>>,
+    number: i64,
+    given: Arc<AtomicU64>,
+}
+
+impl Read for EndlessPages {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.page.position() == self.page.get_ref().len() as u64 {
+            self.number += 1;
+            let text = "x".repeat(4 << 20);
+            self.page = Cursor::new(page(&format!("P{}", self.number), &[(self.number, &text)]).into_bytes());
+        }
+        let count = self.page.read(buffer)?;
+        self.given.fetch_add(count as u64, Ordering::SeqCst);
+        Ok(count)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_read_than_can_be_held_while_the_store_is_slow() {
+    let gate = Gate::new();
+    let plan =
+        (1..1000).fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Pause(gate.clone())));
+    let wiki = Wiki::faulty(plan).await;
+    let given = Arc::new(AtomicU64::new(0));
+    let pages = EndlessPages { page: Cursor::new(b"<mediawiki>".to_vec()), number: 0, given: given.clone() };
+    let import = tokio::spawn(async move { wiki.import_from(Source::stream(pages), 4).await });
+    gate.reached().await;
+    let mut before = 0;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = given.load(Ordering::SeqCst);
+        assert!(now < 48 << 20, "{now} bytes have been read, and nothing has been stored");
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    import.abort();
 }
 
 #[test]

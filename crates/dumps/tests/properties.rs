@@ -1,4 +1,5 @@
 //! Random histories go around, and random damage is survived.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Exports of other programs, and two large histories.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 mod common;
 

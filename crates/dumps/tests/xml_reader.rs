@@ -1,4 +1,5 @@
 //! Reading exports: every field, every oddity, everything that is wrong.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 mod common;
 

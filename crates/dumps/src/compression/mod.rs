@@ -108,7 +108,7 @@ pub fn read<T>(
 /// in it.
 #[must_use]
 pub fn source_failed(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<source::SourceFailed>())
+    error.get_ref().and_then(|inner| inner.downcast_ref::<source::SourceFailed>()).is_some()
 }
 
 fn first_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {

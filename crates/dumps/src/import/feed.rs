@@ -87,15 +87,15 @@ impl Feed {
     fn read(&mut self, input: &mut dyn std::io::Read, limits: ReadLimits) -> Result<(), ReadError> {
         let mut history = HistoryReader::new(input, limits)?;
         loop {
-            let next = history.next();
-            // What is complete goes in, whatever comes after it.
-            let event = match next {
-                Ok(Some(event)) => event,
-                Ok(None) => return Ok(drop(self.send_group())),
+            match history.next() {
+                Ok(Some(event)) => {
+                    if self.event(event).is_err() {
+                        return Ok(());
+                    }
+                }
+                // What is complete goes in, whatever comes after it. Where nobody listens, somebody else says why.
+                Ok(None) => return self.send_group().or(Ok(())),
                 Err(error) => return self.send_group().map_or(Ok(()), |()| Err(error)),
-            };
-            if self.event(event).is_err() {
-                return Ok(());
             }
         }
     }

@@ -269,7 +269,9 @@ fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Problem> {
 
 fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
     match error {
-        Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<OverBudget>()) => {
+        Error::Io(error)
+            if error.get_ref().and_then(|inner| inner.downcast_ref::<OverBudget>()).is_some() =>
+        {
             Problem::TooLarge(format!("a text or a tag has more than {budget} bytes"))
         }
         Error::Io(error) => Problem::of_io(error),

@@ -1,5 +1,5 @@
 //! What the tests of this crate share.
-#![allow(dead_code, unreachable_pub)] // Each test takes what it needs.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test takes what it needs.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -9,7 +9,7 @@ use rashomon_dumps::{
     Event, ExportOptions, ExportReport, Format, HistoryReader, ImportError, ImportOptions, ImportReport,
     ReadError, ReadLimits, Source, export, import,
 };
-use rashomon_tables::Memory;
+use rashomon_tables::{Faulty, Memory, Plan, TableStore};
 
 /// An empty store in memory.
 pub struct Wiki {
@@ -28,7 +28,17 @@ impl Wiki {
 
     pub async fn with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        let store = Arc::new(Memory::new(clock.clone()));
+        Self::on(Arc::new(Memory::new(clock.clone())), clock, settings).await
+    }
+
+    /// One whose store does not do as it is told.
+    pub async fn faulty(plan: Plan) -> Self {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let store = Faulty::new(Memory::new(clock.clone()), plan);
+        Self::on(Arc::new(store), clock, Settings::default()).await
+    }
+
+    async fn on(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {
         let buckets = Revisioned::open(store, clock, settings, 1).await.unwrap();
         let catalog = buckets.catalog().clone();
         Self { buckets, catalog, domain: DomainName::new("wiki").unwrap() }
