@@ -55,7 +55,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request) -> Self::Future {
+    fn call(&mut self, request: Request) -> Self::Future {
         let record = Record::begin(&self.api, &request);
         let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
         let limit = self.api.settings.max_url_bytes;
@@ -64,8 +64,6 @@ where
                 Problem::new(Kind::UriTooLong, format!("a URL has at most {limit} bytes, not {length}"));
             return Observing::Refused { problem: Some((problem, record)) };
         }
-        // For the log lines of whatever handles it.
-        request.headers_mut().insert(REQUEST_ID, record.id.clone());
         Observing::Running { future: self.inner.call(request), record: Some(record) }
     }
 }
@@ -96,6 +94,7 @@ where
                 let result = match polled {
                     Ok(Poll::Pending) => return Poll::Pending,
                     Ok(Poll::Ready(result)) => result,
+                    // The panic itself has been written by its hook.
                     Err(_) => Ok(Problem::new(Kind::Internal, "the server made a mistake").into_response()),
                 };
                 (result, record.take().expect("a future is not polled after it is ready"))
@@ -143,12 +142,12 @@ impl Record {
         let duration = self.api.clock.monotonic().saturating_sub(self.started);
         let sent = response.body().size_hint().exact();
         self.api.metrics.answered(self.route, &self.method, response.status(), sent, duration);
-        self.log(response.status(), problem.as_ref().map(Problem::detail), duration);
+        self.log(response.status(), problem.as_ref(), duration);
         response.headers_mut().insert(REQUEST_ID, self.id.clone());
         response
     }
 
-    fn log(&self, status: StatusCode, detail: Option<&str>, duration: Duration) {
+    fn log(&self, status: StatusCode, problem: Option<&Problem>, duration: Duration) {
         macro_rules! log {
             ($level:ident) => {
                 tracing::$level!(
@@ -157,16 +156,17 @@ impl Record {
                     url = %self.uri,
                     status = status.as_u16(),
                     microseconds = duration.as_micros(),
-                    detail,
+                    detail = problem.map(Problem::detail),
+                    cause = problem.and_then(Problem::cause),
                     "request"
                 )
             };
         }
-        let failed = status.is_client_error();
         match self.api.settings.access_log {
+            _ if status == StatusCode::INTERNAL_SERVER_ERROR => log!(error),
             _ if status.is_server_error() => log!(warn),
             AccessLog::All => log!(info),
-            AccessLog::Failures if failed => log!(info),
+            AccessLog::Failures if status.is_client_error() => log!(info),
             AccessLog::Failures | AccessLog::Off => log!(debug),
         }
     }

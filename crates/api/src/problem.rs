@@ -102,6 +102,8 @@ struct Inner {
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
     latest: Option<Value>,
+    /// What is to stand in the log, and not in the answer.
+    cause: Option<String>,
 }
 
 /// The result of a handler.
@@ -110,7 +112,7 @@ pub(crate) type Result<T> = std::result::Result<T, Problem>;
 impl Problem {
     /// A problem, with a sentence that names the cure.
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self(Arc::new(Inner { kind, detail: detail.into(), headers: Vec::new(), latest: None }))
+        Self(Arc::new(Inner { kind, detail: detail.into(), headers: Vec::new(), latest: None, cause: None }))
     }
 
     /// The request breaks the grammar: 400.
@@ -149,6 +151,17 @@ impl Problem {
     fn with_latest(mut self, latest: Value) -> Self {
         Arc::make_mut(&mut self.0).latest = Some(latest);
         self
+    }
+
+    /// The same with what is to stand in the log, and not in the answer.
+    pub(crate) fn with_cause(mut self, cause: impl ToString) -> Self {
+        Arc::make_mut(&mut self.0).cause = Some(cause.to_string());
+        self
+    }
+
+    /// What is to stand in the log, and not in the answer.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        self.0.cause.as_deref()
     }
 
     /// Its kind.
@@ -209,23 +222,18 @@ impl Problem {
     }
 
     fn of_store(error: &StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(_) => {
-                tracing::warn!(%error, "the store does not answer");
-                Self::unavailable("the store does not answer; try again")
-            }
-            StoreError::Corrupt(_) => {
-                tracing::error!(%error, "THE STORE IS CORRUPT: run `rashomon verify`, and restore from a backup");
-                Self::new(Kind::Corrupt, "what is stored here is damaged; the operator has to restore it")
-            }
-            error => {
-                tracing::error!(%error, "a call to the store was refused");
-                Self::new(
-                    Kind::Internal,
-                    "the server made a mistake; it is in the log under the request's id",
-                )
-            }
-        }
+        let problem = match error {
+            StoreError::Unavailable(_) => Self::unavailable("the store does not answer; try again"),
+            StoreError::Corrupt(_) => Self::new(
+                Kind::Corrupt,
+                "what is stored here is damaged; `rashomon verify` finds what else is, and a backup brings it back",
+            ),
+            _ => Self::new(
+                Kind::Internal,
+                "the server made a mistake; it is in the log under the request's id",
+            ),
+        };
+        problem.with_cause(error)
     }
 
     /// The whole answer, for a request of that URL.

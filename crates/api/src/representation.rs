@@ -45,8 +45,6 @@ pub(crate) struct Representation {
     /// When it was last changed, where that says enough for a condition.
     modified: Option<Timestamp>,
     size: u64,
-    /// Without `Content-Length`, `ETag` and `Content-Encoding`.
-    common: HeaderMap,
     /// All headers of the plain body.
     identity: HeaderMap,
     /// All headers of the compressed body, where it is stored compressed.
@@ -70,7 +68,7 @@ impl Representation {
             Body::Chunked(_) => Some(None),
         };
         let zstd = compressed_size.map(|size| {
-            let mut headers = common.clone();
+            let mut headers = common;
             headers.insert(header::ETAG, header_value(&flavored(&etag)));
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd"));
             if let Some(size) = size {
@@ -79,7 +77,7 @@ impl Representation {
             headers
         });
         let modified = Some(modified).filter(|_| address == Address::Tid);
-        Self { etag, modified, size, common, identity, zstd }
+        Self { etag, modified, size, identity, zstd }
     }
 
     /// Answers a request for it: whole, in part, compressed, or not at all.
@@ -125,8 +123,10 @@ impl Representation {
     fn not_modified(&self, zstd: bool) -> Response {
         let mut response = Response::new(NoBody.into());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
-        let mut headers = self.common.clone();
-        headers.remove(header::CONTENT_TYPE);
+        let mut headers = self.identity.clone();
+        for of_the_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::ACCEPT_RANGES] {
+            headers.remove(of_the_body);
+        }
         // The tag of what the client has: another one would not be found in its cache.
         let etag = if zstd { flavored(&self.etag) } else { self.etag.clone() };
         headers.insert(header::ETAG, header_value(&etag));

@@ -106,8 +106,8 @@ impl Api {
             done
         });
         task.await.map_err(|error| {
-            tracing::error!(%error, "a write did not come to its end");
             Problem::new(Kind::Internal, "the server made a mistake; the write may have happened or not")
+                .with_cause(error)
         })
     }
 

@@ -36,10 +36,9 @@ pub(crate) async fn healthz() -> Response {
 
 /// `/readyz`: the store answers too.
 pub(crate) async fn readyz(State(api): State<Api>) -> Result<Response> {
-    api.read(api.buckets.ping()).await?.map_err(|error| {
-        tracing::warn!(%error, "not ready");
-        Problem::unavailable("the store does not answer; see the log")
-    })?;
+    api.read(api.buckets.ping())
+        .await?
+        .map_err(|error| Problem::unavailable("the store does not answer; see the log").with_cause(error))?;
     Ok(health("ready"))
 }
 

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod conditions;
+mod faults;
 mod importing;
 mod large_bodies;
 mod operators;

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::{DomainName, PropertyName, Revisioned, schemas};
 use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_tables::{Memory, Scan, TableStore};
+use rashomon_tables::{Faulty, Memory, Plan, Scan, TableStore};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -20,7 +20,8 @@ pub(crate) const PAGE: &str = "/v1/enwiki/page/Main_Page";
 
 pub(crate) struct World {
     pub(crate) router: Router,
-    pub(crate) store: Arc<Memory>,
+    pub(crate) api: Api,
+    pub(crate) store: Arc<Faulty<Memory>>,
     pub(crate) clock: Arc<ManualClock>,
 }
 
@@ -85,7 +86,7 @@ impl World {
 
     pub(crate) async fn with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        let store = Arc::new(Memory::new(clock.clone()));
+        let store = Arc::new(Faulty::new(Memory::new(clock.clone()), Plan::empty()));
         let mut bucket_settings = rashomon_buckets::Settings::default();
         let small = PropertyName::new("small").unwrap();
         let definition =
@@ -93,8 +94,8 @@ impl World {
         bucket_settings.definitions.define(small, definition);
         let buckets = Revisioned::open(store.clone(), clock.clone(), bucket_settings, 7).await.unwrap();
         let components = Components { buckets, clock: clock.clone(), seed: 7, registry: Registry::default() };
-        let router = rashomon_api::router(Api::new(settings, components));
-        Self { router, store, clock }
+        let api = Api::new(settings, components);
+        Self { router: rashomon_api::router(api.clone()), api, store, clock }
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {

@@ -1,0 +1,64 @@
+//! A store that fails, or dawdles.
+
+use axum::body::Body;
+use http::Request;
+use rashomon_tables::{Call, Fault, Gate, Plan, Rates};
+use tower::ServiceExt;
+
+use crate::world::{Answer, PAGE, World};
+
+fn check_unavailable(answer: &Answer) {
+    assert_eq!(answer.json()["type"], "urn:rashomon:problem:unavailable");
+    assert!(answer.header("retry-after").parse::<u32>().unwrap() > 0);
+    // What the store says is for the log.
+    assert!(!answer.text().contains("planned fault"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_503() {
+    let world = World::new().await;
+    let tid = world.revision("_rev=1&html=x").await;
+    world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+    world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
+    for query in
+        ["rev/", "rev/latest/", "rev/1/", "rev/1/html", "rev/2013-02-23T22:23:24Z/html", "timegate/html"]
+    {
+        check_unavailable(&world.get(&format!("{PAGE}?{query}")).await.expect(503));
+    }
+    check_unavailable(&world.get(&format!("{PAGE}?rev/{tid}/html")).await.expect(503));
+    check_unavailable(&world.get("/readyz").await.expect(503));
+    check_unavailable(&world.post(&format!("{PAGE}?rev/"), "_rev=2&html=y").await.expect(503));
+    check_unavailable(&world.request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[], "y").await.expect(503));
+    // What is in memory is still served, and that the process lives is still said.
+    world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+    world.get("/healthz").await.expect(200);
+    world.store.set_plan(Plan::empty());
+    world.post(&format!("{PAGE}?rev/"), "_rev=2&html=y").await.expect(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_dawdles_is_not_waited_for() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=x").await;
+    let gate = Gate::new();
+    world.store.set_plan(Plan::empty().on(Call::Scan, 1, Fault::Pause(gate)));
+    check_unavailable(&world.get(&format!("{PAGE}?rev/")).await.expect(503));
+}
+
+#[tokio::test]
+async fn a_write_goes_on_when_its_client_goes_away() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let request = Request::post(format!("{PAGE}?rev/"))
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from("_rev=1&html=x"))
+        .unwrap();
+    let client = tokio::spawn(world.router.clone().oneshot(request));
+    gate.reached().await;
+    client.abort();
+    assert!(client.await.is_err(), "the client went away before it was answered");
+    gate.open();
+    world.api.finish().await;
+    assert_eq!(world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200).text(), "x");
+}
