@@ -122,8 +122,7 @@ fn prepare_writer(
     is_new: bool,
     options: &Options,
 ) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    let connection = open_with_statements(path, flags)?;
     // What is left of the log after a failed fsync must not be copied into the file on the way out.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // The size of pages and the vacuum mode hold from the first table on, and are read from the file after.
@@ -160,8 +159,7 @@ fn prepare_writer(
 /// Opens the file for reading. The connection cannot change it.
 pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path(directory), flags)?;
-    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    let connection = open_with_statements(&path(directory), flags)?;
     let cache = options.reader_cache_bytes / 1024;
     let mmap = options.mmap_bytes;
     connection.execute_batch(&format!(
@@ -170,9 +168,16 @@ pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Resu
          PRAGMA mmap_size = {mmap};
          PRAGMA cache_size = -{cache};
          PRAGMA temp_store = MEMORY;
-         PRAGMA cell_size_check = ON;
          PRAGMA trusted_schema = OFF;"
     ))?;
+    Ok(connection)
+}
+
+fn open_with_statements(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    // Else a statement is compiled anew each time another key is bound to it: plans could depend on that.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
