@@ -61,6 +61,8 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         let ended = child.wait4()?;
         let seconds = (clock.monotonic() - started).as_secs_f64();
         ensure!(ended.status.success(), "the import ended with {}", ended.status);
+        let stored = stored_revisions(binary, &store)?;
+        ensure!(stored == revisions, "{stored} revisions are there after the import, and not {revisions}");
         report.add("revisions", "a second", revisions as f64 / seconds);
         report.add("time", "s", seconds);
         report.add("processor time", "s", (ended.rusage.utime + ended.rusage.stime).as_secs_f64());
@@ -70,6 +72,13 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         report.add("on disk", "MiB", service::size(&store)? as f64 / f64::from(1 << 20));
     }
     Ok(report)
+}
+
+/// What the store says that it has.
+fn stored_revisions(binary: &Path, store: &Path) -> Result<u64> {
+    let stats = Command::new(binary).args(["stats", "--json", "--data"]).arg(store).output()?;
+    let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).context("the stats are no JSON")?;
+    stats["domains"][service::DOMAIN]["revisions"].as_u64().context("the stats have no revisions")
 }
 
 /// Looks at a process until it ends, and gives the most memory that it had of its own, in KiB. Pages of files

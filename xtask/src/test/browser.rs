@@ -39,7 +39,21 @@ enum From {
 
 const VISITS: &[Visit] = &[
     Visit { name: "front", from: From::Path("/"), expect: &["Rashomon"] },
-    Visit { name: "history", from: From::Link("front", "history"), expect: &["<table"] },
+    Visit {
+        name: "titles",
+        from: From::Link("front", "/pages/lighthouse/"),
+        expect: &["The Night of the Marigold"],
+    },
+    Visit {
+        name: "history",
+        from: From::Link("titles", "/The_Night_of_the_Marigold"),
+        expect: &["<table", "Revision", "Isobel"],
+    },
+    Visit { name: "render", from: From::Link("history", "?rev/latest/"), expect: &["<iframe", "sandbox="] },
+    Visit {
+        name: "slashes", from: From::Link("titles", "/Kitchen/"), expect: &["Crème brûlée", "<table"]
+    },
+    Visit { name: "docs", from: From::Path("/docs"), expect: &["/v1/{domain}/page/{title}"] },
 ];
 
 pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
