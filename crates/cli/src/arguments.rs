@@ -43,7 +43,8 @@ pub(crate) enum Command {
     #[command(
         after_help = "Exit codes:\n  0  every revision went in, or stood so already\n  1  an error ended the import; \
         what came before it is stored\n  3  the import finished, but revisions conflict, were left out, or have \
-        another sha1 than\n     their dump says; each is named on standard error\n  130, 143  interrupted; what went \
+        another sha1 than\n     their dump says; the first of each kind are named on standard error, all are \
+        counted\n  130, 143  interrupted; what went \
         in stays, and importing again goes on\n\nExamples:\n  rashomon import --domain enwiki \
         enwiki-pages-meta-history.xml.bz2\n  zstdcat dump.xml.zst | rashomon import --domain enwiki \
         -\n  rashomon import --to http://127.0.0.1:7231 --domain enwiki dump.xml.7z"

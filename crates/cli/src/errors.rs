@@ -18,10 +18,10 @@ pub(crate) enum CommandError {
     #[error("standard output was closed")]
     OutputClosed,
     /// The store cannot be opened.
-    #[error("{0}")]
+    #[error("{}", reason(.0))]
     Open(rashomon_tables::Error),
     /// The store cannot be opened for an import, most likely since a server has it open.
-    #[error("{0}\nWhere a server has the store open, import through it: --to http://127.0.0.1:7231")]
+    #[error("{}\nWhere a server has the store open, import through it: --to http://127.0.0.1:7231", reason(.0))]
     Busy(rashomon_tables::Error),
     /// The store failed.
     #[error(transparent)]
@@ -38,6 +38,15 @@ pub(crate) enum CommandError {
     /// The sample wiki cannot be built.
     #[error(transparent)]
     Sample(#[from] SampleError),
+}
+
+/// Why a store cannot be opened: what the store says of it names the store already.
+fn reason(error: &rashomon_tables::Error) -> String {
+    use rashomon_tables::Error::{Unavailable, Unsupported};
+    match error {
+        Unavailable(reason) | Unsupported(reason) => reason.clone(),
+        error => error.to_string(),
+    }
 }
 
 impl CommandError {

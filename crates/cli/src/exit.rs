@@ -8,7 +8,7 @@ Exit codes:
   0    it is done
   1    an error, which is told on standard error; or `verify` found problems
   2    the command line or the configuration is wrong; nothing was done
-  3    `import` or `export` finished, but not everything went in or out; each exception is told
+  3    `import` or `export` finished, but not everything went in or out; what did not is told
   130  ended by Ctrl-C (`import`, `export`, or a server told twice)
   143  ended by SIGTERM (`import`, `export`, or a server told twice)";
 

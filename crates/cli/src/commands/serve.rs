@@ -52,7 +52,7 @@ async fn listen_and_serve(
         Ok(()) | Err(CommandError::OutputClosed) => {}
         Err(error) => return Err(error),
     }
-    tracing::info!("{line}");
+    tracing::debug!("{line}");
     server::serve(listener, store, settings, clock, signals).await?;
     Ok(Exit::Done)
 }

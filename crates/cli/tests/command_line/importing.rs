@@ -7,7 +7,7 @@ use tempfile::{TempDir, tempdir};
 
 use crate::{
     process::{Ran, Running, finish, rashomon, run},
-    wiki::{dump, everything, import, large_dump, wrapped},
+    wiki::{dump, everything, import, large_dump},
 };
 
 /// Imports a dump that is in a file of its own.
@@ -158,8 +158,6 @@ fn a_store_that_a_server_has_open_is_refused_with_the_way_to_import() {
 #[test]
 fn a_dump_goes_to_a_running_server() {
     let directory = tempdir().unwrap();
-    let whole = wrapped("");
-    assert!(!whole.is_empty());
     let mut command = rashomon(directory.path());
     let mut server = Running::start(command.args(["serve", "--data", "data", "--listen", "127.0.0.1:0"]));
     let line = server.line();
@@ -178,6 +176,10 @@ fn a_dump_goes_to_a_running_server() {
     // Cut short: told as the command itself would tell it.
     fs::write(directory.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();
     import().ends_with(1).tells(&["dump.xml: line ", "cut short"]);
+
+    // No dump at all: the server answers and closes while most of it is still to be sent.
+    fs::write(directory.path().join("dump.xml"), "just words\n".repeat(3_000_000)).unwrap();
+    import().ends_with(1).tells(&["refused the import (400", "neither XML nor JSON lines"]);
     server.stop().ends_with(0);
     assert!(everything(directory.path()).contains("two"));
 }

@@ -69,7 +69,7 @@ fn a_server_says_where_it_listens_and_ends_well() {
     let (server, address) = serve(directory.path(), &[]);
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     let ran = server.stop().ends_with(0);
-    ran.tells(&["listens on http://", "the store is closed"]);
+    ran.tells(&["stopping: finishing what was accepted", "the store is closed"]);
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn logs_are_json_where_that_is_asked_for() {
     let ran = server.stop().ends_with(0);
     let lines: Vec<Value> = ran.stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     assert!(
-        lines
-            .iter()
-            .any(|line| line["message"].as_str().is_some_and(|message| message.contains("listens on")))
+        lines.iter().any(|line| line["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("the store is closed")))
     );
     assert!(ran.stderr.lines().any(|line| line.contains(&id) && line.contains("404")), "{}", ran.stderr);
 }

@@ -22,7 +22,7 @@ pub(crate) fn dump(title: &str, revisions: &[(&str, &str)]) -> String {
 }
 
 /// Pages as a dump.
-pub(crate) fn wrapped(pages: &str) -> String {
+fn wrapped(pages: &str) -> String {
     format!(
         "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\">\n{pages}</mediawiki>\n"
     )

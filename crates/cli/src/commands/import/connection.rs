@@ -12,7 +12,7 @@ use rashomon_buckets::DomainName;
 use tokio::{io::AsyncRead, net::TcpStream};
 use tokio_util::io::ReaderStream;
 
-use super::{ServerUrl, is_standard_input};
+use super::{ServerUrl, is_standard_input, late_reader::LateReader};
 use crate::errors::CommandError;
 
 /// The bytes of the dump that are read at once.
@@ -59,7 +59,7 @@ pub(super) async fn send(
         source,
     })?;
     let broken = |error: &hyper::Error| broken(&server.to_string(), error);
-    let connection = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let connection = hyper::client::conn::http1::handshake(TokioIo::new(LateReader(stream))).await;
     let (mut sender, connection) = connection.map_err(|error| broken(&error))?;
     // What ends the connection is seen by whoever reads the answer.
     tokio::spawn(connection);

@@ -6,7 +6,7 @@ use rashomon_clock::Clock;
 use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
 use rashomon_tables::Error;
 
-use super::{is_standard_input, not_read, report::Outcome, shown};
+use super::{is_standard_input, label, not_read, report::Outcome, shown};
 use crate::{
     arguments::ImportArguments,
     errors::CommandError,
@@ -88,7 +88,7 @@ async fn one_file(
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
-    let mut progress = Progress::new(Arc::clone(clock), shown(file), "revision", source.size());
+    let mut progress = Progress::new(Arc::clone(clock), label(file), "revision", source.size());
     let mut last = ImportProgress { pages: 0, revisions: 0, text_bytes: 0, read: 0, size: None };
     let (buckets, catalog) = (store.buckets(), store.buckets().catalog());
     let mut show = |now: &ImportProgress| {

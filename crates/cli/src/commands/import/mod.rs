@@ -1,6 +1,7 @@
 //! `rashomon import --domain NAME FILE...`.
 
 mod connection;
+mod late_reader;
 mod local;
 mod remote;
 mod report;
@@ -52,6 +53,12 @@ fn is_standard_input(file: &Path) -> bool {
 /// How messages call a file.
 fn shown(file: &Path) -> String {
     if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+/// How the progress calls a file: a path would leave no room for it.
+fn label(file: &Path) -> String {
+    let name = file.file_name().filter(|_| !is_standard_input(file));
+    name.map_or_else(|| shown(file), |name| name.display().to_string())
 }
 
 /// What is left to be read when `file` stopped the import, for the message.

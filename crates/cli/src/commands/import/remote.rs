@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{
     ServerUrl,
     connection::{Answer, Upload, send},
-    not_read,
+    label, not_read,
     report::Outcome,
     shown,
 };
@@ -46,7 +46,7 @@ pub(super) async fn run(
     let started = clock.monotonic();
     let mut total = Outcome::default();
     for file in &arguments.files {
-        let mut progress = Progress::new(Arc::clone(&clock), shown(file), "revision", size(file));
+        let mut progress = Progress::new(Arc::clone(&clock), label(file), "revision", size(file));
         let sent = tokio::select! {
             sent = Box::pin(one_file(server, arguments, file, &mut progress)) => Ok(sent),
             exit = signals.first() => Err(exit),
