@@ -109,6 +109,27 @@ async fn exports_of_other_programs_go_in_and_come_back() {
     assert_eq!(found.len(), FILES.len());
 }
 
+/// The pages of an export in the order of their texts, and what comes before them.
+fn pages(export: &str) -> Vec<&str> {
+    let mut pages: Vec<_> = export.trim_end().trim_end_matches("</mediawiki>").split("  <page>\n").collect();
+    pages[1..].sort_unstable();
+    pages
+}
+
+#[tokio::test]
+async fn what_mediawiki_wrote_comes_out_as_it_wrote_it() {
+    let name = "exports/mediawiki-1.39.17-written-export-0.11-amen-riogrande.xml.xz";
+    let Some(path) = data(name) else { return };
+    let wiki = Wiki::new().await;
+    wiki.import_from(open(&path), 2).await.unwrap();
+    let (_, export) = wiki.export(Format::Xml).await;
+    let mut written = String::new();
+    compression::read(open(&path), &Default::default(), |input| input.read_to_string(&mut written))
+        .unwrap()
+        .unwrap();
+    assert_eq!(pages(&export), pages(&written));
+}
+
 async fn assert_large(name: &str, counts: (u64, u64, u64)) {
     let Some(path) = data(name) else { return };
     let wiki = Wiki::new().await;
