@@ -14,6 +14,7 @@ mod metrics;
 mod negotiate;
 mod no_body;
 mod observe;
+mod pages;
 mod prepared;
 mod problem;
 mod range;
@@ -28,7 +29,7 @@ mod times;
 use axum::{
     Router,
     response::IntoResponse,
-    routing::{any, get},
+    routing::{MethodRouter, any, get},
 };
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
@@ -45,19 +46,28 @@ use crate::{
 /// All that the API serves.
 pub fn router(api: Api) -> Router {
     let observe = Observe(api.clone());
-    Router::new()
-        .route("/v1/{domain}/page/{*title}", any(page::v1))
-        .route("/v1/{domain}/page/", any(page::v1))
-        .route("/v1/{domain}/import", any(import::v1))
-        .route("/wiki/{*title}", any(page::wiki))
-        .route("/wiki/", any(page::wiki))
-        .route("/healthz", get(operators::healthz))
-        .route("/readyz", get(operators::readyz))
-        .route("/metrics", get(operators::metrics))
+    (routes().into_iter())
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(observe)
         .with_state(api)
+}
+
+/// Every path, with what serves it.
+fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
+    let mut routes = vec![
+        ("/v1/{domain}/page/{*title}", any(page::v1)),
+        ("/v1/{domain}/page/", any(page::v1)),
+        ("/v1/{domain}/import", any(import::v1)),
+        ("/wiki/{*title}", any(page::wiki)),
+        ("/wiki/", any(page::wiki)),
+        ("/healthz", get(operators::healthz)),
+        ("/readyz", get(operators::readyz)),
+        ("/metrics", get(operators::metrics)),
+    ];
+    routes.extend(pages::routes());
+    routes
 }
 
 async fn not_found() -> impl IntoResponse {

@@ -1,0 +1,108 @@
+//! HTML as an answer.
+
+use askama::Template;
+use axum::{body::Body, response::Response};
+use http::{HeaderMap, HeaderValue, header, uri::Authority};
+use rashomon_buckets::DomainName;
+
+use super::address::{Address, Place, domain_url, encode_value};
+use crate::{
+    caching::Caching,
+    problem::{Kind, Problem, Result},
+};
+
+/// What our own pages need: a style sheet and an icon of ours, frames of what is stored, forms that lead back
+/// here. No script, and nothing of anybody else's.
+const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
+     base-uri 'none'; frame-ancestors 'none'",
+);
+
+/// A page that changes as what is stored does.
+pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
+    let text = template.render().map_err(|error| {
+        tracing::error!(%error, "a page could not be written");
+        Problem::new(Kind::Internal, "The page could not be written.")
+    })?;
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CACHE_CONTROL, Caching::Mutable.header());
+    protect(response.headers_mut());
+    Ok(response)
+}
+
+fn protect(headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+}
+
+/// The address of this server, as the client knows it: for examples that work when pasted.
+pub(crate) fn base_url(request: &HeaderMap) -> String {
+    let value = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let scheme = if value("x-forwarded-proto") == Some("https") { "https" } else { "http" };
+    let host = value("host").and_then(|host| host.parse::<Authority>().ok());
+    format!("{scheme}://{}", host.as_ref().map_or("localhost", Authority::as_str))
+}
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct ProblemPage<'a> {
+    status: u16,
+    title: &'a str,
+    detail: String,
+    domain: Option<DomainName>,
+    ways: Vec<Way>,
+}
+
+/// A way on from here.
+struct Way {
+    text: &'static str,
+    /// Of what it leads to.
+    name: Option<String>,
+    url: String,
+}
+
+/// A problem as people can read it, with the status and the headers that it has for programs.
+pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, query: Option<&str>) -> Response {
+    let mut response = problem.render(None);
+    let template = ProblemPage {
+        status: response.status().as_u16(),
+        title: problem.kind().title(),
+        detail: sentence(problem.detail()),
+        domain: address.map(|address| address.domain().clone()),
+        ways: address.map_or_else(Vec::new, |address| ways_from(address, query.is_some())),
+    };
+    if let Ok(text) = template.render() {
+        *response.body_mut() = Body::from(text);
+        protect(response.headers_mut());
+    }
+    response
+}
+
+/// Where to go from something that is not there: not to itself.
+fn ways_from(address: &Address, has_query: bool) -> Vec<Way> {
+    let mut ways = Vec::new();
+    if let Address::Page { page, .. } = address {
+        let Place { text, url, domain_url, .. } = Place::of(page);
+        ways.push(if has_query {
+            Way { text: "All revisions of", name: Some(text), url }
+        } else {
+            let url = format!("{domain_url}?after={}", encode_value(&page.title));
+            Way { text: "The titles after", name: Some(text), url }
+        });
+    }
+    if has_query || matches!(address, Address::Page { .. }) {
+        let domain = address.domain();
+        ways.push(Way { text: "The pages of", name: Some(domain.to_string()), url: domain_url(domain) });
+    }
+    ways
+}
+
+/// With a capital and a full stop.
+fn sentence(detail: &str) -> String {
+    let mut letters = detail.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let stop = if detail.ends_with('.') { "" } else { "." };
+    format!("{first}{}{stop}", letters.as_str())
+}

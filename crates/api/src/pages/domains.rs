@@ -1,0 +1,68 @@
+//! The first page: what domains there are.
+
+use askama::Template;
+use axum::response::Response;
+use futures::{StreamExt, TryStreamExt, stream};
+use http::HeaderMap;
+use rashomon_buckets::DomainName;
+
+use super::{address::domain_url, answer::base_url, html};
+use crate::{
+    Api,
+    problem::{Problem, Result},
+};
+
+/// Domains on one page.
+const DOMAINS: usize = 100;
+
+/// How many of their names are read from the store at once.
+const READ_AT_ONCE: usize = 8;
+
+struct DomainLine {
+    name: DomainName,
+    url: String,
+    /// What the wiki calls itself.
+    site: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "domains.html")]
+struct DomainsPage {
+    domains: Vec<DomainLine>,
+    next: Option<String>,
+    /// The address of this server.
+    base: String,
+}
+
+/// `/` and `/?after=enwiki`
+pub(super) async fn list(api: &Api, query: Option<&str>, headers: &HeaderMap) -> Result<Response> {
+    let after = match query.filter(|query| !query.is_empty()) {
+        None => None,
+        Some(query) => match query.strip_prefix("after=") {
+            Some(name) => Some(DomainName::new(name)?),
+            None => return Err(Problem::malformed("This page takes nothing but ?after= and a domain.")),
+        },
+    };
+    let domains = api.read(api.buckets.catalog().domains()).await?.map_err(Problem::of_bucket)?;
+    let mut rest =
+        domains.into_iter().filter(|name| after.as_ref().is_none_or(|after| name > after)).peekable();
+    let names: Vec<_> = rest.by_ref().take(DOMAINS).collect();
+    let next = match (rest.peek(), names.last()) {
+        (Some(_), Some(last)) => Some(format!("/?after={last}")),
+        _ => None,
+    };
+    let domains =
+        stream::iter(names).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
+    html(&DomainsPage { domains, next, base: base_url(headers) })
+}
+
+async fn line(api: &Api, name: DomainName) -> Result<DomainLine> {
+    let site = site_name(api, &name).await?;
+    Ok(DomainLine { url: domain_url(&name), site, name })
+}
+
+/// What a wiki calls itself, where an import has said so.
+pub(super) async fn site_name(api: &Api, domain: &DomainName) -> Result<Option<String>> {
+    let site = api.read(api.buckets.catalog().site_info(domain)).await?.map_err(Problem::of_bucket)?;
+    Ok(site.and_then(|(site, _)| site.name).filter(|name| !name.is_empty()))
+}

@@ -1,0 +1,168 @@
+//! The revisions of a page.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::response::Response;
+use rashomon_buckets::{Page, Parent, Revision, RevisionSummary, Tid};
+use rashomon_clock::Timestamp;
+
+use super::{
+    address::{Place, form_value},
+    html,
+    shown::{self, RenderLink, Time, grouped},
+};
+use crate::{
+    Api,
+    caching::Caching,
+    extract::PageToken,
+    handlers::page::redirect,
+    json,
+    problem::{Problem, Result},
+    times,
+};
+
+/// Revisions on one page.
+const REVISIONS: usize = 50;
+
+/// Renders of one revision that are listed with it.
+const RENDERS: usize = 4;
+
+struct RevisionLine {
+    rev: Revision,
+    parent: Option<Revision>,
+    time: Time,
+    by: String,
+    comment: String,
+    minor: bool,
+    bytes: String,
+    /// The newest.
+    renders: Vec<RenderLink>,
+    more_renders: u64,
+}
+
+#[derive(Template)]
+#[template(path = "history.html")]
+struct HistoryPage {
+    place: Place,
+    lines: Vec<RevisionLine>,
+    /// What the field for a time has in it: that of the newest revision.
+    at: Option<String>,
+    /// Whether newer revisions come before these.
+    continued: bool,
+    next: Option<String>,
+}
+
+/// `/pages/{domain}/{title}`
+pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
+    let listing = api.read(api.buckets.revisions(page, after, REVISIONS)).await?;
+    let listing = listing.map_err(|error| Problem::of_page(error, page))?;
+    let mut renders = renders_of(api, page, &listing.items).await?;
+    let lines: Vec<_> = (listing.items.iter())
+        .map(|summary| line(summary, renders.remove(&summary.record.rev).unwrap_or_default()))
+        .collect();
+    html(&HistoryPage {
+        place: Place::of(page),
+        // To the minute, as the field has it.
+        at: lines.first().map(|newest| newest.time.exact.chars().take(16).collect()),
+        lines,
+        continued: after.is_some(),
+        next: listing.next.map(|last| json::next_page("?rev/", None, &PageToken(last).to_string())),
+    })
+}
+
+fn line(summary: &RevisionSummary, mut tids: Vec<Tid>) -> RevisionLine {
+    let record = &summary.record;
+    if tids.is_empty() {
+        tids.push(summary.tid);
+    }
+    tids.truncate(RENDERS);
+    RevisionLine {
+        rev: record.rev,
+        parent: parent(record.parent),
+        time: record.timestamp.into(),
+        by: shown::by(record),
+        comment: shown::comment(record),
+        minor: record.minor,
+        bytes: grouped(summary.size),
+        more_renders: summary.renders.saturating_sub(tids.len() as u64),
+        renders: tids.into_iter().map(RenderLink::from).collect(),
+    }
+}
+
+/// The revision that one was made from, where there is one and it is known.
+pub(super) fn parent(parent: Option<Parent>) -> Option<Revision> {
+    match parent {
+        Some(Parent::Revision(parent)) => Some(parent),
+        Some(Parent::None) | None => None,
+    }
+}
+
+/// The renders of some revisions that follow one another, each revision's newest first; nothing where each has
+/// but one, which is known already.
+async fn renders_of(
+    api: &Api,
+    page: &Page,
+    revisions: &[RevisionSummary],
+) -> Result<BTreeMap<Revision, Vec<Tid>>> {
+    let (Some(lowest), true) = (revisions.last(), revisions.iter().any(|revision| revision.renders > 1))
+    else {
+        return Ok(BTreeMap::new());
+    };
+    let below = Revision::new(lowest.record.rev.get() - 1);
+    let history = api.read(api.buckets.history(page, below, revisions.len())).await?;
+    let history = history.map_err(|error| Problem::of_page(error, page))?;
+    let tids = history.items.into_iter().map(|revision| {
+        (revision.record.rev, revision.renders.into_iter().rev().map(|render| render.tid).collect())
+    });
+    Ok(tids.collect())
+}
+
+/// `?at=2013-02-23T22:23`: to the page as it was then.
+pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<Response> {
+    let time = parse_time(&form_value(time)?).ok_or_else(|| {
+        Problem::malformed("A time is a date and a time of day in UTC, such as 2013-02-23T22:23.")
+    })?;
+    let render = api.read(api.buckets.at_time(page, time)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    Ok(redirect(&format!("?rev/{}/", render.tid), Caching::NoStore))
+}
+
+/// A time as people and the fields of browsers write it. It means the end of the day, the minute or the second
+/// that it names: whoever reads a time in the list and asks for it finds what was saved then.
+fn parse_time(text: &str) -> Option<Timestamp> {
+    let text = text.trim().replacen(' ', "T", 1);
+    let rest = match text.len() {
+        10 => "T23:59:59.999999Z",
+        16 => ":59.999999Z",
+        19 => ".999999Z",
+        _ if text.ends_with('Z') => "",
+        _ => "Z",
+    };
+    times::parse_rfc3339(&format!("{text}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_mean_the_end_of_what_they_name() {
+        for (text, exact) in [
+            ("2013-02-23T22:23", "2013-02-23T22:23:59.999999Z"),
+            ("2013-02-23 22:23", "2013-02-23T22:23:59.999999Z"),
+            ("2013-02-23T22:23:24", "2013-02-23T22:23:24.999999Z"),
+            ("2013-02-23T22:23:24.5", "2013-02-23T22:23:24.5Z"),
+            ("2013-02-23T22:23:24Z", "2013-02-23T22:23:24Z"),
+            (" 2013-02-23 ", "2013-02-23T23:59:59.999999Z"),
+        ] {
+            assert_eq!(parse_time(text), times::parse_rfc3339(exact), "{text}");
+            assert!(parse_time(text).is_some(), "{text}");
+        }
+        for text in
+            ["", "yesterday", "2013-02-30", "2013-02-23T25:00", "2013-02-23T22:23:24+0", "é013-02-23T"]
+        {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The pages that people look at: what is stored, in plain HTML that is made here and works without scripts.
+//!
+//! `/` lists the domains and `/pages/{domain}/` the pages of one. Under `/pages/{domain}/{title}` a page has
+//! the sub-resources that it has in the API, as far as people want to see them, and `?at=` beside them.
+
+mod address;
+mod answer;
+mod assets;
+mod domains;
+mod history;
+mod render;
+mod shown;
+mod titles;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+    routing::{MethodRouter, get},
+};
+use http::{StatusCode, Uri};
+use rashomon_buckets::Page;
+
+pub(crate) use self::answer::{base_url, html};
+use self::{address::Address, answer::problem_page};
+use crate::{
+    Api,
+    caching::Caching,
+    extract::{Resource, Selector},
+    handlers::page::redirect,
+    problem::{Problem, Result},
+};
+
+/// The pages, and what they need.
+pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 6] {
+    [
+        ("/", get(first)),
+        ("/pages/{domain}", get(below)),
+        ("/pages/{domain}/", get(below)),
+        ("/pages/{domain}/{*title}", get(below)),
+        ("/assets/style.css", get(assets::style)),
+        ("/assets/icon.svg", get(assets::icon)),
+    ]
+}
+
+/// `/`
+async fn first(State(api): State<Api>, request: Request) -> Response {
+    let answer = domains::list(&api, request.uri().query(), request.headers()).await;
+    answer.unwrap_or_else(|problem| problem_page(&problem, None, None))
+}
+
+/// Everything under `/pages/`.
+async fn below(State(api): State<Api>, request: Request) -> Response {
+    let address = match Address::parse(request.uri().path(), &api.page_bucket) {
+        Ok(address) => address,
+        Err(problem) => return problem_page(&problem, None, None),
+    };
+    let answer = dispatch(&api, &address, request.uri()).await;
+    answer.unwrap_or_else(|problem| problem_page(&problem, Some(&address), request.uri().query()))
+}
+
+async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {
+    if let Some(canonical) = address.canonical_path() {
+        return Ok(to_canonical(canonical, uri.query()));
+    }
+    match address {
+        Address::Domain { domain, .. } => titles::list(api, domain, uri.query()).await,
+        Address::Page { page, .. } => match uri.query().and_then(|query| query.strip_prefix("at=")) {
+            Some(time) => history::as_it_was_at(api, page, time).await,
+            None => sub_resource(api, page, Resource::parse(uri.query())?).await,
+        },
+    }
+}
+
+async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Response> {
+    match resource {
+        Resource::Page => history::list(api, page, None).await,
+        Resource::RevisionList(list) => history::list(api, page, list.after).await,
+        Resource::Document(Selector::Render(tid)) => render::show(api, page, tid).await,
+        Resource::Document(Selector::Revision(rev)) => render::newest_of(api, page, rev).await,
+        Resource::Document(Selector::Latest) => render::latest(api, page).await,
+        Resource::Bare(Selector::Render(tid)) => Ok(redirect(&format!("?rev/{tid}/"), Caching::Mutable)),
+        Resource::Bare(Selector::Revision(rev)) => Ok(redirect(&format!("?rev/{rev}/"), Caching::Mutable)),
+        Resource::Bare(Selector::Latest) => Ok(redirect("?rev/latest/", Caching::Mutable)),
+        Resource::Revisions => Ok(redirect("?rev/", Caching::Mutable)),
+        _ => Err(Problem::not_found("This is not to be looked at here. Programs find it under /v1/.")),
+    }
+}
+
+/// 301 to the one spelling of a title.
+fn to_canonical(mut location: String, query: Option<&str>) -> Response {
+    if let Some(query) = query {
+        location.push('?');
+        location.push_str(query);
+    }
+    let mut response = redirect(&location, Caching::Mutable);
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response
+}

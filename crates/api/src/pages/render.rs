@@ -1,0 +1,179 @@
+//! One render of a page: what it looks like, and what it consists of.
+
+use askama::Template;
+use axum::response::Response;
+use rashomon_buckets::{Body, Page, PropertyName, Render, RenderInfo, Revision, Tid};
+
+use super::{
+    address::Place,
+    history::parent,
+    html,
+    shown::{self, RenderLink, Time, grouped},
+};
+use crate::{
+    Api,
+    caching::Caching,
+    handlers::page::redirect,
+    json::render_href,
+    problem::{Problem, Result},
+};
+
+/// Renders of one revision that are listed with it.
+const RENDERS: usize = 100;
+
+/// Bytes of a text that are shown.
+const TEXT_BYTES: usize = 256 << 10;
+
+/// What is shown of a render.
+enum Content {
+    /// Its HTML, in a frame.
+    Html,
+    /// Its wikitext, or the beginning of it.
+    Text { text: String, whole: bool },
+    /// There is no text: the wiki that it came from had hidden it.
+    Hidden,
+    /// It has neither.
+    Nothing,
+}
+
+struct PropertyLine {
+    name: PropertyName,
+    content_type: String,
+    bytes: String,
+    sha1: String,
+}
+
+#[derive(Template)]
+#[template(path = "render.html")]
+struct RenderPage {
+    place: Place,
+    rev: Revision,
+    tid: Tid,
+    time: Time,
+    by: String,
+    comment: String,
+    minor: bool,
+    parent: Option<Revision>,
+    /// Whether there is nothing newer.
+    is_latest: bool,
+    older: Option<Revision>,
+    newer: Option<Revision>,
+    content: Content,
+    renders: Vec<RenderLink>,
+    more_renders: usize,
+    older_render: Option<Tid>,
+    newer_render: Option<Tid>,
+    properties: Vec<PropertyLine>,
+}
+
+/// `?rev/12345/`: to its newest render.
+pub(super) async fn newest_of(api: &Api, page: &Page, rev: Revision) -> Result<Response> {
+    let render = api.read(api.buckets.newest_render(page, rev)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    Ok(redirect(&render_href(render.tid), Caching::Mutable))
+}
+
+/// `?rev/latest/`: to the newest render of the latest revision.
+pub(super) async fn latest(api: &Api, page: &Page) -> Result<Response> {
+    let render = api.read(api.buckets.latest_render(page)).await?;
+    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    Ok(redirect(&render_href(render.tid), Caching::Mutable))
+}
+
+/// `?rev/{tid}/`
+pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
+    let on_page = |error| Problem::of_page(error, page);
+    let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
+    let record = &render.record;
+    let around = futures::future::try_join3(
+        api.buckets.revision(page, record.rev),
+        api.buckets.revisions(page, Some(record.rev), 1),
+        api.buckets.history(page, Some(record.rev), 1),
+    );
+    let (detail, older, newer) = api.read(around).await?.map_err(on_page)?;
+    let newer = newer.items.first().map(|revision| revision.record.rev);
+    let Siblings { older: older_render, newer: newer_render } = Siblings::of(tid, &detail.renders);
+    html(&RenderPage {
+        place: Place::of(page),
+        rev: record.rev,
+        tid,
+        time: record.timestamp.into(),
+        by: shown::by(record),
+        comment: shown::comment(record),
+        minor: record.minor,
+        parent: parent(record.parent),
+        is_latest: newer.is_none() && newer_render.is_none(),
+        older: older.items.first().map(|revision| revision.record.rev),
+        newer,
+        content: content(api, page, &render).await?,
+        renders: detail.renders.iter().take(RENDERS).map(|render| render.tid.into()).collect(),
+        more_renders: detail.renders.len().saturating_sub(RENDERS),
+        older_render,
+        newer_render,
+        properties: properties(&render),
+    })
+}
+
+/// The renders beside one, of the same revision.
+#[derive(Debug, PartialEq, Eq)]
+struct Siblings {
+    older: Option<Tid>,
+    newer: Option<Tid>,
+}
+
+impl Siblings {
+    /// `renders` are the newest first.
+    fn of(tid: Tid, renders: &[RenderInfo]) -> Self {
+        let place = renders.iter().position(|render| render.tid == tid);
+        let at = |place: Option<usize>| place.and_then(|place| renders.get(place)).map(|render| render.tid);
+        Self {
+            older: at(place.map(|place| place + 1)),
+            newer: at(place.and_then(|place| place.checked_sub(1))),
+        }
+    }
+}
+
+fn properties(render: &Render) -> Vec<PropertyLine> {
+    let line = |(name, info): (&PropertyName, &rashomon_buckets::PropertyInfo)| PropertyLine {
+        name: name.clone(),
+        content_type: info.headers.content_type.clone(),
+        bytes: grouped(info.size),
+        sha1: info.sha1.to_string(),
+    };
+    render.properties.iter().map(line).collect()
+}
+
+async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
+    let has = |wanted: &str| render.properties.keys().any(|name| name.as_str() == wanted);
+    if has("html") {
+        Ok(Content::Html)
+    } else if has("wikitext") {
+        let property = api.read(api.buckets.property(page, render.tid, &PropertyName::wikitext())).await?;
+        let property = property.map_err(|error| Problem::of_page(error, page))?;
+        beginning(api, page, &property.body, property.info.size).await
+    } else if shown::text_is_hidden(&render.record) {
+        Ok(Content::Hidden)
+    } else {
+        Ok(Content::Nothing)
+    }
+}
+
+/// As much of a text as is shown.
+async fn beginning(api: &Api, page: &Page, body: &Body, size: u64) -> Result<Content> {
+    let bytes = match body {
+        Body::Inline(body) => body.plain.clone(),
+        Body::Chunked(body) => {
+            let chunk = api.read(body.chunk(0)).await?;
+            chunk.map_err(|error| Problem::of_page(error, page))?.plain
+        }
+    };
+    let mut shown = &bytes[..bytes.len().min(TEXT_BYTES)];
+    let whole = shown.len() as u64 == size;
+    // A character that the end cuts in two is left out.
+    if let Some(error) =
+        std::str::from_utf8(shown).err().filter(|error| !whole && error.error_len().is_none())
+    {
+        shown = &shown[..error.valid_up_to()];
+    }
+    Ok(Content::Text { text: String::from_utf8_lossy(shown).into_owned(), whole })
+}

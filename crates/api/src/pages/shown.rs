@@ -1,0 +1,100 @@
+//! How values are shown to people.
+
+use rashomon_buckets::{RevisionRecord, SlotRecord, Tid};
+use rashomon_clock::Timestamp;
+
+use crate::times;
+
+/// A time, in UTC.
+#[derive(Debug)]
+pub(super) struct Time {
+    /// In RFC 3339, with all its digits.
+    pub(super) exact: String,
+    /// `2013-09-25 16:43:09`
+    pub(super) shown: String,
+}
+
+impl From<Timestamp> for Time {
+    fn from(time: Timestamp) -> Self {
+        let exact = times::format_rfc3339(time);
+        // The date and the time of day are the 10 and 8 characters around the T.
+        let shown = exact.chars().take(19).map(|letter| if letter == 'T' { ' ' } else { letter }).collect();
+        Self { exact, shown }
+    }
+}
+
+/// A render, as something to go to.
+#[derive(Debug)]
+pub(super) struct RenderLink {
+    pub(super) tid: Tid,
+    pub(super) time: Time,
+}
+
+impl From<Tid> for RenderLink {
+    fn from(tid: Tid) -> Self {
+        Self { tid, time: tid.time().into() }
+    }
+}
+
+/// A number with its digits in threes: `7,021`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Who made a revision.
+pub(super) fn by(record: &RevisionRecord) -> String {
+    if record.export.user_deleted {
+        return "(hidden)".to_owned();
+    }
+    record.user.clone().filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned())
+}
+
+/// The summary of a revision; empty where there is none.
+pub(super) fn comment(record: &RevisionRecord) -> String {
+    if record.export.comment_deleted {
+        return "(hidden)".to_owned();
+    }
+    record.comment.clone().unwrap_or_default()
+}
+
+/// Whether the wiki that a revision came from had hidden its text.
+pub(super) fn text_is_hidden(record: &RevisionRecord) -> bool {
+    let SlotRecord { deleted, .. } = record.export.main.clone().unwrap_or_default();
+    deleted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_in_threes() {
+        for (number, text) in [
+            (0, "0"),
+            (12, "12"),
+            (999, "999"),
+            (1000, "1,000"),
+            (123_456, "123,456"),
+            (7_654_321, "7,654,321"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn times_are_shown_to_the_second_and_kept_to_the_microsecond() {
+        let time = Time::from(Timestamp::from_micros(1_380_127_389_274_000));
+        assert_eq!(
+            (time.shown.as_str(), time.exact.as_str()),
+            ("2013-09-25 16:43:09", "2013-09-25T16:43:09.274Z")
+        );
+    }
+}

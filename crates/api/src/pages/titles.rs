@@ -1,0 +1,105 @@
+//! The pages of a domain.
+
+use askama::Template;
+use axum::response::Response;
+use rashomon_buckets::{DomainName, Page, Title};
+
+use super::{
+    address::{domain_url, encode_value, form_value, page_url},
+    domains::site_name,
+    html,
+};
+use crate::{
+    Api,
+    caching::Caching,
+    handlers::page::redirect,
+    problem::{Problem, Result},
+};
+
+/// Titles on one page.
+const TITLES: usize = 200;
+
+struct TitleLine {
+    text: String,
+    url: String,
+}
+
+#[derive(Template)]
+#[template(path = "titles.html")]
+struct TitlesPage {
+    domain: DomainName,
+    /// What the wiki calls itself.
+    site: Option<String>,
+    url: String,
+    titles: Vec<TitleLine>,
+    /// The title that was looked for, and is none.
+    missed: Option<String>,
+    /// Whether titles come before these.
+    continued: bool,
+    next: Option<String>,
+}
+
+/// What is asked of the titles of a domain.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// Those after that one: `?after=`
+    After(Option<Title>),
+    /// To go to that one: `?title=`
+    Open(Title),
+}
+
+/// `/pages/{domain}/`
+pub(super) async fn list(api: &Api, domain: &DomainName, query: Option<&str>) -> Result<Response> {
+    let (after, missed) = match parse(query)? {
+        Asked::After(title) => (title, None),
+        Asked::Open(title) if exists(api, domain, &title).await? => {
+            return Ok(redirect(&page_url(domain, &title), Caching::NoStore));
+        }
+        Asked::Open(title) => (Some(title.clone()), Some(title.to_text())),
+    };
+    let catalog = api.buckets.catalog();
+    let listing = catalog.titles(domain, &api.page_bucket, after.as_ref(), TITLES);
+    let listing = api.read(listing).await?.map_err(Problem::of_bucket)?;
+    if listing.items.is_empty() && !is_known(api, domain).await? {
+        return Err(Problem::not_found(format!("There is no domain {domain} here.")));
+    }
+    let line = |title: &Title| TitleLine { text: title.to_text(), url: page_url(domain, title) };
+    html(&TitlesPage {
+        domain: domain.clone(),
+        site: site_name(api, domain).await?,
+        url: domain_url(domain),
+        titles: listing.items.iter().map(line).collect(),
+        continued: after.is_some(),
+        missed,
+        next: listing.next.map(|last| format!("?after={}", encode_value(&last))),
+    })
+}
+
+fn parse(query: Option<&str>) -> Result<Asked> {
+    let query = query.unwrap_or_default();
+    if query.is_empty() {
+        return Ok(Asked::After(None));
+    }
+    match query.split_once('=') {
+        Some(("after", title)) => Ok(Asked::After(Some(Title::new(&form_value(title)?)?))),
+        Some(("title", title)) => Ok(Asked::Open(Title::new(form_value(title)?.trim())?)),
+        _ => Err(Problem::malformed("This page takes ?after= or ?title=, each with a title.")),
+    }
+}
+
+/// Whether there is a page of that title.
+async fn exists(api: &Api, domain: &DomainName, title: &Title) -> Result<bool> {
+    let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title: title.clone() };
+    let listing = api.read(api.buckets.revisions(&page, None, 1)).await?;
+    match listing.map_err(|error| Problem::of_page(error, &page)) {
+        Ok(_) => Ok(true),
+        Err(problem) if problem.kind() == crate::problem::Kind::NotFound => Ok(false),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Whether anything is stored of a domain.
+async fn is_known(api: &Api, domain: &DomainName) -> Result<bool> {
+    let domains = api.read(api.buckets.catalog().domains()).await?.map_err(Problem::of_bucket)?;
+    Ok(domains.contains(domain))
+}
