@@ -10,6 +10,7 @@ use rashomon_buckets::{
     RevisionRecord, RevisionSummary, Tid, Written,
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::{
     caching::Caching,
@@ -21,11 +22,17 @@ use crate::{
 };
 
 /// A property, in a render.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Property)]
 struct PropertyJson<'a> {
+    /// The type it was stored with.
     content_type: &'a str,
+    /// Its size in bytes.
     size: u64,
+    /// The SHA-1 of its bytes, in lower-case hex.
+    #[schema(pattern = "^[0-9a-f]{40}$")]
     sha1: String,
+    /// Where its bytes are, relative to the page.
     href: String,
 }
 
@@ -53,18 +60,37 @@ fn text(value: Option<&String>) -> Option<&str> {
 }
 
 /// A render: `?rev/latest/`, `?rev/{tid}/`, and the `latest` of a conflict.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Render)]
 pub(crate) struct RenderJson<'a> {
+    /// The wiki.
     domain: &'a str,
+    /// The page, with `_` for spaces.
     title: &'a str,
+    /// Its revision.
+    #[schema(minimum = 1)]
     rev: i64,
+    /// The revision that it was made from; `null` where there is none, or none is known.
+    #[schema(required = true)]
     parent: Option<i64>,
+    /// Its name.
+    #[schema(value_type = String, format = "uuid")]
     tid: Tid,
+    /// When it was made: the time of its tid.
+    #[schema(format = DateTime)]
     timestamp: String,
+    /// Who made the revision: a name, or an IP address.
+    #[schema(required = true)]
     user: Option<&'a str>,
+    /// The summary of the revision.
+    #[schema(required = true)]
     comment: Option<&'a str>,
+    /// Whether the revision was marked as minor.
     minor: bool,
+    /// Where it is, relative to the page.
     href: String,
+    /// Its properties, those of its revision included, by name.
+    #[schema(value_type = BTreeMap<String, PropertyJson<'_>>)]
     properties: PropertiesJson<'a>,
 }
 
@@ -92,24 +118,46 @@ pub(crate) fn render_value(page: &Page, of: &Render) -> serde_json::Value {
 }
 
 /// A render, in its revision.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = RenderOfRevision)]
 struct RenderOfRevisionJson<'a> {
+    /// Its name.
+    #[schema(value_type = String, format = "uuid")]
     tid: Tid,
+    /// When it was made: the time of its tid.
+    #[schema(format = DateTime)]
     timestamp: String,
+    /// Where it is, relative to the page.
     href: String,
+    /// Its properties, those of its revision included, by name.
+    #[schema(value_type = BTreeMap<String, PropertyJson<'_>>)]
     properties: PropertiesJson<'a>,
 }
 
 /// A revision: `?rev/12345/`.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Revision)]
 pub(crate) struct RevisionJson<'a> {
+    /// Its number.
+    #[schema(minimum = 1)]
     rev: i64,
+    /// The revision that it was made from; `null` where there is none, or none is known.
+    #[schema(required = true)]
     parent: Option<i64>,
+    /// When it was made: as given, else the time of its first write.
+    #[schema(format = DateTime)]
     timestamp: String,
+    /// Who made it: a name, or an IP address.
+    #[schema(required = true)]
     user: Option<&'a str>,
+    /// The summary.
+    #[schema(required = true)]
     comment: Option<&'a str>,
+    /// Whether it was marked as minor.
     minor: bool,
+    /// Where it is, relative to the page.
     href: String,
+    /// Its renders, newest first.
     renders: Vec<RenderOfRevisionJson<'a>>,
 }
 
@@ -136,27 +184,50 @@ pub(crate) fn revision(detail: &RevisionDetail) -> RevisionJson<'_> {
 }
 
 /// A revision, as a line of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = RevisionSummary)]
 struct SummaryJson<'a> {
+    /// Its number.
+    #[schema(minimum = 1)]
     rev: i64,
+    /// The revision that it was made from; `null` where there is none, or none is known.
+    #[schema(required = true)]
     parent: Option<i64>,
+    /// When it was made: as given, else the time of its first write.
+    #[schema(format = DateTime)]
     timestamp: String,
+    /// Its newest render.
+    #[schema(value_type = String, format = "uuid")]
     tid: Tid,
+    /// How many renders it has.
     renders: u64,
+    /// The bytes of its newest render's properties.
     size: u64,
+    /// Who made it: a name, or an IP address.
+    #[schema(required = true)]
     user: Option<&'a str>,
+    /// The summary.
+    #[schema(required = true)]
     comment: Option<&'a str>,
+    /// Whether it was marked as minor.
     minor: bool,
+    /// Where it is, relative to the page.
     href: String,
 }
 
 /// The list of revisions: `?rev/`.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = RevisionList)]
 pub(crate) struct RevisionListJson<'a> {
+    /// The wiki.
     domain: &'a str,
+    /// The page, with `_` for spaces.
     title: &'a str,
+    /// The revisions, latest first.
     revisions: Vec<SummaryJson<'a>>,
+    /// Where the list goes on, relative to the page; absent at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     next: Option<String>,
 }
 
@@ -197,13 +268,22 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
 }
 
 /// The answer to a write.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Written)]
 pub(crate) struct WrittenJson<'a> {
+    /// `Created`, `Unchanged` or `Replaced`.
     message: &'static str,
+    /// The wiki.
     domain: &'a str,
+    /// The page, with `_` for spaces.
     title: &'a str,
+    /// The revision.
+    #[schema(minimum = 1)]
     rev: i64,
+    /// The render.
+    #[schema(value_type = String, format = "uuid")]
     tid: Tid,
+    /// Where the render is, relative to the page.
     href: String,
 }
 

@@ -14,6 +14,7 @@ mod metrics;
 mod negotiate;
 mod no_body;
 mod observe;
+mod openapi;
 mod pages;
 mod prepared;
 mod problem;
@@ -54,7 +55,7 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// Every path, with what serves it.
+/// Every path, with what serves it. The OpenAPI document is held against this list.
 fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     let mut routes = vec![
         ("/v1/{domain}/page/{*title}", any(page::v1)),
@@ -66,6 +67,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/readyz", get(operators::readyz)),
         ("/metrics", get(operators::metrics)),
     ];
+    routes.extend(openapi::routes());
     routes.extend(pages::routes());
     routes
 }

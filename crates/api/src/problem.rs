@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Error, Missing, NameError, Page, PropertyName, StoreError};
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::{caching::Caching, json};
 
@@ -42,13 +43,33 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; Self::Unavailable as usize + 1] = [
+        Self::Malformed,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::Conflict,
+        Self::NotLatest,
+        Self::PreconditionFailed,
+        Self::TooLarge,
+        Self::UriTooLong,
+        Self::UnsupportedMediaType,
+        Self::RangeNotSatisfiable,
+        Self::InvalidValue,
+        Self::Internal,
+        Self::Corrupt,
+        Self::Unavailable,
+    ];
+
     /// What kind of thing went wrong, in a few words.
     pub(crate) const fn title(self) -> &'static str {
         self.describe().2
     }
 
     /// Its status, its name and its title.
-    const fn describe(self) -> (StatusCode, &'static str, &'static str) {
+    pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
             Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "This is not allowed here"),
@@ -261,16 +282,25 @@ impl Problem {
 }
 
 /// What RFC 9457 asks for, in the order of its examples.
-#[derive(Serialize)]
-struct Document<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Document<'a> {
+    /// Of which kind it is: the same base, and the kind's name.
     #[serde(rename = "type")]
     kind: &'a str,
+    /// The kind, in a few words.
     title: &'a str,
+    /// The status of the answer.
     status: u16,
+    /// What went wrong, and the cure.
     detail: &'a str,
+    /// The path and the query of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     instance: Option<&'a str>,
+    /// Of the kind `not-latest`: the latest render of the page, `null` where there is no page yet.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<json::RenderJson<'_>>)]
     latest: Option<&'a Value>,
 }
 

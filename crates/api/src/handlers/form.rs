@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The most properties of one write.
-const MAX_PROPERTIES: usize = 64;
+pub(crate) const MAX_PROPERTIES: usize = 64;
 
 /// The most bytes of a field that is no property.
 const MAX_TEXT_BYTES: usize = 16 << 10;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The most bytes of a comment, and of a user.
-const MAX_COMMENT_BYTES: usize = 4 << 10;
+pub(crate) const MAX_COMMENT_BYTES: usize = 4 << 10;
 
 /// The fields of a new revision.
 const REVISION_FIELDS: [&str; 7] =

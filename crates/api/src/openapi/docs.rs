@@ -1,0 +1,355 @@
+//! The page `/docs`: every request with its answers, the limits of this server, and the kinds of problem.
+
+use askama::Template;
+use axum::{extract::State, response::Response};
+use http::HeaderMap;
+use rashomon_buckets::{Page, PropertyName, Render, Title, Versions};
+use utoipa::openapi::{Object, RefOr, Schema};
+
+use super::{
+    document::url_template,
+    operation::{Chapter, Content, Operation, RequestBody, Verb},
+    operations,
+    parameters::{self, ANSWER_HEADERS, NAMES, Name, REQUEST_HEADERS},
+    schemas,
+};
+use crate::{
+    Api,
+    extract::{MAX_LIMIT, encode_title},
+    handlers::{form::MAX_PROPERTIES, write::MAX_COMMENT_BYTES},
+    pages::{base_url, html},
+    problem::{Kind, Result, TYPE_BASE},
+    times,
+};
+
+/// A piece of a sentence.
+struct Span {
+    text: String,
+    is_code: bool,
+}
+
+/// Something that has a name, and what it means.
+struct Item {
+    name: String,
+    meaning: Vec<Span>,
+}
+
+struct OperationView {
+    id: &'static str,
+    verb: &'static str,
+    url: String,
+    summary: &'static str,
+    description: Vec<Span>,
+    /// What it takes: parameters, headers, fields.
+    takes: Vec<Item>,
+    answers: Vec<AnswerView>,
+    curl: String,
+}
+
+struct AnswerView {
+    status: u16,
+    meaning: Vec<Span>,
+    content: Option<String>,
+    headers: &'static [&'static str],
+}
+
+struct ChapterView {
+    name: &'static str,
+    title: &'static str,
+    operations: Vec<OperationView>,
+}
+
+struct DocumentView {
+    name: &'static str,
+    example: String,
+    members: Vec<Item>,
+}
+
+struct PropertyView {
+    name: String,
+    content_type: String,
+    versions: &'static str,
+    max_size: String,
+}
+
+struct ProblemView {
+    name: &'static str,
+    status: u16,
+    title: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "docs.html")]
+struct DocsPage {
+    version: &'static str,
+    names: Vec<Item>,
+    chapters: Vec<ChapterView>,
+    documents: Vec<DocumentView>,
+    headers: Vec<Item>,
+    properties: Vec<PropertyView>,
+    limits: Vec<(&'static str, String)>,
+    type_base: &'static str,
+    problems: Vec<ProblemView>,
+}
+
+/// `/docs`
+pub(super) async fn show(State(api): State<Api>, headers: HeaderMap) -> Result<Response> {
+    let base = base_url(&headers);
+    let sample = Sample::find(&api).await;
+    let chapter = |chapter: Chapter| ChapterView {
+        name: chapter.name(),
+        title: chapter.title(),
+        operations: (operations::all())
+            .filter(|operation| operation.chapter == chapter)
+            .map(|operation| view(operation, &base, &sample))
+            .collect(),
+    };
+    html(&DocsPage {
+        version: env!("CARGO_PKG_VERSION"),
+        names: NAMES.iter().map(|Name { name, meaning, .. }| item(name, meaning)).collect(),
+        chapters: Chapter::ALL.map(chapter).into(),
+        documents: ["Render", "Revision", "RevisionList", "Written", "Problem"].map(document).into(),
+        headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
+        properties: properties(&api),
+        limits: limits(&api),
+        type_base: TYPE_BASE,
+        problems: Kind::ALL
+            .map(|kind| {
+                let (status, name, title) = kind.describe();
+                ProblemView { name, status: status.as_u16(), title }
+            })
+            .into(),
+    })
+}
+
+/// Text with code between backticks.
+fn spans(text: &str) -> Vec<Span> {
+    let pieces = text.split('`').enumerate();
+    pieces
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(place, text)| Span { text: text.to_owned(), is_code: place % 2 == 1 })
+        .collect()
+}
+
+fn item(name: &str, meaning: &str) -> Item {
+    Item { name: name.to_owned(), meaning: spans(meaning) }
+}
+
+fn view(operation: &Operation, base: &str, sample: &Sample) -> OperationView {
+    OperationView {
+        id: operation.id,
+        verb: operation.verb.name(),
+        url: url_template(operation),
+        summary: operation.summary,
+        description: spans(operation.description),
+        takes: takes(operation),
+        answers: (operation.answers.iter())
+            .map(|answer| AnswerView {
+                status: answer.status,
+                meaning: spans(answer.meaning),
+                // That problems are of one type is said once.
+                content: answer.content.media_type().filter(|_| answer.content != Content::Problem),
+                headers: answer.headers,
+            })
+            .collect(),
+        curl: curl(operation, base, sample),
+    }
+}
+
+fn takes(operation: &Operation) -> Vec<Item> {
+    let mut takes: Vec<_> = (operation.parameters.iter())
+        .map(|name| item(&format!("&{name}="), parameters::list_parameter(name).0))
+        .collect();
+    let headers = REQUEST_HEADERS.iter().filter(|(name, ..)| operation.headers.contains(name));
+    takes.extend(headers.map(|(name, meaning, _)| item(name, meaning)));
+    match operation.body {
+        Some(RequestBody::NewRevision) => takes.extend(members(&schemas::new_revision())),
+        Some(RequestBody::NewRender) => takes.extend(members(&schemas::new_render())),
+        Some(RequestBody::Bytes | RequestBody::Export) | None => {}
+    }
+    takes
+}
+
+/// The members of an object, and what else it may have.
+fn members(object: &Object) -> Vec<Item> {
+    (object.properties.iter())
+        .map(|(name, schema)| {
+            let meaning = match schema {
+                RefOr::T(Schema::Object(member)) => member.description.as_deref(),
+                RefOr::T(Schema::Array(member)) => member.description.as_deref(),
+                RefOr::T(Schema::OneOf(member)) => member.description.as_deref(),
+                RefOr::T(_) => None,
+                RefOr::Ref(member) => Some(member.description.as_str()),
+            };
+            item(name, meaning.unwrap_or_default())
+        })
+        .collect()
+}
+
+fn document(name: &'static str) -> DocumentView {
+    let example = serde_json::to_string_pretty(&schemas::example(name)).unwrap_or_default();
+    let schema = schemas::all().into_iter().find(|(known, _)| known == name);
+    let members = match schema {
+        Some((_, RefOr::T(Schema::Object(object)))) => members(&object),
+        _ => Vec::new(),
+    };
+    DocumentView { name, example, members }
+}
+
+/// What stands in the examples: something that is stored here, so that they work when they are pasted.
+struct Sample {
+    domain: String,
+    title: String,
+    rev: String,
+    tid: String,
+    time: String,
+    property: String,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        let example = |name| parameters::name(name).example.to_owned();
+        Self {
+            domain: example("domain"),
+            title: example("title"),
+            rev: example("rev"),
+            tid: example("tid"),
+            time: example("time"),
+            property: example("property"),
+        }
+    }
+}
+
+impl Sample {
+    async fn find(api: &Api) -> Self {
+        // Where the store does not answer, examples are made up.
+        let found = api.read(find_render(api)).await.ok().flatten();
+        found.map_or_else(Self::default, |(page, render)| {
+            let html = render.properties.keys().find(|name| name.as_str() == "html");
+            let property = html.or_else(|| render.properties.keys().next());
+            Self {
+                domain: page.domain.to_string(),
+                title: encode_title(&page.title),
+                rev: render.record.rev.to_string(),
+                tid: render.tid.to_string(),
+                time: times::format_rfc3339(render.record.timestamp),
+                property: property.map_or("html", PropertyName::as_str).to_owned(),
+            }
+        })
+    }
+
+    /// A template of a URL, filled in.
+    fn fill(&self, template: &str) -> String {
+        let Self { domain, title, rev, tid, time, property } = self;
+        [
+            ("domain", domain),
+            ("title", title),
+            ("rev", rev),
+            ("tid", tid),
+            ("time", time),
+            ("property", property),
+        ]
+        .iter()
+        .fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
+    }
+}
+
+/// The latest render of the main page, or of whichever comes first.
+async fn find_render(api: &Api) -> Option<(Page, Render)> {
+    let catalog = api.buckets.catalog();
+    let domain = catalog.domains().await.ok()?.into_iter().next()?;
+    let titles = catalog.titles(&domain, &api.page_bucket, None, 1).await.ok()?.items;
+    for title in Title::new("Main_Page").into_iter().chain(titles) {
+        let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title };
+        if let Ok(render) = api.buckets.latest_render(&page).await {
+            return Some((page, render));
+        }
+    }
+    None
+}
+
+fn curl(operation: &Operation, base: &str, sample: &Sample) -> String {
+    let template = url_template(operation);
+    // Nobody's page is written to by an example that was pasted without reading it.
+    let url = match operation.verb {
+        Verb::Get | Verb::Options => sample.fill(&template),
+        Verb::Post | Verb::Put => Sample::default().fill(&template),
+    };
+    let redirects = operation.answers.first().is_some_and(|answer| answer.status == 302);
+    let option = match operation.verb {
+        Verb::Options => " -i -X OPTIONS",
+        Verb::Post if operation.body == Some(RequestBody::Export) => " -X POST",
+        Verb::Get if redirects => " -L",
+        Verb::Get | Verb::Post | Verb::Put => "",
+    };
+    let space = if operation.curl.is_empty() { "" } else { " " };
+    format!("curl{option} '{base}{url}'{space}{}", operation.curl)
+}
+
+fn properties(api: &Api) -> Vec<PropertyView> {
+    let defined = api.buckets.settings().definitions.iter();
+    defined
+        .map(|(name, definition)| PropertyView {
+            name: name.to_string(),
+            content_type: definition.content_type.clone(),
+            versions: match definition.versions {
+                Versions::Render => "one a render",
+                Versions::Revision => "one a revision",
+            },
+            max_size: bytes(definition.max_size),
+        })
+        .collect()
+}
+
+fn limits(api: &Api) -> Vec<(&'static str, String)> {
+    let settings = &api.settings;
+    let seconds = |seconds: u64| format!("{seconds} s");
+    vec![
+        ("A request's URL", bytes(settings.max_url_bytes as u64)),
+        ("A title, once decoded", bytes(Title::MAX_BYTES as u64)),
+        ("A body", bytes(settings.max_body_bytes)),
+        ("The time that a body may take", seconds(settings.body_seconds)),
+        ("The time that a body may go without a byte", seconds(settings.body_idle_seconds)),
+        ("Properties of one write", MAX_PROPERTIES.to_string()),
+        ("_comment and _user, each", bytes(MAX_COMMENT_BYTES as u64)),
+        ("Entries of a list", MAX_LIMIT.to_string()),
+        ("Imports at once; more are refused", settings.max_imports.to_string()),
+        ("Writes at once; more wait", settings.max_writes.to_string()),
+        ("The time that a read may wait for the store", seconds(settings.read_seconds)),
+    ]
+}
+
+/// A size, in the largest unit that it is a whole number of.
+fn bytes(size: u64) -> String {
+    match size {
+        size if size >= 1 << 20 && size % (1 << 20) == 0 => format!("{} MiB", size >> 20),
+        size if size >= 1 << 10 && size % (1 << 10) == 0 => format!("{} KiB", size >> 10),
+        size => format!("{size} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_the_largest_unit_that_fits() {
+        for (size, text) in [
+            (10, "10 bytes"),
+            (1024, "1 KiB"),
+            (1025, "1025 bytes"),
+            (64 << 20, "64 MiB"),
+            (1536 << 10, "1536 KiB"),
+        ] {
+            assert_eq!(bytes(size), text);
+        }
+    }
+
+    #[test]
+    fn code_stands_between_backticks() {
+        let pieces: Vec<_> =
+            spans("`a` and `b`.").into_iter().map(|span| (span.text, span.is_code)).collect();
+        let expected = [("a", true), (" and ", false), ("b", true), (".", false)];
+        assert_eq!(pieces, expected.map(|(text, is_code)| (text.to_owned(), is_code)));
+    }
+}

@@ -1,0 +1,290 @@
+//! The OpenAPI document, made from the table of operations.
+//!
+//! A page's sub-resources are addressed in the query string as a path (`?rev/latest/html`), which the paths of
+//! OpenAPI cannot hold. So `paths` has what any tool understands, a page with all that its methods may answer,
+//! and `x-ms-paths`, an extension that generators of clients know, has each sub-resource as a path of its own.
+
+use std::collections::BTreeMap;
+
+use utoipa::openapi::{
+    Components, ComponentsBuilder, Content as MediaType, ContentBuilder, HttpMethod, InfoBuilder, License,
+    OpenApi, OpenApiBuilder, PathItem, Paths, PathsBuilder, Ref, Required, Response, ResponseBuilder, Type,
+    extensions::ExtensionsBuilder,
+    path::{self, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
+    request_body::{RequestBody as Sent, RequestBodyBuilder},
+    schema::ObjectBuilder,
+    tag::TagBuilder,
+};
+
+use super::{
+    operation::{Answer, Chapter, Content, Operation, RequestBody, Verb, names_in},
+    operations,
+    parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS},
+    schemas,
+};
+
+const DESCRIPTION: &str = "\
+Every revision of every page, and every render of it. A *domain* is a wiki; a *page* has a title in it; a \
+*revision* is one saved edit, with a number; a *render* is one rendering of a revision, with a tid; a render has \
+*properties*, named bodies of bytes.
+
+A page's sub-resources are addressed in the query string **as a path**: `Main_Page?rev/latest/html`. It is no \
+list of keys and values, and has one spelling. Since the paths of OpenAPI cannot hold it, `paths` has the page \
+with all that its methods may answer, and the extension `x-ms-paths` has each sub-resource as a path of its own.
+
+Every GET takes HEAD too. Every answer has an `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. \
+Links in answers are relative to the page, so that they hold under any prefix.";
+
+/// The document.
+pub(crate) fn build() -> OpenApi {
+    let each = operations::all().filter(|operation| operation.query.is_some());
+    let each = each.fold(Paths::new(), |mut paths, of| {
+        paths.add_path_operation(url_template(of), vec![method(of.verb)], operation(of));
+        paths
+    });
+    let each = serde_json::to_value(each).unwrap_or_default();
+    let tags = Chapter::ALL
+        .map(|chapter| TagBuilder::new().name(chapter.name()).description(Some(chapter.title())).build());
+    let mut document = OpenApiBuilder::new()
+        .info(
+            InfoBuilder::new()
+                .title("Rashomon")
+                .version(env!("CARGO_PKG_VERSION"))
+                .description(Some(DESCRIPTION))
+                .license(Some(License::new("MIT OR Apache-2.0"))),
+        )
+        .paths(paths())
+        .components(Some(components()))
+        .tags(Some(tags))
+        .build();
+    document.extensions = Some(ExtensionsBuilder::new().add("x-ms-paths", each).build());
+    document
+}
+
+/// The path of an operation, with its query.
+pub(crate) fn url_template(operation: &Operation) -> String {
+    match operation.query {
+        Some(query) => format!("{}?{query}", operation.path),
+        None => operation.path.to_owned(),
+    }
+}
+
+const fn method(verb: Verb) -> HttpMethod {
+    match verb {
+        Verb::Get => HttpMethod::Get,
+        Verb::Post => HttpMethod::Post,
+        Verb::Put => HttpMethod::Put,
+        Verb::Options => HttpMethod::Options,
+    }
+}
+
+/// Each path once, with its methods.
+fn paths() -> Paths {
+    let mut by_path: BTreeMap<&str, Vec<(Verb, Vec<&Operation>)>> = BTreeMap::new();
+    for operation in operations::all() {
+        let verbs = by_path.entry(operation.path).or_default();
+        match verbs.iter_mut().find(|(verb, _)| *verb == operation.verb) {
+            Some((_, operations)) => operations.push(operation),
+            None => verbs.push((operation.verb, vec![operation])),
+        }
+    }
+    let mut paths = PathsBuilder::new();
+    for (path, verbs) in by_path {
+        let mut item = PathItem::default();
+        for (verb, operations) in verbs {
+            let operation = match operations[..] {
+                [single] if single.query.is_none() => operation(single),
+                _ => merged(verb, &operations),
+            };
+            item.merge_operations(PathItem::new(method(verb), operation));
+        }
+        paths = paths.path(path, item);
+    }
+    paths.build()
+}
+
+/// One operation as it is.
+fn operation(of: &Operation) -> path::Operation {
+    let description = Some(of.description).filter(|text| !text.is_empty());
+    let mut operation = OperationBuilder::new()
+        .tag(of.chapter.name())
+        .operation_id(Some(of.id))
+        .summary(Some(of.summary))
+        .description(description)
+        .request_body(of.body.map(request_body));
+    for name in names_in(of.path).chain(names_in(of.query.unwrap_or_default())) {
+        operation = operation.parameter(url_parameter(name));
+    }
+    for name in of.parameters {
+        let (meaning, schema) = parameters::list_parameter(name);
+        let parameter = parameter(name, ParameterIn::Query, meaning).schema(Some(schema));
+        operation = operation.parameter(parameter);
+    }
+    for name in of.headers {
+        operation = with_header(operation, name);
+    }
+    for answer in of.answers {
+        operation = operation.response(answer.status.to_string(), response(&[answer]));
+    }
+    operation.response("default", any_problem()).build()
+}
+
+/// All sub-resources of a path that take a method, as one operation.
+fn merged(verb: Verb, operations: &[&Operation]) -> path::Operation {
+    let mut description =
+        "What is answered depends on what follows the `?`:\n\n| query | |\n|---|---|\n".to_owned();
+    for operation in operations {
+        let query = operation.query.map_or_else(|| "none".to_owned(), |query| format!("`?{query}`"));
+        description.push_str(&format!("| {query} | {} |\n", operation.summary));
+    }
+    let mut merged = OperationBuilder::new()
+        .tag(operations[0].chapter.name())
+        .operation_id(Some(format!("{}SubResource", verb.name().to_lowercase())))
+        .summary(Some("The page's sub-resources, as the query names them"))
+        .description(Some(description));
+    for name in names_in(operations[0].path) {
+        merged = merged.parameter(url_parameter(name));
+    }
+    for (name, ..) in REQUEST_HEADERS {
+        if operations.iter().any(|operation| operation.headers.contains(&name)) {
+            merged = with_header(merged, name);
+        }
+    }
+    let mut answers: BTreeMap<u16, Vec<&Answer>> = BTreeMap::new();
+    for answer in operations.iter().flat_map(|operation| operation.answers) {
+        answers.entry(answer.status).or_default().push(answer);
+    }
+    for (status, answers) in answers {
+        merged = merged.response(status.to_string(), response(&answers));
+    }
+    let bodies = operations.iter().filter_map(|operation| operation.body.map(request_body));
+    let body = bodies.reduce(|mut all, more| {
+        for (media_type, content) in more.content {
+            all.content.entry(media_type).or_insert(content);
+        }
+        all
+    });
+    merged.request_body(body).response("default", any_problem()).build()
+}
+
+fn parameter(name: &str, place: ParameterIn, meaning: &str) -> ParameterBuilder {
+    ParameterBuilder::new().name(name).parameter_in(place).description(Some(meaning))
+}
+
+fn url_parameter(name: &str) -> Parameter {
+    let name = parameters::name(name);
+    parameter(name.name, ParameterIn::Path, name.meaning)
+        .required(Required::True)
+        .schema(Some(name.schema()))
+        .example(Some(name.example.into()))
+        .build()
+}
+
+/// `Content-Type` is said with the body: as a parameter OpenAPI ignores it.
+fn with_header(operation: OperationBuilder, wanted: &str) -> OperationBuilder {
+    match REQUEST_HEADERS.iter().find(|(name, ..)| *name == wanted) {
+        Some((name, meaning, example)) if *name != "Content-Type" => operation.parameter(
+            parameter(name, ParameterIn::Header, meaning)
+                .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+                .example(Some((*example).into())),
+        ),
+        Some(_) => operation,
+        None => panic!("the table of operations has a header that nothing is said of: {wanted}"),
+    }
+}
+
+/// The answers of one status.
+fn response(answers: &[&Answer]) -> Response {
+    let mut meanings: Vec<&str> = Vec::new();
+    let mut response = ResponseBuilder::new().header_ref("x-request-id", header_ref("x-request-id"));
+    for answer in answers {
+        if !meanings.contains(&answer.meaning) {
+            meanings.push(answer.meaning);
+        }
+        for header in answer.headers {
+            response = response.header_ref(*header, header_ref(header));
+        }
+        if let Some((media_type, content)) = media_type(answer.content) {
+            response = response.content(media_type, content);
+        }
+    }
+    response.description(meanings.join(" Or: ")).build()
+}
+
+fn header_ref(name: &str) -> Ref {
+    Ref::new(format!("#/components/headers/{name}"))
+}
+
+fn any_problem() -> Response {
+    response(&[&Answer {
+        status: 0,
+        meaning: "A problem that any request may meet: a malformed URL (400), a method that is not taken (405), a \
+                  URL that is too long (414), a body that does not arrive (408), a store that does not answer (503).",
+        content: Content::Problem,
+        headers: &[],
+    }])
+}
+
+/// What an answer holds, and of which type it is.
+fn media_type(content: Content) -> Option<(String, MediaType)> {
+    let of_schema = |schema: &str| {
+        ContentBuilder::new()
+            .schema(Some(Ref::from_schema_name(schema)))
+            .example(Some(schemas::example(schema)))
+            .build()
+    };
+    let held = match content {
+        Content::Empty => return None,
+        Content::Property => return Some(("*/*".to_owned(), MediaType::default())),
+        Content::Document(name) => of_schema(schemas::of_document(name)),
+        Content::Problem => of_schema("Problem"),
+        Content::Other("application/json") => MediaType::default(),
+        Content::Other(_) => {
+            ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String))).build()
+        }
+    };
+    content.media_type().map(|media_type| (media_type, held))
+}
+
+fn request_body(body: RequestBody) -> Sent {
+    const ENCODINGS: [&str; 4] =
+        ["application/x-www-form-urlencoded", "multipart/form-data", "multipart/mixed", "multipart/related"];
+    let form = |schema: &str| {
+        let content = ContentBuilder::new()
+            .schema(Some(Ref::from_schema_name(schema)))
+            .example(Some(schemas::example(schema)))
+            .build();
+        ENCODINGS.iter().fold(
+            RequestBodyBuilder::new().description(Some(
+                "A form in one of four encodings, equal in effect. In a multipart body, a part's own Content-Type \
+                 is kept with the property.",
+            )),
+            |body, encoding| body.content(*encoding, content.clone()),
+        )
+    };
+    let bytes = |meaning: &str| {
+        RequestBodyBuilder::new().description(Some(meaning)).content("*/*", MediaType::default())
+    };
+    match body {
+        RequestBody::NewRevision => form("NewRevision"),
+        RequestBody::NewRender => form("NewRender"),
+        RequestBody::Bytes => bytes("The bytes, taken as they are."),
+        RequestBody::Export => bytes(
+            "An export: MediaWiki's XML, or JSON lines; plain, or as .gz, .bz2, .xz, .lzma, .zst, .7z. Its \
+             Content-Type does not matter.",
+        ),
+    }
+    .required(Some(Required::True))
+    .build()
+}
+
+fn components() -> Components {
+    let mut components = ComponentsBuilder::new();
+    for (name, schema) in schemas::all() {
+        components = components.schema(name, schema);
+    }
+    for (name, meaning, example) in ANSWER_HEADERS {
+        components = components.header(name, parameters::header(meaning, example));
+    }
+    components.build()
+}

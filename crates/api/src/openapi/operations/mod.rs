@@ -1,0 +1,77 @@
+//! Every request that the service takes. What is said here is tested: each answer is provoked, through the
+//! router, by `tests/http/openapi.rs`.
+
+mod reading;
+mod service;
+mod writing;
+
+use super::operation::{
+    Answer, Chapter,
+    Content::{self, Empty, Problem},
+    Operation,
+    Verb::Get,
+};
+
+/// All of them, in the order in which one reads about them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
+    reading::READING.iter().chain(reading::TIME_TRAVEL).chain(writing::WRITING).chain(service::SERVICE)
+}
+
+/// Where the pages are.
+const PAGE: &str = "/v1/{domain}/page/{title}";
+
+const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];
+
+const fn answer(
+    status: u16,
+    content: Content,
+    headers: &'static [&'static str],
+    meaning: &'static str,
+) -> Answer {
+    Answer { status, meaning, content, headers }
+}
+
+const fn problem(status: u16, meaning: &'static str) -> Answer {
+    answer(status, Problem, &[], meaning)
+}
+
+const fn redirect(meaning: &'static str) -> Answer {
+    answer(302, Empty, &["Location", "Cache-Control"], meaning)
+}
+
+const NOT_MODIFIED: Answer =
+    answer(304, Empty, &["ETag", "Cache-Control"], "The client has it already: If-None-Match names it.");
+const FAILED: Answer = problem(412, "If-Match names something else.");
+
+const fn get(
+    id: &'static str,
+    chapter: Chapter,
+    query: &'static str,
+    summary: &'static str,
+    answers: &'static [Answer],
+) -> Operation {
+    Operation {
+        id,
+        verb: Get,
+        path: PAGE,
+        query: Some(query),
+        parameters: &[],
+        summary,
+        description: "",
+        headers: &[],
+        body: None,
+        answers,
+        curl: "",
+        chapter,
+    }
+}
+
+const fn plain(
+    id: &'static str,
+    chapter: Chapter,
+    path: &'static str,
+    summary: &'static str,
+    answers: &'static [Answer],
+) -> Operation {
+    Operation { path, query: None, ..get(id, chapter, "", summary, answers) }
+}

@@ -1,0 +1,119 @@
+//! What operators ask for, and what people look at.
+
+use super::{CONDITIONS, NOT_MODIFIED, answer, plain};
+use crate::openapi::operation::{
+    Chapter::{Operators, People},
+    Content::{Other, Problem},
+    Operation,
+};
+
+/// What is not of a page in the API.
+pub(super) const SERVICE: &[Operation] = &[
+    plain(
+        "health",
+        Operators,
+        "/healthz",
+        "Whether the process is there",
+        &[answer(200, Other("application/json"), &["Cache-Control"], "It is, and of which version.")],
+    ),
+    plain(
+        "readiness",
+        Operators,
+        "/readyz",
+        "Whether the store answers",
+        &[
+            answer(200, Other("application/json"), &["Cache-Control"], "It does."),
+            answer(503, Problem, &["Retry-After"], "It does not, or not in time."),
+        ],
+    ),
+    plain(
+        "metrics",
+        Operators,
+        "/metrics",
+        "Metrics, for Prometheus",
+        &[answer(
+            200,
+            Other("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            &["Cache-Control"],
+            "All that is counted. No domain and no title is in it.",
+        )],
+    ),
+    Operation {
+        headers: CONDITIONS,
+        ..plain(
+            "openapi",
+            Operators,
+            "/openapi.json",
+            "This API, as OpenAPI 3.1",
+            &[
+                answer(200, Other("application/json"), &["ETag", "Cache-Control"], "The document."),
+                NOT_MODIFIED,
+            ],
+        )
+    },
+    plain(
+        "documentation",
+        Operators,
+        "/docs",
+        "This API, to be read",
+        &[answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], "A page.")],
+    ),
+    plain(
+        "showDomains",
+        People,
+        "/",
+        "What is stored, to be looked at",
+        &[
+            answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], "The domains."),
+            answer(
+                400,
+                Other("text/html; charset=utf-8"),
+                &["Content-Security-Policy"],
+                "It takes nothing but `?after=`.",
+            ),
+        ],
+    ),
+    plain(
+        "showTitles",
+        People,
+        "/pages/{domain}/",
+        "The pages of a domain",
+        &[
+            answer(
+                200,
+                Other("text/html; charset=utf-8"),
+                &["Content-Security-Policy"],
+                "Their titles, in order.",
+            ),
+            answer(
+                404,
+                Other("text/html; charset=utf-8"),
+                &["Content-Security-Policy"],
+                "There is no such domain.",
+            ),
+        ],
+    ),
+    Operation {
+        description: "With `?rev/{tid}/` a render is shown, and with `?at=2013-02-23T22:23` the page as it was then.",
+        ..plain(
+            "showPage",
+            People,
+            "/pages/{domain}/{title}",
+            "The revisions of a page",
+            &[
+                answer(
+                    200,
+                    Other("text/html; charset=utf-8"),
+                    &["Content-Security-Policy"],
+                    "They, with their renders.",
+                ),
+                answer(
+                    404,
+                    Other("text/html; charset=utf-8"),
+                    &["Content-Security-Policy"],
+                    "There is no such page.",
+                ),
+            ],
+        )
+    },
+];

@@ -1,0 +1,175 @@
+//! The names that stand in braces in paths and queries, the headers, and what each means.
+
+use serde_json::Value;
+use utoipa::openapi::{
+    KnownFormat, Object, ObjectBuilder, SchemaFormat, Type,
+    header::{Header, HeaderBuilder},
+};
+
+use crate::extract::MAX_LIMIT;
+
+/// A tid, in examples.
+pub(crate) const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+
+/// The pattern of a tid: a UUID of version 1, in lower case.
+pub(crate) const TID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$";
+
+/// A name in a URL.
+pub(crate) struct Name {
+    pub(crate) name: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) example: &'static str,
+    pattern: Option<&'static str>,
+}
+
+impl Name {
+    /// Its schema.
+    pub(crate) fn schema(&self) -> Object {
+        let schema = ObjectBuilder::new().schema_type(Type::String).pattern(self.pattern);
+        match self.name {
+            "tid" => schema.format(Some(SchemaFormat::Custom("uuid".to_owned()))),
+            "time" => schema.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))),
+            _ => schema,
+        }
+        .build()
+    }
+}
+
+/// All names in paths and queries.
+pub(crate) const NAMES: [Name; 6] = [
+    Name {
+        name: "domain",
+        meaning: "A wiki.",
+        example: "enwiki",
+        pattern: Some("^[a-z0-9][a-z0-9.-]{0,127}$"),
+    },
+    Name {
+        name: "title",
+        meaning: "A page: UTF-8, at most 1,024 bytes, with its slashes as they are. Spaces are written `_`, and \
+                  letters, digits and `-_.~;:@$!*(),/` stand raw; everything else is percent-encoded, a `?` as \
+                  `%3F`. A GET of another spelling is redirected (301) to this one.",
+        example: "Main_Page",
+        pattern: None,
+    },
+    Name {
+        name: "rev",
+        meaning: "A revision: a number from 1 to 9223372036854775807, without leading zeros, unique in its page.",
+        example: "12345",
+        pattern: Some("^[1-9][0-9]{0,18}$"),
+    },
+    Name {
+        name: "tid",
+        meaning: "A render: a UUID of version 1, in lower case. It carries the render's time.",
+        example: TID,
+        pattern: Some(TID_PATTERN),
+    },
+    Name {
+        name: "time",
+        meaning: "A time, as in RFC 3339, with at most six digits after the seconds.",
+        example: "2013-09-26T00:00:00Z",
+        pattern: None,
+    },
+    Name {
+        name: "property",
+        meaning: "A property: one named body of bytes, such as `html`, `wikitext`, `data-parsoid`.",
+        example: "html",
+        pattern: Some("^[a-z][a-z0-9_-]{0,63}$"),
+    },
+];
+
+/// The name of that name.
+pub(crate) fn name(name: &str) -> &'static Name {
+    let found = NAMES.iter().find(|known| known.name == name);
+    found.unwrap_or_else(|| panic!("the table of operations has a name that nothing is said of: {name}"))
+}
+
+/// What may follow the query of a list, after `&`.
+pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
+    let schema = ObjectBuilder::new();
+    match name {
+        "limit" => (
+            "How many entries there are at most.",
+            schema.schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_LIMIT)).build(),
+        ),
+        "page" => ("Where to go on: opaque, taken from `next`.", schema.schema_type(Type::String).build()),
+        other => panic!("the table of operations has a parameter that nothing is said of: {other}"),
+    }
+}
+
+/// The headers of requests: name, meaning, example.
+pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 9] = [
+    (
+        "If-None-Match",
+        "Entity tags of what the client has: 304 if one of them still holds.",
+        "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
+    ),
+    (
+        "If-Match",
+        "Entity tags of what the client means: 412 if none of them holds.",
+        "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
+    ),
+    (
+        "If-Modified-Since",
+        "304 if it has not changed since. Counts under a tid only: the latest can change within a second.",
+        "Wed, 25 Sep 2013 16:43:09 GMT",
+    ),
+    ("Range", "One range of bytes.", "bytes=0-1023"),
+    (
+        "If-Range",
+        "The entity tag for which Range is meant; if it is another one, all is sent.",
+        "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
+    ),
+    ("Accept-Encoding", "With `zstd`, the body is sent as it is stored: compressed.", "zstd"),
+    ("Accept-Datetime", "The time that is asked for (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
+    (
+        "Content-Type",
+        "Kept, and returned with the property; without it, that of its definition.",
+        "text/html; charset=utf-8",
+    ),
+    ("Content-Language", "Kept, and returned with the property.", "en"),
+];
+
+/// The headers of answers: name, meaning, example.
+pub(crate) const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
+    (
+        "ETag",
+        "Which bytes these are: of a property `\"{rev}/{tid}\"`, with the time of the rewrite after one.",
+        "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
+    ),
+    ("Last-Modified", "When the render was made, or replaced.", "Wed, 25 Sep 2013 16:43:09 GMT"),
+    (
+        "Content-Location",
+        "Where these bytes stay: under their tid, relative to the page.",
+        "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/html",
+    ),
+    ("Content-Range", "Which of the bytes these are, or how many there are.", "bytes 0-1023/7021"),
+    ("Location", "Where it is, relative to the page.", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/"),
+    ("Link", "The original, its timegate and its timemap (RFC 7089).", "<?timegate/html>; rel=\"timegate\""),
+    ("Memento-Datetime", "When the render was made (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
+    ("x-rev", "The revision, with the page's title.", "Main_Page?rev/12345"),
+    ("x-parent", "The revision that it was made from, where that is known.", "Main_Page?rev/12344"),
+    ("Vary", "Which headers of the request the answer depends on.", "accept-encoding"),
+    ("Cache-Control", "How long the answer may be kept, and by whom.", "public, max-age=3600, s-maxage=3600"),
+    ("Allow", "The methods that the resource takes.", "GET, HEAD, POST, OPTIONS"),
+    ("Retry-After", "After how many seconds to try again.", "2"),
+    (
+        "Content-Security-Policy",
+        "What the page may do in a browser: no script, ever.",
+        "sandbox; default-src 'none'",
+    ),
+    ("X-Content-Type-Options", "Browsers take the type as it is said.", "nosniff"),
+    (
+        "x-request-id",
+        "The request's name, in the log too; the client's own, if it sent one.",
+        "5f0c3c6b00000001",
+    ),
+];
+
+/// A header of an answer, for the document.
+pub(crate) fn header(meaning: &str, example: &str) -> Header {
+    HeaderBuilder::new()
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .description(Some(meaning))
+        .example(Some(Value::from(example)))
+        .build()
+}

@@ -1,0 +1,141 @@
+//! What documents look like: schemas that are derived where the documents are written, and an example of each.
+
+use serde_json::{Value, json};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{
+        KnownFormat, Object, ObjectBuilder, RefOr, Schema, SchemaFormat, Type, schema::AdditionalProperties,
+    },
+};
+
+use super::parameters::TID;
+use crate::{json as documents, problem};
+
+/// All schemas, by name.
+pub(crate) fn all() -> Vec<(String, RefOr<Schema>)> {
+    let mut schemas = Vec::new();
+    add::<documents::RenderJson<'_>>(&mut schemas);
+    add::<documents::RevisionJson<'_>>(&mut schemas);
+    add::<documents::RevisionListJson<'_>>(&mut schemas);
+    add::<documents::WrittenJson<'_>>(&mut schemas);
+    add::<problem::Document<'_>>(&mut schemas);
+    schemas.push(("NewRevision".to_owned(), new_revision().into()));
+    schemas.push(("NewRender".to_owned(), new_render().into()));
+    schemas
+}
+
+/// A schema, and those that it refers to.
+fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), <T as PartialSchema>::schema()));
+    T::schemas(schemas);
+}
+
+/// The schema of one of our documents, by the name in its profile.
+pub(crate) fn of_document(name: &str) -> &'static str {
+    match name {
+        "render" => "Render",
+        "revision" => "Revision",
+        "revision-list" => "RevisionList",
+        "written" => "Written",
+        other => panic!("the table of operations has a document that nothing is said of: {other}"),
+    }
+}
+
+fn text(description: &str) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).description(Some(description))
+}
+
+fn date_time(description: &str) -> Object {
+    text(description).format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build()
+}
+
+const IF_LATEST: &str =
+    "Write only if the latest revision is this one, `0` if there is no page yet; else 409.";
+const TIMESTAMP: &str =
+    "When it was made, for history that comes from elsewhere: not before 1990, and not to come.";
+
+/// The names of properties, which stand beside the other fields.
+fn properties(form: ObjectBuilder) -> Object {
+    let property = text("A property, such as `html` or `wikitext`: its bytes. At least one, at most 64.")
+        .content_media_type("application/octet-stream")
+        .build();
+    form.additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(property.into())))).build()
+}
+
+pub(super) fn new_revision() -> Object {
+    let form = ObjectBuilder::new()
+        .description(Some(
+            "The fields of a new revision. Every name that does not begin with `_` is a property; \
+             `_http-equiv.NAME` has the headers of property NAME, as a JSON object.",
+        ))
+        .property("_rev", text("The revision's number: `12345`, or `Main_Page?rev/12345`."))
+        .required("_rev")
+        .property("_parent", text("The revision that it was made from, in either form; `0` is none."))
+        .property("_timestamp", date_time(TIMESTAMP))
+        .property("_user", text("Who made it; at most 4,096 bytes."))
+        .property("_comment", text("The summary; at most 4,096 bytes."))
+        .property("_minor", text("It is marked as minor.").enum_values(Some(["1"])))
+        .property("_if_latest", text(IF_LATEST));
+    properties(form)
+}
+
+pub(super) fn new_render() -> Object {
+    let form = ObjectBuilder::new()
+        .description(Some("The fields of a new render."))
+        .property("_timestamp", date_time(TIMESTAMP))
+        .property("_if_latest", text(IF_LATEST));
+    properties(form)
+}
+
+fn properties_example() -> Value {
+    json!({"html": {
+        "content_type": "text/html; charset=utf-8",
+        "size": 7021,
+        "sha1": "2fd4e1c67a2d28fced849ee1bb76e7391b93eb12",
+        "href": format!("?rev/{TID}/html"),
+    }})
+}
+
+/// An example of the schema of that name.
+pub(crate) fn example(schema: &str) -> Value {
+    match schema {
+        "Render" => json!({
+            "domain": "enwiki", "title": "Main_Page", "rev": 12345, "parent": 12344,
+            "tid": TID, "timestamp": "2013-09-25T16:43:09.274Z",
+            "user": "Ann", "comment": "typo", "minor": false,
+            "href": format!("?rev/{TID}/"), "properties": properties_example(),
+        }),
+        "Revision" => json!({
+            "rev": 12345, "parent": 12344, "timestamp": "2013-09-25T16:43:09Z",
+            "user": "Ann", "comment": "typo", "minor": false, "href": "?rev/12345/",
+            "renders": [{
+                "tid": TID, "timestamp": "2013-09-25T16:43:09.274Z",
+                "href": format!("?rev/{TID}/"), "properties": properties_example(),
+            }],
+        }),
+        "RevisionList" => json!({
+            "domain": "enwiki", "title": "Main_Page",
+            "revisions": [{
+                "rev": 12345, "parent": 12344, "timestamp": "2013-09-25T16:43:09Z", "tid": TID,
+                "renders": 1, "size": 7021, "user": "Ann", "comment": "typo", "minor": false,
+                "href": "?rev/12345/",
+            }],
+            "next": "?rev/&page=MTIzNDU",
+        }),
+        "Written" => json!({
+            "message": "Created", "domain": "enwiki", "title": "Main_Page", "rev": 12345,
+            "tid": TID, "href": format!("?rev/{TID}/"),
+        }),
+        "Problem" => json!({
+            "type": format!("{}not-found", problem::TYPE_BASE),
+            "title": "There is no such thing", "status": 404,
+            "detail": "there is no page of this title",
+            "instance": "/v1/enwiki/page/Main_Paige?rev/latest/html",
+        }),
+        "NewRevision" => json!({
+            "_rev": "12345", "_parent": "12344", "_user": "Ann", "_comment": "typo", "html": "<p>Hello</p>",
+        }),
+        "NewRender" => json!({"html": "<p>Hello</p>"}),
+        other => panic!("there is no example of {other}"),
+    }
+}
