@@ -22,28 +22,33 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     let (head, body) = request.into_parts();
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
     let resource = Resource::parse(head.uri.query())?;
-    let methods = resource.methods();
     match head.method {
-        Method::POST | Method::PUT if methods != READ_METHODS && api.settings.read_only => {
-            Err(Problem::read_only())
+        // Boxed, so that the future of a read does not have room for a write: it is moved more than once.
+        Method::POST | Method::PUT => Box::pin(write(&api, target.page, resource, &head, body)).await,
+        _ => {
+            let methods = resource.methods();
+            read(&api, &target, resource, methods, &head).await
         }
-        Method::POST => match resource {
-            Resource::RevisionList(_) => write::revision(&api, target.page, &head.headers, body).await,
-            Resource::Document(Selector::Revision(rev)) => {
-                write::render(&api, target.page, RenderBase::Revision(rev), &head.headers, body).await
-            }
-            Resource::Document(Selector::Render(tid)) => {
-                write::render(&api, target.page, RenderBase::Render(tid), &head.headers, body).await
-            }
-            _ => Err(Problem::method_not_allowed(methods)),
-        },
-        Method::PUT => match resource {
-            Resource::Property(Selector::Render(tid), name) => {
-                rewrite::property(&api, target.page, tid, name, &head.headers, body).await
-            }
-            _ => Err(Problem::method_not_allowed(methods)),
-        },
-        _ => read(&api, &target, resource, methods, &head).await,
+    }
+}
+
+async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Body) -> Result<Response> {
+    let (methods, headers) = (resource.methods(), &head.headers);
+    if methods != READ_METHODS && api.settings.read_only {
+        return Err(Problem::read_only());
+    }
+    match (&head.method, resource) {
+        (&Method::POST, Resource::RevisionList(_)) => write::revision(api, page, headers, body).await,
+        (&Method::POST, Resource::Document(Selector::Revision(rev))) => {
+            write::render(api, page, RenderBase::Revision(rev), headers, body).await
+        }
+        (&Method::POST, Resource::Document(Selector::Render(tid))) => {
+            write::render(api, page, RenderBase::Render(tid), headers, body).await
+        }
+        (&Method::PUT, Resource::Property(Selector::Render(tid), name)) => {
+            rewrite::property(api, page, tid, name, headers, body).await
+        }
+        _ => Err(Problem::method_not_allowed(methods)),
     }
 }
 
@@ -71,6 +76,14 @@ async fn read(
 }
 
 async fn get(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {
+    match resource {
+        Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, headers).await,
+        // Boxed, so that the future of the read that nearly everybody makes stays small.
+        other => Box::pin(get_other(api, page, other, headers)).await,
+    }
+}
+
+async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {
     match resource {
         Resource::Page | Resource::Bare(Selector::Latest) => {
             Ok(redirect("?rev/latest/html", Caching::Mutable))

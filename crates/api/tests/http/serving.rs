@@ -134,7 +134,11 @@ async fn a_refused_body_is_read_so_that_the_answer_arrives() {
          content-length: {}\r\nconnection: close\r\n\r\n_unknown=1&html={body}",
         body.len() + 16
     );
-    let answer = server.exchange(request.as_bytes()).await;
+    let mut stream = server.connect().await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    // A server that closes with bytes unread resets the connection, and the answer may be lost.
+    stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("_unknown"), "{answer:.500}");
 }
 
