@@ -87,7 +87,7 @@ impl Revisioned {
     pub async fn latest(&self, page: &Page, name: &PropertyName) -> Result<Arc<Property>> {
         let shared = &self.0;
         let Some(generations) = shared.store.generations() else {
-            return Ok(Arc::new(shared.read_latest(page, name).await?));
+            return Ok(Arc::new(Box::pin(shared.read_latest(page, name)).await?));
         };
         let cache = &shared.latest;
         let key = cache_key(page, name);
@@ -102,7 +102,8 @@ impl Revisioned {
         cache.misses.fetch_add(1, Ordering::Relaxed);
         let slot = generations.slot(&partition_of(page));
         let before = generations.current(slot);
-        let property = Arc::new(shared.read_latest(page, name).await?);
+        // Boxed, so that the future of a read from memory is small.
+        let property = Arc::new(Box::pin(shared.read_latest(page, name)).await?);
         if let Some(generation) = before.filter(|_| generations.current(slot) == before) {
             let (page, name) = (page.clone(), name.clone());
             let entry = Entry { page, name, slot, generation, property: Arc::clone(&property) };
