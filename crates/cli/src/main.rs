@@ -16,7 +16,7 @@ mod server;
 mod signals;
 mod store;
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use crate::{arguments::Command, errors::CommandError, exit::Exit};
 
@@ -46,16 +46,12 @@ fn run(command: Command) -> Result<Exit, CommandError> {
     }
 }
 
-/// How long threads that are still at work may take to end when their command has.
-const TIDY_UP: Duration = Duration::from_secs(1);
-
 /// Runs a command on the async runtime.
 fn block_on(command: impl Future<Output = Result<Exit, CommandError>>) -> Result<Exit, CommandError> {
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|source| CommandError::Io { doing: "cannot start the threads".to_owned(), source })?;
     let outcome = runtime.block_on(command);
-    // A thread that was interrupted may have a temporary file to delete; one that waits for standard input may
-    // wait for ever.
-    runtime.shutdown_timeout(TIDY_UP);
+    // A thread that waits for standard input may wait for ever.
+    runtime.shutdown_background();
     outcome
 }

@@ -1,10 +1,13 @@
 //! `rashomon export --domain NAME`.
 
-use std::{io::Write, path::Path, sync::Arc};
+mod target;
+
+use std::{path::Path, sync::Arc, time::Duration};
 
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Named, Output, Warning, export};
+use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Named, Warning, export};
 
+use self::target::Target;
 use crate::{
     arguments::{ExportArguments, ExportFormat},
     errors::CommandError,
@@ -59,13 +62,8 @@ fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<E
     }
 }
 
-async fn write(
-    arguments: &ExportArguments,
-    format: Format,
-    store: &Store,
-    clock: Arc<dyn Clock>,
-    signals: Signals,
-) -> Result<Exit, CommandError> {
+/// Refuses a domain of which there is nothing: its name is probably mistyped.
+async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
     let domains = store.buckets().catalog().domains().await?;
     if !domains.contains(&arguments.domain) {
         let known: Vec<String> = domains.iter().map(ToString::to_string).collect();
@@ -73,41 +71,23 @@ async fn write(
         let message = format!("the store has nothing of the domain {}; it has {known}", arguments.domain);
         return Err(CommandError::Export(message));
     }
-    match &arguments.output {
-        Some(path) => {
-            let failure =
-                |source| CommandError::Io { doing: format!("cannot write {}", path.display()), source };
-            let file = Output::create(path).map_err(failure)?;
-            // Only a whole export gets its name.
-            write_to(arguments, format, store, file, clock, signals, |file| file.finish().map_err(failure))
-                .await
-        }
-        None => {
-            write_to(arguments, format, store, std::io::stdout(), clock, signals, |mut stdout| {
-                stdout.flush().map_err(|source| CommandError::Io {
-                    doing: "cannot write to standard output".to_owned(),
-                    source,
-                })
-            })
-            .await
-        }
-    }
+    Ok(())
 }
 
-async fn write_to<W: Write + Send + 'static>(
+async fn write(
     arguments: &ExportArguments,
     format: Format,
     store: &Store,
-    writer: W,
     clock: Arc<dyn Clock>,
     mut signals: Signals,
-    finish: impl FnOnce(W) -> Result<(), CommandError>,
 ) -> Result<Exit, CommandError> {
+    check_domain(arguments, store).await?;
+    let (target, gone) = Target::open(arguments.output.as_deref())?;
     let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
     let options = ExportOptions { titles, history: arguments.history, format };
     let mut progress = Progress::new(clock, arguments.domain.to_string(), "revision", None);
     let buckets = store.buckets();
-    let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, writer, |now| {
+    let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, target, |now| {
         progress.show(Done { items: now.revisions, bytes: now.bytes, position: 0 });
     });
     let exported = tokio::select! {
@@ -115,23 +95,20 @@ async fn write_to<W: Write + Send + 'static>(
         exit = signals.first() => Err(exit),
     };
     progress.finish();
-    let (report, writer) = match exported {
+    let (report, target) = match exported {
         Ok(Ok(done)) => done,
-        Ok(Err(error)) => return Err(failure(&error)),
+        Ok(Err(error)) => {
+            gone.wait().await;
+            return Err(failure(&error));
+        }
         Err(exit) => {
+            gone.wait().await;
             output::note("stopped: the export is not whole, and no file was left under its name");
             return Ok(exit);
         }
     };
-    finish(writer)?;
-    tell(&report);
-    let elapsed = progress.elapsed().as_secs_f64();
-    output::note(format_args!(
-        "{} of {}, {} before compression, in {elapsed:.1} s",
-        counted(report.revisions, "revision"),
-        counted(report.pages, "page"),
-        output::bytes(report.bytes),
-    ));
+    target.finish()?;
+    tell(&report, progress.elapsed());
     Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
@@ -144,8 +121,8 @@ fn failure(error: &ExportError) -> CommandError {
     }
 }
 
-/// Tells, on standard error, what the format could not hold.
-fn tell(report: &ExportReport) {
+/// Tells, on standard error, what the format could not hold, and how much there was.
+fn tell(report: &ExportReport, elapsed: Duration) {
     for title in &report.missing {
         output::note(format_args!("there is no page {title}"));
     }
@@ -161,6 +138,13 @@ fn tell(report: &ExportReport) {
             thousands(report.properties_left_out)
         ));
     }
+    output::note(format_args!(
+        "{} of {}, {} before compression, in {:.1} s",
+        counted(report.revisions, "revision"),
+        counted(report.pages, "page"),
+        output::bytes(report.bytes),
+        elapsed.as_secs_f64(),
+    ));
 }
 
 fn tell_warnings(warnings: &Named<Warning>, what: &str, more: &str) {

@@ -1,0 +1,89 @@
+//! What an export is written to: a file that appears when it is whole, or standard output.
+
+use std::{
+    io::{self, Stdout, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rashomon_dumps::Output;
+use tokio::sync::oneshot;
+
+use crate::errors::CommandError;
+
+/// How long a thread may take to write what it had begun to, once an export is given up.
+const LAST_PART: Duration = Duration::from_secs(10);
+
+/// What an export is written to.
+#[derive(Debug)]
+pub(super) struct Target {
+    writer: Writer,
+    /// Dropped with the writer, wherever that is.
+    _open: oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+enum Writer {
+    File(Box<Output>, PathBuf),
+    Standard(Stdout),
+}
+
+/// Tells when the file of a target is gone: the thread that writes to it has a temporary one to delete.
+#[derive(Debug)]
+pub(super) struct Gone(Option<oneshot::Receiver<()>>);
+
+impl Target {
+    /// Begins a file of this name, or to write to standard output.
+    pub(super) fn open(output: Option<&Path>) -> Result<(Self, Gone), CommandError> {
+        let writer = match output {
+            None => Writer::Standard(io::stdout()),
+            Some(path) => {
+                let file = Output::create(path).map_err(|source| cannot_write(path, source))?;
+                Writer::File(Box::new(file), path.to_owned())
+            }
+        };
+        let (open, gone) = oneshot::channel();
+        Ok((Self { writer, _open: open }, Gone(output.map(|_| gone))))
+    }
+
+    /// All was written: a file gets its name.
+    pub(super) fn finish(self) -> Result<(), CommandError> {
+        match self.writer {
+            Writer::File(file, path) => file.finish().map_err(|source| cannot_write(&path, source)),
+            Writer::Standard(mut stdout) => stdout.flush().map_err(|source| CommandError::Io {
+                doing: "cannot write to standard output".to_owned(),
+                source,
+            }),
+        }
+    }
+}
+
+fn cannot_write(path: &Path, source: io::Error) -> CommandError {
+    CommandError::Io { doing: format!("cannot write {}", path.display()), source }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.writer {
+            Writer::File(file, _) => file.write(bytes),
+            Writer::Standard(stdout) => stdout.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.writer {
+            Writer::File(file, _) => file.flush(),
+            Writer::Standard(stdout) => stdout.flush(),
+        }
+    }
+}
+
+impl Gone {
+    /// Waits until the file is gone, within reason.
+    pub(super) async fn wait(self) {
+        if let Some(gone) = self.0 {
+            // What is dropped sends nothing: there is no more to be learnt from the result.
+            let _ = tokio::time::timeout(LAST_PART, gone).await;
+        }
+    }
+}
