@@ -122,12 +122,14 @@ fn forward_lines(output: impl Read + Send + 'static, lines: Sender<String>) {
 struct Screen {
     shown: Vec<String>,
     hidden: usize,
+    lines: usize,
     /// The last lines, shown or not.
     tail: std::collections::VecDeque<String>,
 }
 
 impl Screen {
     fn line(&mut self, line: String, worth_showing: fn(&str) -> bool) {
+        self.lines += 1;
         if worth_showing(&line) {
             if self.shown.len() < MAX_SHOWN {
                 println!("    {}", cut(&line));
@@ -143,6 +145,9 @@ impl Screen {
     }
 
     fn print_tail(&self) {
+        if self.shown.len() == self.lines {
+            return;
+        }
         if self.hidden > 0 {
             println!("    ... {} more lines are in the log", self.hidden);
         }
