@@ -1,4 +1,5 @@
 //! What there is: domains, titles, and what exports say of wikis and pages.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -9,6 +10,11 @@ use rashomon_buckets::{BucketName, DomainName, Page, PageInfo, SiteInfo, Title};
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
 use support::{World, at, block_on, page, page_of, rev};
+
+support::on_every_store![
+    domains_and_buckets_are_apart,
+    the_newest_site_info_stays_even_where_the_clock_stands_still_or_goes_back,
+];
 
 async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
     let (mut all, mut after): (Vec<String>, Option<Title>) = (Vec::new(), None);
@@ -56,9 +62,7 @@ async fn every_title_is_listed_once_in_byte_order() {
     assert_eq!(part.items[0].as_str(), expected[1001]);
 }
 
-#[tokio::test]
-async fn domains_and_buckets_are_apart() {
-    let world = World::in_memory().await;
+async fn domains_and_buckets_are_apart(world: World) {
     let catalog = world.buckets.catalog();
     assert_eq!(catalog.domains().await.unwrap(), []);
     let other = Page { bucket: BucketName::new("drafts").unwrap(), ..page("B") };
@@ -103,9 +107,7 @@ fn site(name: &str) -> SiteInfo {
     }
 }
 
-#[tokio::test]
-async fn the_newest_site_info_stays_even_where_the_clock_stands_still_or_goes_back() {
-    let world = World::in_memory().await;
+async fn the_newest_site_info_stays_even_where_the_clock_stands_still_or_goes_back(world: World) {
     let (catalog, domain) = (world.buckets.catalog(), page("x").domain);
     assert_eq!(catalog.site_info(&domain).await.unwrap(), None);
     for (name, seconds) in [("one", 0), ("two", 0), ("three", -100), ("four", 5)] {

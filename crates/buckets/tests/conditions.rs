@@ -2,7 +2,7 @@
 
 mod support;
 
-use rashomon_buckets::{Error, NewRevision, Parent, RenderBase};
+use rashomon_buckets::{Error, NewRevision, Parent};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
 use support::{World, at, page, rev};

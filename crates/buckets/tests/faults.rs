@@ -1,4 +1,5 @@
 //! A store that fails at any point: a write that is made again gives one render, and nothing half is left.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 

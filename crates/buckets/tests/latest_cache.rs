@@ -1,4 +1,5 @@
 //! The memory for newest properties is exact: nobody sees what an acknowledged write has replaced.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -19,9 +20,14 @@ use rashomon_tables::{
 
 use support::{World, at, bytes, name, page, page_of};
 
-#[tokio::test]
-async fn a_hit_is_the_same_property() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+support::on_every_store![
+    a_hit_is_the_same_property,
+    every_kind_of_write_is_seen_at_once,
+    no_reader_sees_what_an_acknowledged_write_has_replaced,
+];
+
+async fn a_hit_is_the_same_property(world: World) {
+    let page = page("Main_Page");
     let html = name("html");
     world.put_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await.unwrap();
     let first = world.buckets.latest(&page, &html).await.unwrap();
@@ -29,14 +35,13 @@ async fn a_hit_is_the_same_property() {
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
     assert_eq!((world.buckets.cache_stats().hits, world.buckets.cache_stats().misses), (1, 1));
     // Others are apart.
-    assert_eq!(bytes(&*world.buckets.latest(&page, &name("meta")).await.unwrap()).await, b"{}");
+    assert_eq!(bytes(&world.buckets.latest(&page, &name("meta")).await.unwrap()).await, b"{}");
     assert!(world.buckets.latest(&page_of("dewiki", "Main_Page"), &html).await.is_err());
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
 }
 
-#[tokio::test]
-async fn every_kind_of_write_is_seen_at_once() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn every_kind_of_write_is_seen_at_once(world: World) {
+    let page = page("Main_Page");
     let seen = async || {
         let twice = [world.read_latest(&page, "html").await, world.read_latest(&page, "html").await];
         assert_eq!(twice[0], twice[1]);
@@ -74,7 +79,7 @@ async fn what_was_replaced_while_it_was_read_is_not_kept() {
     gate.reached().await;
     world.put_revision(&page, 6, &[("html", "new")]).await.unwrap();
     gate.open();
-    assert_eq!(bytes(&*reader.await.unwrap().unwrap()).await, b"old", "it began before the write");
+    assert_eq!(bytes(&reader.await.unwrap().unwrap()).await, b"old", "it began before the write");
     assert_eq!(world.read_latest(&page, "html").await, b"new");
 }
 
@@ -155,7 +160,7 @@ async fn nothing_is_kept_of_a_store_that_others_write_to() {
 async fn no_more_is_kept_than_is_allowed() {
     const ALLOWED: u64 = 200_000;
     let settings = Settings { cache_bytes: ALLOWED, ..Settings::default() };
-    let (world, _) = World::with(|clock| Memory::new(clock), settings).await;
+    let (world, _) = World::with(Memory::new, settings).await;
     for index in 0..100 {
         let page = page(&format!("Page_{index}"));
         world.put_revision(&page, 1, &[("html", support::noise(index, 10_000))]).await.unwrap();
@@ -169,10 +174,9 @@ async fn no_more_is_kept_than_is_allowed() {
 
 /// Four writers (revisions up, renders, rewrites) and four readers. Each body begins with its place in the
 /// order of the writes; a writer says when it is acknowledged, and from then on no reader may see one before.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_reader_sees_what_an_acknowledged_write_has_replaced() {
-    const WRITES: i64 = 1500;
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
+    const WRITES: i64 = 600;
+    let page = page("Main_Page");
     world.put_revision(&page, 1, &[("html", "0")]).await.unwrap();
     let acknowledged = Arc::new(AtomicI64::new(0));
     let done = Arc::new(AtomicBool::new(false));

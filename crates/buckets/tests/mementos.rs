@@ -1,4 +1,5 @@
 //! RFC 7089: what the timegate selects at any second is what the timemap lists, and nothing else.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! New revisions: whole, latest in any order, harmless when repeated, and refused when they are wrong.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -11,12 +12,18 @@ use rashomon_clock::Timestamp;
 
 use support::{START, World, at, block_on, name, page, rev};
 
+support::on_every_store![
+    a_new_revision_is_read_back_as_it_was_given,
+    a_repeat_gives_the_first_tid_whatever_came_later,
+    of_32_writers_on_one_condition_exactly_one_gets_through,
+    of_32_posts_of_one_revision_one_is_stored,
+];
+
 /// 1990-01-01T00:00:00Z.
 const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 
-#[tokio::test]
-async fn a_new_revision_is_read_back_as_it_was_given() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_new_revision_is_read_back_as_it_was_given(world: World) {
+    let page = page("Main_Page");
     let mut new = world.new_revision(&page, 5, &[("html", "<p>"), ("wikitext", "text")]).await;
     new.properties[0].content_type = Some("text/html; profile=x".to_owned());
     new.properties[0].other_headers.insert("x-origin".to_owned(), "a".to_owned());
@@ -74,9 +81,8 @@ proptest! {
     }
 }
 
-#[tokio::test]
-async fn a_repeat_gives_the_first_tid_whatever_came_later() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_repeat_gives_the_first_tid_whatever_came_later(world: World) {
+    let page = page("Main_Page");
     let bodies = [("html", "one"), ("wikitext", "text")];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap();
     world.pass(Duration::from_secs(60));
@@ -204,9 +210,8 @@ async fn only_the_expected_latest_lets_a_write_through() {
     assert_eq!(world.assert_whole().await.revisions, 3);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_32_writers_on_one_condition_exactly_one_gets_through() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn of_32_writers_on_one_condition_exactly_one_gets_through(world: World) {
+    let page = page("Main_Page");
     let mut latest = Parent::None;
     for round in 0..10 {
         let writers = (0..32).map(async |writer: i64| {
@@ -226,9 +231,8 @@ async fn of_32_writers_on_one_condition_exactly_one_gets_through() {
     assert_eq!(world.assert_whole().await.revisions, 10);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_32_posts_of_one_revision_one_is_stored() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn of_32_posts_of_one_revision_one_is_stored(world: World) {
+    let page = page("Main_Page");
     for round in 1..=10 {
         for (number, same) in [(2 * round, true), (2 * round + 1, false)] {
             let writers = (0..32).map(async |writer: i64| {

@@ -1,4 +1,5 @@
 //! Reading by name, by number and by time, and listing.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -10,6 +11,13 @@ use rashomon_buckets::{
 use rashomon_tables::Batch;
 
 use support::{START, World, at, name, page, page_of, record, rev};
+
+support::on_every_store![
+    pages_are_apart,
+    by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_number,
+    a_listing_has_every_revision_once_in_parts_of_any_size,
+    a_history_has_every_revision_once_the_lowest_first,
+];
 
 #[tokio::test]
 async fn what_is_not_there_is_said_precisely() {
@@ -94,9 +102,7 @@ async fn a_body_that_is_lost_is_an_error_and_not_absent() {
     }
 }
 
-#[tokio::test]
-async fn pages_are_apart() {
-    let world = World::in_memory().await;
+async fn pages_are_apart(world: World) {
     let bucket = BucketName::new("other").unwrap();
     let pages = [
         page("A"),
@@ -127,9 +133,8 @@ async fn pages_are_apart() {
 }
 
 /// Imported numbers need not rise with time.
-#[tokio::test]
-async fn by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_number() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_number(world: World) {
+    let page = page("Main_Page");
     for (number, seconds) in [(10, -100), (3, -50), (4, -50), (2, -50), (7, -80)] {
         world.put_revision_at(&page, number, at(seconds), &[("html", number.to_string())]).await.unwrap();
     }
@@ -213,9 +218,8 @@ async fn parts<T>(part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revi
     }
 }
 
-#[tokio::test]
-async fn a_listing_has_every_revision_once_in_parts_of_any_size() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_listing_has_every_revision_once_in_parts_of_any_size(world: World) {
+    let page = page("Main_Page");
     long_page(&world, &page).await;
     for limit in [37, 401, 499, 500, 501, 1203, 5000] {
         let parts = parts(async |after| world.buckets.revisions(&page, after, limit).await).await;
@@ -233,9 +237,8 @@ async fn a_listing_has_every_revision_once_in_parts_of_any_size() {
     assert_eq!((one.items[0].record.rev, one.next), (rev(6), Some(rev(6))), "from any number on");
 }
 
-#[tokio::test]
-async fn a_history_has_every_revision_once_the_lowest_first() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_history_has_every_revision_once_the_lowest_first(world: World) {
+    let page = page("Main_Page");
     long_page(&world, &page).await;
     let parts = parts(async |after| world.buckets.history(&page, after, 333).await).await;
     let history: Vec<_> = parts.into_iter().flatten().collect();

@@ -1,4 +1,5 @@
 //! New renders: they take over from their base what they are not given, and never change another.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -9,15 +10,20 @@ use rashomon_buckets::{Body, Error, Missing, NewRender, Page, Parent, RenderBase
 
 use support::{START, World, at, block_on, bytes, name, noise, page, rev};
 
+support::on_every_store![
+    a_render_takes_over_what_it_is_not_given,
+    a_new_tid_is_above_all_others_whatever_the_clock_says,
+    what_belongs_to_the_revision_is_one_for_all_its_renders,
+];
+
 /// The names of a render's properties.
 async fn names(world: &World, page: &Page, tid: Tid) -> Vec<String> {
     let render = world.buckets.render(page, tid).await.unwrap();
     render.properties.keys().map(ToString::to_string).collect()
 }
 
-#[tokio::test]
-async fn a_render_takes_over_what_it_is_not_given() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_render_takes_over_what_it_is_not_given(world: World) {
+    let page = page("Main_Page");
     let bodies = [("html", "one"), ("data-parsoid", "{1}"), ("wikitext", "text")];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap();
     let mut new =
@@ -96,9 +102,8 @@ async fn a_render_that_equals_the_newest_is_not_stored_again() {
     world.assert_whole().await;
 }
 
-#[tokio::test]
-async fn what_belongs_to_the_revision_is_one_for_all_its_renders() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
+    let page = page("Main_Page");
     let first = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap();
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
     assert!(world.buckets.property(&page, first.tid, &name("wikitext")).await.is_err());
@@ -180,9 +185,8 @@ async fn a_repeated_render_of_history_is_harmless_whatever_came_later() {
     assert_eq!((again.tid, again.created), (render.tid, false));
 }
 
-#[tokio::test]
-async fn a_new_tid_is_above_all_others_whatever_the_clock_says() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_new_tid_is_above_all_others_whatever_the_clock_says(world: World) {
+    let page = page("Main_Page");
     let mut tids = vec![world.put_revision(&page, 5, &[("html", "0")]).await.unwrap().tid];
     let ahead = world.put_render_at(&page, 5, at(200), &[("html", "ahead")]).await.unwrap();
     assert!(ahead.tid > tids[0]);

@@ -1,4 +1,5 @@
 //! Replacing a property in place.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -10,6 +11,12 @@ use rashomon_buckets::{
 };
 
 use support::{START, World, at, bytes, name, noise, page, record, rev};
+
+support::on_every_store![
+    no_two_rewrites_share_a_time,
+    of_32_rewrites_of_one_version_exactly_one_gets_through,
+    a_large_body_is_replaced_and_collected_when_nothing_names_it,
+];
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -79,9 +86,8 @@ async fn the_same_bytes_change_nothing() {
     assert!(notes(world.dump().await).eq(notes(before)));
 }
 
-#[tokio::test]
-async fn no_two_rewrites_share_a_time() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn no_two_rewrites_share_a_time(world: World) {
+    let page = page("Main_Page");
     let tid = world.put_revision(&page, 5, &[("html", "0"), ("wikitext", "0")]).await.unwrap().tid;
     let mut times = HashSet::new();
     for (index, seconds) in [0, 0, -100, 50, 50].into_iter().enumerate() {
@@ -139,9 +145,8 @@ async fn a_rewrite_on_condition_needs_that_version() {
     assert_eq!(world.read(&page, tid, "html").await, b"three");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_32_rewrites_of_one_version_exactly_one_gets_through() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn of_32_rewrites_of_one_version_exactly_one_gets_through(world: World) {
+    let page = page("Main_Page");
     let tid = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap().tid;
     let mut version = PropertyVersion { rev: rev(5), tid, rewritten_at: None };
     for round in 0..10 {
@@ -207,9 +212,8 @@ async fn the_whole_render_gets_a_new_write_time() {
     }
 }
 
-#[tokio::test]
-async fn a_large_body_is_replaced_and_collected_when_nothing_names_it() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn a_large_body_is_replaced_and_collected_when_nothing_names_it(world: World) {
+    let page = page("Main_Page");
     let (large, larger) = (noise(1, 1_500_000), noise(2, 2_500_000));
     let tid = world.put_revision(&page, 5, &[("html", &large)]).await.unwrap().tid;
     let reader = world.buckets.property(&page, tid, &name("html")).await.unwrap();

@@ -1,4 +1,5 @@
 //! Bodies of every size: in a row, in chunks, too large; and what a batch can hold.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 
@@ -7,15 +8,16 @@ use rashomon_tables::Memory;
 
 use support::{World, at, bytes, name, noise, page, rev};
 
+support::on_every_store![bodies_around_the_size_of_a_row_come_back];
+
 /// The most bytes that stay in a row.
 const INLINE: usize = 1_000_000;
 
 /// As a property may be unless it is defined otherwise.
 const LIMIT: usize = 64 << 20;
 
-#[tokio::test]
-async fn bodies_around_the_size_of_a_row_come_back() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+async fn bodies_around_the_size_of_a_row_come_back(world: World) {
+    let page = page("Main_Page");
     for (index, size) in
         [0, 1, INLINE - 1, INLINE, INLINE + 1, 2 * INLINE, 2 * INLINE + 1].into_iter().enumerate()
     {
@@ -87,7 +89,7 @@ async fn a_limit_is_the_definition_s() {
     let definition =
         Definition { content_type: "text/plain".to_owned(), versions: Versions::Revision, max_size: 10 };
     settings.definitions.define(name("note"), definition);
-    let (world, _) = World::with(|clock| Memory::new(clock), settings).await;
+    let (world, _) = World::with(Memory::new, settings).await;
     let page = page("Main_Page");
     let tid = world.put_revision(&page, 5, &[("note", "ten bytes!")]).await.unwrap().tid;
     let info = &world.buckets.render(&page, tid).await.unwrap().properties[&name("note")];

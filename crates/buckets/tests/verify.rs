@@ -1,4 +1,5 @@
 //! Whether damage is found, and nothing else; and whether counts add up.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! What the tests of this crate share: a world of a clock, a store and the buckets over it, and short ways to
 //! say what is written and read.
-#![allow(dead_code)] // Each file of tests uses some of it.
+#![allow(dead_code, unused_imports, unused_macros)] // Each file of tests uses some of it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,6 +11,8 @@ use rashomon_buckets::{
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
 
 /// When the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -58,12 +60,24 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn TableStore>,
     pub(crate) buckets: Revisioned,
+    /// What goes when the store is closed.
+    directory: Option<Arc<TempDir>>,
 }
 
 impl World {
     /// Over the store in memory.
     pub(crate) async fn in_memory() -> Self {
-        Self::over(|clock| Memory::new(clock)).await.0
+        Self::over(Memory::new).await.0
+    }
+
+    /// Over the store in SQLite.
+    pub(crate) async fn in_sqlite() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = |clock| {
+            SqliteStore::open(directory.path(), clock, Options::default()).expect("an empty directory")
+        };
+        let (world, _) = Self::over(open).await;
+        Self { directory: Some(Arc::new(directory)), ..world }
     }
 
     /// Over a store that is also given back, for those who want to meddle with it.
@@ -78,7 +92,8 @@ impl World {
         let clock = Arc::new(ManualClock::new(START));
         let store = Arc::new(store(Arc::clone(&clock) as Arc<dyn Clock>));
         let shared = Arc::clone(&store) as Arc<dyn TableStore>;
-        (Self { buckets: open(&shared, &clock, settings, 1).await, clock, store: shared }, store)
+        let buckets = open(&shared, &clock, settings, 1).await;
+        (Self { buckets, clock, store: shared, directory: None }, store)
     }
 
     /// The same store and clock under other buckets, as after a restart.
@@ -88,6 +103,7 @@ impl World {
             buckets: open(&self.store, &self.clock, settings, 2).await,
             clock: Arc::clone(&self.clock),
             store: Arc::clone(&self.store),
+            directory: self.directory.clone(),
         }
     }
 
@@ -217,7 +233,7 @@ impl World {
 
     /// The bytes of a property of the latest render, which has it.
     pub(crate) async fn read_latest(&self, page: &Page, property: &str) -> Vec<u8> {
-        bytes(&*self.buckets.latest(page, &name(property)).await.expect("it has it")).await
+        bytes(&self.buckets.latest(page, &name(property)).await.expect("it has it")).await
     }
 
     /// The latest revision, if there is a page.
@@ -301,6 +317,30 @@ pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
         }
     }
 }
+
+/// Makes a test of each function over each store, on several threads.
+macro_rules! on_every_store {
+    ($($test:ident),+ $(,)?) => {
+        mod in_memory {
+            use crate::support::World;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $test() {
+                super::$test(World::in_memory().await).await;
+            })+
+        }
+
+        mod in_sqlite {
+            use crate::support::World;
+
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $test() {
+                super::$test(World::in_sqlite().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_every_store;
 
 /// A revision of history of which only these things are known.
 pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
