@@ -34,9 +34,6 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The store that others than the binary may name, in tests.
 const STORE_FOR_TESTS: &str = "rashomon-tables-sqlite";
 
-/// The stores. What runs in production names them in `rashomon` alone.
-const STORES: &[&str] = &["rashomon-tables-sqlite"];
-
 /// No arrow but those of the table.
 pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -117,12 +114,6 @@ fn section_dependencies(section: &Table) -> Vec<(String, bool)> {
         }
     }
     found
-}
-
-fn tests_may_use(from: &str, used: &str) -> bool {
-    let a_store_for_it =
-        STORES.contains(&used) && reachable(from, "rashomon-tables") && !reachable(used, from);
-    reachable(from, used) || a_store_for_it
 }
 
 /// Whether arrows lead from one crate to the other. A crate reaches itself.
