@@ -46,7 +46,7 @@ pub struct Place {
     pub revision: Option<String>,
     /// It is in that revision, else after it.
     pub inside: bool,
-    /// The line, counted from 1.
+    /// The line, counted from 1; 0 where nothing could be read at all.
     pub line: u64,
     /// The byte, counted from 0, of the input as it is when decompressed.
     pub offset: u64,
@@ -56,7 +56,10 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, byte {}", self.line, self.offset)?;
+        match self.line {
+            0 => f.write_str("at its beginning")?,
+            line => write!(f, "line {line}, byte {}", self.offset)?,
+        }
         if let Some(compressed) = self.compressed {
             write!(f, " (about byte {compressed} of the compressed data)")?;
         }

@@ -7,14 +7,15 @@ const DIGITS: usize = 31;
 
 /// The base 36 of a SHA-1.
 pub(crate) fn to_base36(sha1: Sha1) -> String {
-    let mut number = sha1.0;
+    let (words, _) = sha1.0.as_chunks::<4>();
+    let mut number: [u32; 5] = std::array::from_fn(|index| u32::from_be_bytes(words[index]));
     let mut digits = [b'0'; DIGITS];
     for digit in digits.iter_mut().rev() {
-        // Long division of the number, which has its highest byte first.
-        let mut remainder = 0_u32;
-        for byte in &mut number {
-            let dividend = remainder << 8 | u32::from(*byte);
-            *byte = (dividend / 36) as u8;
+        // Long division of the number, which has its highest word first.
+        let mut remainder = 0;
+        for word in &mut number {
+            let dividend = remainder << 32 | u64::from(*word);
+            *word = (dividend / 36) as u32;
             remainder = dividend % 36;
         }
         *digit = b"0123456789abcdefghijklmnopqrstuvwxyz"[remainder as usize];

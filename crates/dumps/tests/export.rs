@@ -308,6 +308,28 @@ async fn renders_and_what_was_replaced_come_back_in_json_lines() {
 }
 
 #[tokio::test]
+async fn a_text_that_was_replaced_is_not_held_against_what_the_export_said_of_the_old_one() {
+    let sha1 = "6g1vem5r7rpptnery7xkhwa4ftyuaju";
+    let input = format!(
+        "<page><title>A</title><revision><id>1</id><timestamp>2011-01-01T00:00:00Z</timestamp>\
+         <text bytes=\"4\" sha1=\"{sha1}\">text</text><sha1>{sha1}</sha1></revision></page>"
+    );
+    let wiki = Wiki::new().await;
+    assert!(wiki.import(input).await.unwrap().is_clean());
+    let page = wiki.page("A");
+    let tid = wiki.buckets.latest_render(&page).await.unwrap().tid;
+    let new = staged(&wiki, "A", &[("wikitext", None, b"another")]).await.remove(0);
+    wiki.buckets.rewrite(&page, tid, new, rashomon_buckets::Expect::Any).await.unwrap();
+    for format in [Format::Xml, Format::JsonLines] {
+        let (_, export) = wiki.export(format).await;
+        let second = Wiki::new().await;
+        let report = second.import(&export).await.unwrap();
+        assert!(report.is_clean(), "{format:?}: {report:?}");
+        assert_eq!(second.export(format).await.1, export);
+    }
+}
+
+#[tokio::test]
 async fn a_large_body_comes_back() {
     let large: Vec<u8> =
         (0..3_000_000_u32).map(|number| b'a' + (number.wrapping_mul(number) % 23) as u8).collect();
@@ -321,4 +343,30 @@ async fn a_large_body_comes_back() {
         assert!(second.import(&export).await.unwrap().is_clean());
         assert!(second.export(format).await.1 == export);
     }
+}
+
+#[tokio::test]
+async fn a_revision_of_many_large_renders_comes_back() {
+    let wiki = Wiki::new().await;
+    let large = "large ".repeat(600_000);
+    put(&wiki, "A", 1, &[("wikitext", None, b"text"), ("html", None, large.as_bytes())]).await;
+    let page = wiki.page("A");
+    for number in 0..4 {
+        let html = format!("{number} {large}");
+        let new = NewRender {
+            base: RenderBase::Revision(Revision::new(1).unwrap()),
+            timestamp: None,
+            if_latest: None,
+            properties: staged(&wiki, "A", &[("html", None, html.as_bytes())]).await,
+        };
+        wiki.buckets.put_render(&page, new).await.unwrap();
+    }
+    let (_, lines) = wiki.export(Format::JsonLines).await;
+    let second = Wiki::new().await;
+    // It comes in parts, and counts once.
+    let report = second.import(&lines).await.unwrap();
+    assert_eq!((report.created, report.text_bytes), (1, 4 + 5 * 3_600_000 + 4 * 2));
+    assert!(second.export(Format::JsonLines).await.1 == lines);
+    let report = second.import(&lines).await.unwrap();
+    assert_eq!((report.created, report.unchanged), (0, 1));
 }

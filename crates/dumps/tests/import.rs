@@ -180,6 +180,14 @@ async fn damaged_compression_is_an_error_with_both_places() {
 }
 
 #[tokio::test]
+async fn an_archive_that_cannot_be_opened_is_an_error() {
+    let wiki = Wiki::new().await;
+    let error = wiki.import(b"7z\xbc\xaf\x27\x1c and nothing that belongs there").await.unwrap_err();
+    assert!(error.to_string().starts_with("at its beginning"), "{error}");
+    assert_eq!(error.report.revisions(), 0);
+}
+
+#[tokio::test]
 async fn the_input_may_be_asynchronous() {
     let input = Cursor::new(export(&page("P", &[(5, "a")])).into_bytes());
     // As a server does it: on a task of its own.

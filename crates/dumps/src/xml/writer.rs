@@ -175,7 +175,7 @@ impl<W: Write> XmlWriter<W> {
         self.leaf(3, "timestamp", &timestamps::format(record.timestamp));
         self.contributor(record);
         if record.minor {
-            self.raw("      <minor />\n");
+            self.raw("      <minor/>\n");
         }
         if record.comment.is_some() || record.export.comment_deleted {
             self.raw("      <comment");
