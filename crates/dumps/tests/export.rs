@@ -1,7 +1,7 @@
 //! Exporting: what comes out is valid, exact, and the same however often it goes around.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
-mod common;
+mod wiki;
 
 use std::{
     collections::BTreeMap,
@@ -9,10 +9,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Wiki, data, fixture};
 use rashomon_buckets::{NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision, Title};
 use rashomon_clock::Timestamp;
 use rashomon_dumps::{Event, ExportOptions, Format, Loss};
+use wiki::{Wiki, data, fixture};
 
 /// Checks an export against the schema of version 0.11, where `xmllint` and the schema are there.
 #[allow(clippy::print_stderr)]
@@ -50,7 +50,7 @@ fn assert_valid(export: &str) {
 /// The texts and other bodies of an input, by page and revision; of two of one number, the first.
 fn bodies(input: impl AsRef<[u8]>) -> BTreeMap<(String, i64, String), Vec<u8>> {
     let mut bodies = BTreeMap::new();
-    let (events, end) = common::events(input);
+    let (events, end) = wiki::events(input);
     end.unwrap();
     for event in events {
         if let Event::Revision(title, revision) = event {

@@ -1,7 +1,7 @@
 //! Importing into a bucket, through the whole pipeline.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
-mod common;
+mod wiki;
 
 use std::{
     io::{Cursor, Read},
@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use common::{Wiki, fixture};
 use rashomon_buckets::{Body, PropertyName, Revision, Settings, Tid};
 use rashomon_dumps::{
     Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
 };
 use rashomon_tables::{Call, Fault, Gate, Plan};
+use wiki::{Wiki, fixture};
 
 fn page(title: &str, revisions: &[(i64, &str)]) -> String {
     let revisions: String = (revisions.iter())

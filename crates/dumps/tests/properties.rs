@@ -1,12 +1,11 @@
 //! Random histories go around, and random damage is survived.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
-mod common;
+mod wiki;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use common::{events, fixture};
 use proptest::{collection, option, prelude::*, sample};
 use rashomon_buckets::{
     ExportRecord, Headers, Parent, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, SlotRecord,
@@ -18,6 +17,7 @@ use rashomon_dumps::{
     json_lines::{JsonLinesWriter, WrittenProperty},
     xml::{Outcome, PageHead, WrittenRevision, WrittenSlot, WrittenText, XmlWriter},
 };
+use wiki::{events, fixture};
 
 /// A text of everything that XML can hold, and of what it takes for markup above all.
 fn xml_text() -> impl Strategy<Value = String> {

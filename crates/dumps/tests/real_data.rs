@@ -1,12 +1,12 @@
 //! Exports of other programs, and two large histories.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
-mod common;
+mod wiki;
 
 use std::{collections::BTreeMap, fs::File, path::Path};
 
-use common::{Wiki, data};
 use rashomon_dumps::{Event, Format, HistoryReader, ImportFailure, ReadLimits, Source, compression};
+use wiki::{Wiki, data};
 
 /// What is expected of each file: pages, revisions created, conflicts, left out, SHA-1 that disagree, and how it
 /// ends.

@@ -1,11 +1,11 @@
 //! Reading exports: every field, every oddity, everything that is wrong.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
-mod common;
+mod wiki;
 
-use common::{events, fixture};
 use rashomon_buckets::{PageInfo, Parent, Revision, SlotRecord};
 use rashomon_dumps::{Event, HistoryReader, LeftOut, LeftOutReason, Problem, ReadLimits, SourceRevision};
+use wiki::{events, fixture};
 
 /// An export of one page with one revision, whose text element is this.
 fn with_text(text: &str) -> String {

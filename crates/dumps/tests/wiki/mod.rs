@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! A wiki in memory, and what goes in and out of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test takes what it needs.
 
 use std::{path::PathBuf, sync::Arc};
