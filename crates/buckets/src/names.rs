@@ -249,3 +249,6 @@ pub struct Page {
     /// The page's name.
     pub title: Title,
 }
+
+#[cfg(test)]
+mod tests;

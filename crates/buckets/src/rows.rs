@@ -227,3 +227,6 @@ impl RenderRow {
 pub(crate) fn rev_of_tid(row: &Row) -> Result<Revision> {
     int(row, 0).and_then(Revision::new).ok_or_else(|| unreadable("revisions_by_tid", row))
 }
+
+#[cfg(test)]
+mod tests;

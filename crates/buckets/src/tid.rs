@@ -169,6 +169,33 @@ mod tests {
         }
     }
 
+    /// It is in every store, and other stores are to agree on it.
+    #[test]
+    fn the_tid_of_a_given_time_stays_what_it_is() {
+        let page = Page {
+            domain: "enwiki".parse().unwrap(),
+            bucket: crate::BucketName::page(),
+            title: "Main_Page".parse().unwrap(),
+        };
+        let time = Timestamp::from_micros(1_380_127_389_274_000);
+        let tid = |rev: i64| Tid::imported(&page, Revision::new(rev).unwrap(), time);
+        assert_eq!(tid(12345).to_string(), "8f545ba0-2601-11e3-b811-19bf6c7f13b3");
+        assert_ne!(tid(12345), tid(12346));
+        assert_eq!(tid(12345).time(), time);
+        let node = tid(12345).as_time_uuid().as_uuid().as_bytes()[10];
+        assert_eq!(node & 1, 1, "no hardware address");
+    }
+
+    #[test]
+    fn the_next_tid_is_one_tick_later_whatever_distinguishes_it() {
+        let tid = Tid::new(Timestamp::from_micros(1_380_127_389_274_000), u64::MAX);
+        for distinction in [0, 1, u64::MAX] {
+            let next = tid.next(distinction);
+            assert!(next > tid);
+            assert_eq!(next.as_time_uuid().ticks(), tid.as_time_uuid().ticks() + 1);
+        }
+    }
+
     #[test]
     fn other_versions_and_spellings_are_refused() {
         for bad in [

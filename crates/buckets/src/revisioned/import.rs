@@ -389,3 +389,6 @@ fn property_difference(stands: &Properties, given: &Properties) -> Option<String
     };
     given.iter().find_map(differs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -476,3 +476,6 @@ struct PlannedRender {
     properties: Properties,
     taken_over: Option<(Tid, Vec<PropertyName>)>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+use super::*;
+
+#[test]
+fn domains_are_as_they_may_stand_in_a_url() {
+    for good in ["enwiki", "en.wikipedia.org", "0", "a-", "a.", &"x".repeat(128)] {
+        assert_eq!(DomainName::new(good).unwrap().as_str(), good);
+    }
+    for bad in ["", "batch", "Enwiki", "-a", ".a", "a_b", "a/b", "é", "a b", "a\n", &"x".repeat(129)] {
+        assert!(DomainName::new(bad).is_err(), "{bad}");
+    }
+    assert!(DomainName::new("batch2").is_ok());
+}
+
+#[test]
+fn buckets_and_properties_begin_with_a_letter() {
+    for good in ["a", "page", "math-png", "a0", &"x".repeat(64)] {
+        assert_eq!(BucketName::new(good).unwrap().as_str(), good);
+        assert_eq!(PropertyName::new(good).unwrap().as_str(), good);
+    }
+    for bad in ["", "0a", "-a", "_rev", "A", "a.b", "a b", "ä", &"x".repeat(65)] {
+        assert!(BucketName::new(bad).is_err(), "{bad}");
+        assert!(PropertyName::new(bad).is_err(), "{bad}");
+    }
+    assert!(BucketName::new("a_b").is_err());
+    assert_ne!(PropertyName::new("data-parsoid").unwrap(), PropertyName::new("data_parsoid").unwrap());
+}
+
+#[test]
+fn a_title_is_any_text_without_controls_and_dots() {
+    for good in ["A", "a/b", "/", "//", "...", "..a", "a./b", "?", "日本語", "\u{a0}", &"x".repeat(1024)] {
+        assert_eq!(Title::new(good).unwrap().as_str(), good, "{good:?}");
+    }
+    let long = "é".repeat(513);
+    for bad in
+        ["", ".", "..", "a/..", "../a", "a/../b", "a/.", "./a", "a\0", "a\n", "\u{7f}", "\u{85}", &long]
+    {
+        assert!(Title::new(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn spaces_and_underscores_are_one_letter_in_titles() {
+    let title = Title::new("Main Page_1 x").unwrap();
+    assert_eq!(title.as_str(), "Main_Page_1_x");
+    assert_eq!(title, Title::new("Main_Page_1_x").unwrap());
+    assert_eq!(title.to_text(), "Main Page 1 x");
+}
+
+#[test]
+fn revisions_are_positive_and_written_in_one_way() {
+    for (text, number) in [("1", 1), ("12345", 12345), ("9223372036854775807", i64::MAX)] {
+        assert_eq!(text.parse::<Revision>().unwrap().get(), number);
+        assert_eq!(Revision::new(number).unwrap().to_string(), text);
+    }
+    for bad in ["", "0", "-1", "+1", "01", "1 ", " 1", "1.0", "1e3", "٣", "9223372036854775808"] {
+        assert!(bad.parse::<Revision>().is_err(), "{bad:?}");
+    }
+    assert_eq!((Revision::new(0), Revision::new(-1)), (None, None));
+}
+
+#[test]
+fn names_in_json_are_checked_as_well() {
+    assert!(serde_json::from_str::<Title>("\"a/../b\"").is_err());
+    assert!(serde_json::from_str::<PropertyName>("\"_rev\"").is_err());
+    assert!(serde_json::from_str::<DomainName>("\"batch\"").is_err());
+    assert!(serde_json::from_str::<Revision>("0").is_err());
+    assert_eq!(serde_json::to_string(&Title::new("a b").unwrap()).unwrap(), "\"a_b\"");
+}

@@ -1,0 +1,83 @@
+use super::*;
+use crate::{Headers, PropertyInfo, PropertyName, Sha1};
+
+fn record() -> RevisionRecord {
+    RevisionRecord {
+        rev: Revision::new(5).unwrap(),
+        parent: Some(Parent::Revision(Revision::new(4).unwrap())),
+        timestamp: Timestamp::EPOCH,
+        user: Some("Ann".to_owned()),
+        comment: Some("typo".to_owned()),
+        minor: true,
+        export: ExportRecord::default(),
+    }
+}
+
+#[test]
+fn records_that_contradict_each_other_say_in_what() {
+    type Change = fn(&mut RevisionRecord);
+    let contradictions: [(&str, Change); 5] = [
+        ("timestamp", |record| record.timestamp = Timestamp::MAX),
+        ("user", |record| record.user = Some(String::new())),
+        ("comment", |record| record.comment = Some(String::new())),
+        ("minor", |record| record.minor = false),
+        ("parent", |record| record.parent = Some(Parent::Revision(Revision::MAX))),
+    ];
+    for (what, change) in contradictions {
+        let mut other = record();
+        change(&mut other);
+        for (stands, given) in [(record(), other.clone()), (other, record())] {
+            let difference = record_difference(&stands, &given);
+            assert!(difference.as_ref().is_some_and(|text| text.contains(what)), "{what}: {difference:?}");
+        }
+    }
+}
+
+#[test]
+fn what_one_record_does_not_know_is_no_contradiction() {
+    let changes: [fn(&mut RevisionRecord); 5] = [
+        |_| {},
+        |record| record.user = None,
+        |record| record.comment = None,
+        |record| record.parent = None,
+        |record| record.parent = Some(Parent::None),
+    ];
+    for change in changes {
+        let mut other = record();
+        change(&mut other);
+        assert_eq!(record_difference(&record(), &other), None);
+        assert_eq!(record_difference(&other, &record()), None);
+    }
+}
+
+fn properties(bodies: &[(&str, &str)]) -> Properties {
+    let info = |body: &str| PropertyInfo {
+        headers: Headers { content_type: "t".to_owned(), other: BTreeMap::new() },
+        size: body.len() as u64,
+        sha1: Sha1::of(body.as_bytes()),
+        rewritten_at: None,
+    };
+    bodies.iter().map(|(name, body)| (PropertyName::new(name).unwrap(), info(body))).collect()
+}
+
+#[test]
+fn properties_that_differ_say_in_what() {
+    let stand = properties(&[("html", "one"), ("meta", "{}")]);
+    assert_eq!(property_difference(&stand, &stand), None);
+    for (given, expected) in [
+        (properties(&[("html", "one")]), "with meta"),
+        (properties(&[("html", "one"), ("meta", "{}"), ("x", "")]), "without x"),
+        (properties(&[("html", "two"), ("meta", "{}")]), "another html"),
+        (properties(&[]), "with html"),
+    ] {
+        let difference = property_difference(&stand, &given).unwrap();
+        assert!(difference.contains(expected), "{expected}: {difference}");
+    }
+}
+
+#[test]
+fn a_record_is_as_large_as_its_texts() {
+    assert_eq!(record_size(&record()), "Anntypo".len());
+    let export = ExportRecord { user_id: Some(7), ..ExportRecord::default() };
+    assert_eq!(record_size(&RevisionRecord { export, ..record() }), "Anntypo{\"user_id\":7}".len());
+}

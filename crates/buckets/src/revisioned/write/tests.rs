@@ -1,0 +1,112 @@
+use rashomon_clock::Timestamp;
+
+use super::*;
+use crate::Sha1;
+
+fn name(text: &str) -> PropertyName {
+    PropertyName::new(text).unwrap()
+}
+
+fn info(content_type: &str, headers: &[(&str, &str)], body: &str) -> PropertyInfo {
+    let other = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    PropertyInfo {
+        headers: Headers { content_type: content_type.to_owned(), other },
+        size: body.len() as u64,
+        sha1: Sha1::of(body.as_bytes()),
+        rewritten_at: None,
+    }
+}
+
+fn of(properties: &[(&str, PropertyInfo)]) -> Properties {
+    properties.iter().map(|(property, info)| (name(property), info.clone())).collect()
+}
+
+/// Requests of which no two are the same.
+fn requests() -> Vec<Properties> {
+    let plain = info("t", &[], "body");
+    vec![
+        of(&[]),
+        of(&[("a", plain.clone())]),
+        of(&[("b", plain.clone())]),
+        of(&[("a", plain.clone()), ("b", plain.clone())]),
+        of(&[("a", info("t", &[], "ydob"))]),
+        of(&[("a", info("t", &[], ""))]),
+        of(&[("a", info("u", &[], "body"))]),
+        of(&[("a", info("", &[("t", "")], "body"))]),
+        of(&[("a", info("t", &[("x", "yz")], "body"))]),
+        of(&[("a", info("t", &[("xy", "z")], "body"))]),
+        of(&[("a", info("t", &[("x", "y"), ("z", "")], "body"))]),
+        of(&[("at", info("", &[], "body"))]),
+        of(&[("a", info("t", &[], "other")), ("b", plain.clone())]),
+        of(&[("a", plain), ("b", info("t", &[], "other"))]),
+    ]
+}
+
+#[test]
+fn a_digest_tells_all_requests_apart() {
+    let digests: std::collections::BTreeSet<_> =
+        requests().iter().map(|properties| digest(properties.iter())).collect();
+    assert_eq!(digests.len(), requests().len());
+    let again = requests().iter().map(|properties| digest(properties.iter())).collect();
+    assert_eq!(digests, again, "and is the same for the same");
+}
+
+/// Digests are in every store: another way to make them would make a conflict of every repeat.
+#[test]
+fn a_digest_stays_what_it_is() {
+    let properties = of(&[("html", info("text/html", &[("x-a", "b")], "body"))]);
+    let hex: String = digest(properties.iter()).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "9c2d01fb89406bc83be95d80a63f10f7");
+}
+
+#[test]
+fn renders_are_the_same_by_names_headers_and_bytes() {
+    let requests = requests();
+    for (index, one) in requests.iter().enumerate() {
+        for (other_index, other) in requests.iter().enumerate() {
+            assert_eq!(same_content(one, other), index == other_index, "{one:?} {other:?}");
+        }
+    }
+    let rewritten = PropertyInfo { rewritten_at: Some(Timestamp::EPOCH), ..info("t", &[], "body") };
+    assert!(same_content(&of(&[("a", rewritten)]), &requests[1]), "whenever they were written");
+}
+
+#[test]
+fn what_a_revision_has_may_be_given_again_with_the_same_bytes_only() {
+    let stand = of(&[("wikitext", info("t", &[], "text"))]);
+    let slot = info("t", &[], "slot");
+    for (given, expected) in [
+        (of(&[]), Some(of(&[]))),
+        (of(&[("wikitext", info("t", &[], "text"))]), Some(of(&[]))),
+        (of(&[("wikitext", info("other", &[], "text"))]), Some(of(&[]))),
+        (of(&[("slot-a", slot.clone())]), Some(of(&[("slot-a", slot.clone())]))),
+        (of(&[("wikitext", info("t", &[], "other"))]), None),
+        (of(&[("slot-a", slot), ("wikitext", info("t", &[], "other"))]), None),
+    ] {
+        assert_eq!(added_to_revision(&stand, given).ok(), expected);
+    }
+}
+
+#[test]
+fn versions_are_those_of_the_definitions() {
+    let settings = Settings::default();
+    let body =
+        |text: &str| BodyRow { info: info("t", &[], text), stored: Stored::Identity(text.to_owned().into()) };
+    let names = ["html", "slot-a", "wikitext", "unknown"];
+    let bodies = names.iter().map(|property| (name(property), body(property))).collect();
+    let (of_revision, of_render) = by_versions(&bodies, &settings);
+    assert!(of_revision.keys().map(PropertyName::as_str).eq(["slot-a", "wikitext"]));
+    assert!(of_render.keys().map(PropertyName::as_str).eq(["html", "unknown"]));
+}
+
+#[test]
+fn an_index_has_its_limit() {
+    let properties = |bytes: usize| of(&[("a", info(&"x".repeat(bytes), &[], ""))]);
+    let none = Properties::new();
+    let most = MAX_INDEX - index_size(&properties(0)) - index_size(&none);
+    assert_eq!(check_index(&properties(most), &none).unwrap(), MAX_INDEX);
+    assert_eq!(check_index(&none, &properties(most)).unwrap(), MAX_INDEX);
+    assert!(check_index(&properties(most + 1), &none).is_err());
+    assert!(check_index(&none, &properties(most + 1)).is_err());
+    assert!(check_index(&properties(most), &properties(0)).is_err(), "both count");
+}

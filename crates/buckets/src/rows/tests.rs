@@ -1,0 +1,131 @@
+use rashomon_tables::Key;
+
+use super::*;
+use crate::SlotRecord;
+
+fn properties() -> Properties {
+    let info = |headers: &[(&str, &str)], rewritten_at: Option<i64>| PropertyInfo {
+        headers: Headers {
+            content_type: "text/html; profile=\"a\\b\"".to_owned(),
+            other: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        },
+        size: u64::try_from(i64::MAX).unwrap(),
+        sha1: Sha1::of(b"x"),
+        rewritten_at: rewritten_at.map(Timestamp::from_micros),
+    };
+    let name = |text: &str| PropertyName::new(text).unwrap();
+    [
+        (name("html"), info(&[], None)),
+        // Names that the index itself has.
+        (name("size"), info(&[("size", "é\n"), ("content_type", ""), ("other", "\"")], Some(-1))),
+    ]
+    .into()
+}
+
+fn row(clustering: Vec<Value>, values: Vec<Option<Value>>) -> Row {
+    let partition = ["enwiki", "page", "A"].map(Value::from).to_vec();
+    let written_at = Timestamp::from_micros(9);
+    Row { key: Key::new(partition, clustering), values, written_at, expires_at: None }
+}
+
+fn revision(record: RevisionRecord) -> RevisionRow {
+    RevisionRow {
+        record,
+        properties: properties(),
+        first_tid: Tid::new(Timestamp::from_micros(7), 7),
+        stored_at: Timestamp::from_micros(8),
+        digest: [5; 16],
+        written_at: Timestamp::from_micros(9),
+    }
+}
+
+fn records() -> Vec<RevisionRecord> {
+    let bare = RevisionRecord {
+        rev: Revision::MAX,
+        parent: None,
+        timestamp: Timestamp::MIN,
+        user: None,
+        comment: None,
+        minor: false,
+        export: ExportRecord::default(),
+    };
+    let slot = SlotRecord { model: Some(String::new()), deleted: true, ..SlotRecord::default() };
+    let export = ExportRecord {
+        user_id: Some(0),
+        user_is_ip: true,
+        sha1: Some("abc".to_owned()),
+        slots: [("extra".to_owned(), slot)].into(),
+        ..ExportRecord::default()
+    };
+    let full = RevisionRecord {
+        parent: Some(Parent::Revision(Revision::MAX)),
+        user: Some(String::new()),
+        comment: Some("\u{0} é \"".to_owned()),
+        minor: true,
+        export,
+        ..bare.clone()
+    };
+    vec![RevisionRecord { parent: Some(Parent::None), ..bare.clone() }, bare, full]
+}
+
+#[test]
+fn a_revision_comes_back_from_its_row() {
+    for record in records() {
+        let expected = revision(record);
+        let row = row(vec![Value::Int(expected.record.rev.get())], expected.to_values());
+        let found = RevisionRow::from_row(&row).unwrap();
+        assert_eq!(found.record, expected.record);
+        assert_eq!(found.properties, expected.properties);
+        assert_eq!((found.first_tid, found.stored_at), (expected.first_tid, expected.stored_at));
+        assert_eq!((found.digest, found.written_at), (expected.digest, expected.written_at));
+    }
+}
+
+#[test]
+fn a_render_comes_back_from_its_row() {
+    let tid = Tid::new(Timestamp::from_micros(7), 7);
+    let stored_at = Timestamp::from_micros(8);
+    let written_at = Timestamp::from_micros(9);
+    let expected = RenderRow {
+        rev: Revision::MAX,
+        tid,
+        properties: properties(),
+        stored_at,
+        digest: [6; 16],
+        written_at,
+    };
+    let clustering = vec![Value::Int(i64::MAX), tid.as_time_uuid().into()];
+    let found = RenderRow::from_row(&row(clustering, expected.to_values())).unwrap();
+    assert_eq!((found.rev, found.tid), (expected.rev, expected.tid));
+    assert_eq!(found.properties, expected.properties);
+    assert_eq!((found.stored_at, found.digest), (stored_at, expected.digest));
+}
+
+#[test]
+fn what_no_row_says_is_an_error_and_not_something_else() {
+    let expected = revision(records().remove(0));
+    for column in [1, 4, 6, 7, 8, 9] {
+        let mut values = expected.to_values();
+        values[column] = None;
+        let result = RevisionRow::from_row(&row(vec![Value::Int(1)], values));
+        assert!(matches!(result, Err(Error::Store(StoreError::Corrupt(_)))), "{column}: {result:?}");
+    }
+    for (column, value) in [
+        (0, Value::Int(-1)),
+        (5, "{\"unknown\": 1}".into()),
+        (6, "[]".into()),
+        (9, Bytes::from("short").into()),
+    ] {
+        let mut values = expected.to_values();
+        values[column] = Some(value);
+        assert!(RevisionRow::from_row(&row(vec![Value::Int(1)], values)).is_err(), "{column}");
+    }
+    assert!(RevisionRow::from_row(&row(vec![Value::Int(0)], expected.to_values())).is_err());
+}
+
+#[test]
+fn the_size_of_an_index_is_that_of_its_row() {
+    let properties = properties();
+    let row = revision(records().remove(0)).to_values();
+    assert_eq!(Some(index_size(&properties)), row[6].as_ref().map(Value::size));
+}
