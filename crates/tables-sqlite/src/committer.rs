@@ -117,9 +117,6 @@ impl Committer {
                 Err(RecvTimeoutError::Timeout) => wait = self.upkeep_while_idle(),
             }
         }
-        while let Ok(Queued { job, .. }) = self.parts.queue.try_recv() {
-            self.work(job);
-        }
         self.close();
     }
 

@@ -245,3 +245,29 @@ fn check_is_blank(path: &Path) -> Result<()> {
 fn no_store(path: &Path) -> Error {
     Error::Unsupported(format!("{} is there, and is no store of Rashomon", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pragma(connection: &Connection, name: &str) -> i64 {
+        connection.pragma_query_value(None, name, |row| row.get(0)).expect("read")
+    }
+
+    /// What no look at the file shows.
+    #[test]
+    fn connections_are_set_as_the_design_says() {
+        let directory = tempfile::TempDir::new().expect("a directory");
+        let options = Options::default();
+        let writer = open_writer(directory.path(), &options).expect("opens");
+        assert_eq!(pragma(&writer, "synchronous"), 2, "FULL");
+        assert_eq!(pragma(&writer, "wal_autocheckpoint"), 0, "the committer does it");
+        assert_eq!(pragma(&writer, "cache_size"), -32_768);
+        assert_eq!(pragma(&writer, "journal_size_limit"), 64 << 20);
+
+        let reader = open_reader(directory.path(), &options).expect("opens");
+        assert_eq!(pragma(&reader, "query_only"), 1);
+        assert_eq!(pragma(&reader, "mmap_size"), 1 << 30);
+        assert!(reader.execute("DELETE FROM rows", ()).is_err());
+    }
+}

@@ -179,3 +179,20 @@ async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
     store.write(Vec::new(), put("after", 1, NOW)).await.expect("there is room again");
     assert_eq!(number(&store, "before").await, Some(vec![Some(1.into())]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_the_queue_is_done_before_the_end() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, slow).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..MAX_CALLS * 2 {
+        let store = store.clone();
+        tasks.spawn(async move { store.write(Vec::new(), put(&number.to_string(), 1, NOW)).await });
+    }
+    // The first commit is under way, and the others wait for it.
+    tokio::time::sleep(Duration::from_millis(25)).await;
+    store.shutdown().await;
+    for result in tasks.join_all().await {
+        result.expect("it was accepted");
+    }
+}

@@ -6,7 +6,7 @@ use rashomon_tables::{Batch, Error, Row, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-use super::common::{BODIES, NOTES, create, open, revision, rows, scramble, system_clock, write};
+use super::fixtures::{BODIES, NOTES, create, open, revision, rows, scramble, system_clock, write};
 
 const FLIPS: u64 = 100;
 const TITLES: u64 = 6;
@@ -143,7 +143,7 @@ async fn damage_is_named() {
     fs::write(&path, file).expect("written");
 
     let store = open(directory.path(), system_clock(), Options::default()).await;
-    let key = super::common::key("Title 3", 7);
+    let key = super::fixtures::key("Title 3", 7);
     let error = store.get(&NOTES, &key).await.expect_err("the row is damaged");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     let (message, report) = (error.to_string(), store.check(|_| {}).expect("checked"));
@@ -152,4 +152,24 @@ async fn damage_is_named() {
     assert!(message.contains(&report.problems[0]), "{report:?}");
     // The row beside it is whole.
     assert!(store.get(&BODIES, &key).await.expect("read").is_some());
+}
+
+#[tokio::test]
+async fn large_values_without_rows_and_rows_without_them_are_found() {
+    for (sql, named) in [
+        ("INSERT INTO large_values (value) VALUES (x'00')", "large values"),
+        ("DELETE FROM large_values WHERE id = (SELECT max(id) FROM large_values)", "its value is missing"),
+    ] {
+        let directory = TempDir::new().expect("a directory");
+        let expected = fill(directory.path()).await;
+        let connection = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");
+        assert_eq!(connection.execute(sql, ()).expect("done"), 1);
+        connection.close().expect("closes");
+
+        let store = open(directory.path(), system_clock(), Options::default()).await;
+        let report = store.check(|_| {}).expect("checked");
+        assert!(report.problems.iter().any(|problem| problem.contains(named)), "{report:?}");
+        drop(store);
+        read_all(directory.path(), &expected, sql, &mut Seen::default()).await;
+    }
 }

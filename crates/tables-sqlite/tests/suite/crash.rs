@@ -12,7 +12,7 @@ use rashomon_tables::{Batch, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-use super::common::{BODIES, NOTES, body, key, open, revision, rows, system_clock};
+use super::fixtures::{BODIES, NOTES, body, key, open, revision, rows, system_clock};
 
 /// Set in the process that is killed.
 const KILLED_PROCESS: &str = "RASHOMON_TEST_KILL";
@@ -24,7 +24,7 @@ const WRITERS: usize = 8;
 fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
     let length = [50, 5_000, 40_000][rev as usize % 3];
     let mut elsewhere = Batch::new(vec![format!("Index {writer}").into()]);
-    elsewhere.put(&NOTES, vec![rev.into()], vec![None, None], super::common::NOW);
+    elsewhere.put(&NOTES, vec![rev.into()], vec![None, None], super::fixtures::NOW);
     (vec![elsewhere], revision(&format!("Title {writer}"), rev, length))
 }
 

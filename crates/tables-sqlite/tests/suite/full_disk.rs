@@ -6,7 +6,7 @@ use rashomon_tables::{Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-use super::common::{BODIES, body, create, key, open, revision, system_clock, write};
+use super::fixtures::{BODIES, body, create, key, open, revision, system_clock, write};
 
 const BODY_BYTES: usize = 100_000;
 
@@ -42,7 +42,7 @@ async fn a_file_that_may_not_grow_is_read_and_can_be_written_when_it_may() {
     all_are_there(&store, last).await;
     // What is deleted makes room.
     let mut gone = rashomon_tables::Batch::new(vec!["Title".into()]);
-    gone.delete(&BODIES, vec![last.into()], super::common::NOW);
+    gone.delete(&BODIES, vec![last.into()], super::fixtures::NOW);
     write(&store, gone).await.expect("deleted");
     write(&store, revision("Title", last, BODY_BYTES)).await.expect("there is room again");
     all_are_there(&store, last).await;

@@ -1,9 +1,9 @@
 //! The store, seen from outside.
 
-mod common;
 mod contract;
 mod corruption;
 mod crash;
+mod fixtures;
 mod full_disk;
 mod opening;
 mod writing;

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use super::common::{body, create, key, open, revision, system_clock, write};
+use super::fixtures::{body, create, key, open, revision, system_clock, write};
 use rashomon_tables::{Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
@@ -32,7 +32,8 @@ async fn what_was_written_is_there_when_it_is_opened_again() {
     }
     let store = open(&below, system_clock(), Options::default()).await;
     for rev in 1..4 {
-        let row = store.get(&super::common::BODIES, &key("Title", rev)).await.expect("read").expect("there");
+        let row =
+            store.get(&super::fixtures::BODIES, &key("Title", rev)).await.expect("read").expect("there");
         assert_eq!(row.values, [Some(body("Title", rev, 3_000))]);
     }
     let left: Vec<_> =

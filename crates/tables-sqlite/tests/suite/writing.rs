@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::common::{BODIES, NOTES, NOW, body, key, open, revision, rows, system_clock, write};
+use super::fixtures::{BODIES, NOTES, NOW, body, key, open, revision, rows, system_clock, write};
 use rashomon_clock::ManualClock;
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore};
 use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
