@@ -43,7 +43,10 @@ impl PreparedAnswers {
     pub(crate) fn of(&self, page: &Page, name: &PropertyName, property: &Arc<Property>) -> (Prepared, bool) {
         let key = Arc::as_ptr(property) as usize;
         if let Some(entry) = self.entries.get(&key) {
-            debug_assert!(std::ptr::eq(entry.property.as_ptr(), Arc::as_ptr(property)), "it holds the address");
+            debug_assert!(
+                std::ptr::eq(entry.property.as_ptr(), Arc::as_ptr(property)),
+                "it holds the address"
+            );
             return (Prepared(entry), true);
         }
         let representation = Representation::new(&page.title, name, property, Address::Latest);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{Body, Chunk, ChunkedBody, Parent, Property, PropertyName, Title};
+use rashomon_buckets::{Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, Title};
 use rashomon_clock::Timestamp;
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     no_body::NoBody,
     problem::{Kind, Problem, Result, header_value},
     range::{self, Selection},
-    times,
+    stored_headers, times,
 };
 
 /// What somebody's HTML may do in our origin: be looked at. It is in a sandbox, so that it runs no script and
@@ -25,6 +25,9 @@ const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src * data:; style-src * 'unsafe-inline'; font-src * data:; media-src *; \
      form-action 'none'",
 );
+
+/// For a stored type that no header can hold.
+const UNKNOWN_TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 const MEMENTO_DATETIME: HeaderName = HeaderName::from_static("memento-datetime");
 
@@ -161,13 +164,15 @@ fn common_headers(
     let title = encode_title(title);
     let version = &property.version;
     let mut headers = HeaderMap::with_capacity(16);
-    for (name, value) in &property.info.headers.other {
+    let Headers { content_type, other } = &property.info.headers;
+    // An import may have brought others than a write may.
+    for (name, value) in other.iter().filter(|(name, _)| stored_headers::is_kept(name)) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }
     }
-    // Ours come last, so that no stored header stands in their place.
-    headers.insert(header::CONTENT_TYPE, header_value(&property.info.headers.content_type));
+    let content_type = HeaderValue::try_from(content_type);
+    headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(UNKNOWN_TYPE));
     headers.insert(header::LAST_MODIFIED, header_value(&times::format_http_date(modified)));
     headers.insert(header::CONTENT_LOCATION, header_value(&format!("?rev/{}/{name}", version.tid)));
     headers.insert("x-rev", header_value(&format!("{title}?rev/{}", version.rev)));
@@ -180,7 +185,7 @@ fn common_headers(
     headers.insert(header::LINK, header_value(&links(name)));
     headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     let caching = match address {
         Address::Latest => Caching::Mutable,
         Address::Tid => Caching::Tid,
@@ -233,4 +238,34 @@ fn chunks(
             chunk.inspect_err(|error| tracing::error!(%error, index, "a body broke off while it was sent"))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rashomon_buckets::{InlineBody, PropertyInfo, PropertyVersion, Sha1};
+
+    use super::*;
+
+    #[test]
+    fn only_headers_that_a_write_may_bring_are_returned() {
+        let other = [("x-review", "done"), ("set-cookie", "a=b"), ("x-rev", "7"), ("x-broken", "a\nb")];
+        let version =
+            PropertyVersion { rev: "7".parse().unwrap(), tid: TID.parse().unwrap(), rewritten_at: None };
+        let headers = Headers {
+            content_type: "text/\nhtml".to_owned(),
+            other: other.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        };
+        let info = PropertyInfo { headers, size: 1, sha1: Sha1([0; 20]), rewritten_at: None };
+        let body = Body::Inline(InlineBody { plain: Bytes::from_static(b"x"), zstd: None });
+        let property = Property { version, parent: None, info, body };
+        let (title, name) = (Title::new("A").unwrap(), PropertyName::new("html").unwrap());
+        let headers = Representation::new(&title, &name, &property, Address::Tid).identity;
+        assert_eq!(headers["x-review"], "done");
+        assert_eq!(headers["x-rev"], "A?rev/7");
+        assert_eq!(headers["content-type"], "application/octet-stream");
+        assert!(!headers.contains_key("set-cookie") && !headers.contains_key("x-broken"), "{headers:?}");
+    }
+
+    const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 }

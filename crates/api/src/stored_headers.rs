@@ -78,7 +78,8 @@ impl StoredHeaders {
     }
 }
 
-fn is_kept(name: &str) -> bool {
+/// Whether a header, its name in lower case, is one that is kept beside `Content-Type`.
+pub(crate) fn is_kept(name: &str) -> bool {
     let steers = STEERING.iter().any(|beginning| name.starts_with(beginning));
     name == "content-language" || (name.starts_with("x-") && !steers && !OURS.contains(&name))
 }

@@ -140,6 +140,14 @@ async fn malformed_multipart_bodies_are_refused() {
 }
 
 #[tokio::test]
+async fn headers_that_do_not_end_are_not_read_for_ever() {
+    // More than the body may have: whoever read on would say that it is too large.
+    let body = format!("--b d\r\nx-long: {}", "a".repeat(2 << 20));
+    let result = read_in_pieces(FORM_DATA, body.as_bytes(), 10_000).await;
+    assert!(matches!(result, Err(FormError::Malformed(_))), "{result:?}");
+}
+
+#[tokio::test]
 async fn other_encodings_are_refused() {
     for content_type in [
         "application/json",

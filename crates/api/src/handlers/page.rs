@@ -19,7 +19,8 @@ use crate::{
 
 /// `/v1/{domain}/page/{title}`
 pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    ignore_range_unless_get(&mut head);
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
     let resource = Resource::parse(head.uri.query())?;
     match head.method {
@@ -29,6 +30,13 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             let methods = resource.methods();
             read(&api, &target, resource, methods, &head).await
         }
+    }
+}
+
+/// A range is one of a GET alone (RFC 9110, section 14.2).
+fn ignore_range_unless_get(head: &mut Parts) {
+    if head.method != Method::GET {
+        head.headers.remove(header::RANGE);
     }
 }
 
@@ -54,7 +62,8 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
 
 /// `/wiki/{title}`: the same, to be read only, in the domain of the host.
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
-    let (head, _) = request.into_parts();
+    let (mut head, _) = request.into_parts();
+    ignore_range_unless_get(&mut head);
     let target = page_of_wiki(&head.uri, &head.headers, &api.settings.hosts, &api.page_bucket)?;
     let resource = Resource::parse(head.uri.query())?;
     read(&api, &target, resource, READ_METHODS, &head).await

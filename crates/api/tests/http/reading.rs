@@ -30,7 +30,7 @@ async fn the_latest_property_has_all_its_headers() {
         ("x-parent", "Main_Page?rev/12344"),
         ("memento-datetime", ""),
         ("x-content-type-options", "nosniff"),
-        ("vary", "accept-encoding"),
+        ("vary", "Accept-Encoding"),
         ("cache-control", "public, max-age=0, s-maxage=0, must-revalidate"),
         ("accept-ranges", "bytes"),
         (

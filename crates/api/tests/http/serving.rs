@@ -103,6 +103,30 @@ async fn a_title_of_64_kb_is_answered_as_too_long() {
 }
 
 #[tokio::test]
+async fn unusual_requests_are_answered() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=x-body-x").await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    for (request, status) in [
+        (
+            format!("GET http://en.example.org/wiki/Main_Page?rev/latest/html HTTP/1.1\r\nhost: else\r\n"),
+            "200",
+        ),
+        (format!("GET {PAGE}?rev/latest/html HTTP/1.0\r\n"), "200"),
+        (format!("GET {PAGE}/Ü?rev/latest/html HTTP/1.1\r\nhost: a\r\n"), "301"),
+        ("OPTIONS * HTTP/1.1\r\nhost: a\r\n".to_owned(), "404"),
+        ("CONNECT a:80 HTTP/1.1\r\nhost: a\r\n".to_owned(), "404"),
+        (format!("BREW {PAGE} HTTP/1.1\r\nhost: a\r\n"), "405"),
+        ("GET /v1/enwiki/page/<p> HTTP/1.1\r\nhost: a\r\n".to_owned(), "400"),
+        ("GET /\u{0} HTTP/1.1\r\nhost: a\r\n".to_owned(), "400"),
+        ("nonsense\r\n".to_owned(), "400"),
+    ] {
+        let answer = server.exchange(format!("{request}connection: close\r\n\r\n").as_bytes()).await;
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{request:?}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_that_are_cut_short_change_nothing() {
     let world = World::new().await;
     let before = world.dump().await;
