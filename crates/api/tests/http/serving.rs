@@ -109,7 +109,7 @@ async fn unusual_requests_are_answered() {
     let server = Server::of(&world, ServeOptions::default()).await;
     for (request, status) in [
         (
-            format!("GET http://en.example.org/wiki/Main_Page?rev/latest/html HTTP/1.1\r\nhost: else\r\n"),
+            "GET http://en.example.org/wiki/Main_Page?rev/latest/html HTTP/1.1\r\nhost: else\r\n".to_owned(),
             "200",
         ),
         (format!("GET {PAGE}?rev/latest/html HTTP/1.0\r\n"), "200"),
