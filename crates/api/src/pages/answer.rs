@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::{body::Body, response::Response};
-use http::{HeaderMap, HeaderValue, header, uri::Authority};
+use http::{HeaderMap, HeaderValue, header};
 use rashomon_buckets::DomainName;
 
 use super::address::{Address, Place, domain_url, encode_value};
@@ -37,12 +37,14 @@ fn protect(headers: &mut HeaderMap) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// The address of this server, as the client knows it: for examples that work when pasted.
+/// The address of this server, as the client knows it: for examples that work when pasted, into a shell too.
 pub(crate) fn base_url(request: &HeaderMap) -> String {
     let value = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let scheme = if value("x-forwarded-proto") == Some("https") { "https" } else { "http" };
-    let host = value("host").and_then(|host| host.parse::<Authority>().ok());
-    format!("{scheme}://{}", host.as_ref().map_or("localhost", Authority::as_str))
+    let is_plain = |host: &&str| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte))
+    };
+    format!("{scheme}://{}", value("host").filter(is_plain).unwrap_or("localhost"))
 }
 
 #[derive(Template)]
@@ -64,18 +66,19 @@ struct Way {
 }
 
 /// A problem as people can read it, with the status and the headers that it has for programs.
-pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, query: Option<&str>) -> Response {
+pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_query: bool) -> Response {
     let mut response = problem.render(None);
     let template = ProblemPage {
         status: response.status().as_u16(),
         title: problem.kind().title(),
         detail: sentence(problem.detail()),
         domain: address.map(|address| address.domain().clone()),
-        ways: address.map_or_else(Vec::new, |address| ways_from(address, query.is_some())),
+        ways: address.map_or_else(Vec::new, |address| ways_from(address, has_query)),
     };
     if let Ok(text) = template.render() {
         *response.body_mut() = Body::from(text);
         protect(response.headers_mut());
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     }
     response
 }

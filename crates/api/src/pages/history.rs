@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{Page, Parent, Revision, RevisionSummary, Tid};
+use rashomon_buckets::{Page, Parent, PropertyName, Revision, RevisionSummary, Tid};
 use rashomon_clock::Timestamp;
 
 use super::{
@@ -46,6 +46,8 @@ struct RevisionLine {
 struct HistoryPage {
     place: Place,
     lines: Vec<RevisionLine>,
+    /// The properties of the latest render.
+    latest: Vec<PropertyName>,
     /// What the field for a time has in it: that of the newest revision.
     at: Option<String>,
     /// Whether newer revisions come before these.
@@ -55,8 +57,11 @@ struct HistoryPage {
 
 /// `/pages/{domain}/{title}`
 pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
-    let listing = api.read(api.buckets.revisions(page, after, REVISIONS)).await?;
-    let listing = listing.map_err(|error| Problem::of_page(error, page))?;
+    let read = futures::future::try_join(
+        api.buckets.revisions(page, after, REVISIONS),
+        api.buckets.latest_render(page),
+    );
+    let (listing, latest) = api.read(read).await?.map_err(|error| Problem::of_page(error, page))?;
     let mut renders = renders_of(api, page, &listing.items).await?;
     let lines: Vec<_> = (listing.items.iter())
         .map(|summary| line(summary, renders.remove(&summary.record.rev).unwrap_or_default()))
@@ -66,6 +71,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
         // To the minute, as the field has it.
         at: lines.first().map(|newest| newest.time.exact.chars().take(16).collect()),
         lines,
+        latest: latest.properties.into_keys().collect(),
         continued: after.is_some(),
         next: listing.next.map(|last| json::next_page("?rev/", None, &PageToken(last).to_string())),
     })

@@ -17,7 +17,7 @@ use axum::{
     response::Response,
     routing::{MethodRouter, get},
 };
-use http::{StatusCode, Uri};
+use http::{StatusCode, Uri, header};
 use rashomon_buckets::Page;
 
 pub(crate) use self::answer::{base_url, html};
@@ -43,19 +43,31 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 6] {
 }
 
 /// `/`
-async fn first(State(api): State<Api>, request: Request) -> Response {
+async fn first(State(api): State<Api>, request: Request) -> Result<Response> {
     let answer = domains::list(&api, request.uri().query(), request.headers()).await;
-    answer.unwrap_or_else(|problem| problem_page(&problem, None, None))
+    answer.or_else(|problem| explain(problem, &request, None))
 }
 
 /// Everything under `/pages/`.
-async fn below(State(api): State<Api>, request: Request) -> Response {
+async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
     let address = match Address::parse(request.uri().path(), &api.page_bucket) {
         Ok(address) => address,
-        Err(problem) => return problem_page(&problem, None, None),
+        Err(problem) => return explain(problem, &request, None),
     };
     let answer = dispatch(&api, &address, request.uri()).await;
-    answer.unwrap_or_else(|problem| problem_page(&problem, Some(&address), request.uri().query()))
+    answer.or_else(|problem| explain(problem, &request, Some(&address)))
+}
+
+/// A problem as a page for browsers, which ask for HTML by name; for anyone else as everywhere.
+fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Result<Response> {
+    let accepted = request.headers().get_all(header::ACCEPT);
+    let is_browser =
+        accepted.iter().any(|value| value.to_str().is_ok_and(|accept| accept.contains("text/html")));
+    if is_browser {
+        Ok(problem_page(&problem, address, request.uri().query().is_some()))
+    } else {
+        Err(problem)
+    }
 }
 
 async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {

@@ -6,9 +6,11 @@
 mod bad_input;
 mod conditions;
 mod faults;
+mod html;
 mod importing;
 mod large_bodies;
 mod operators;
+mod pages;
 mod random;
 mod reading;
 mod redirects;
