@@ -281,7 +281,7 @@ impl Problem {
     }
 }
 
-/// What RFC 9457 asks for, in the order of its examples.
+/// An error, as RFC 9457 has it, with its members in the order of that.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Document<'a> {

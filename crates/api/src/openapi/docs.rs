@@ -177,7 +177,11 @@ fn members(object: &Object) -> Vec<Item> {
             let meaning = match schema {
                 RefOr::T(Schema::Object(member)) => member.description.as_deref(),
                 RefOr::T(Schema::Array(member)) => member.description.as_deref(),
-                RefOr::T(Schema::OneOf(member)) => member.description.as_deref(),
+                // Another document, or null.
+                RefOr::T(Schema::OneOf(member)) => match member.items.first() {
+                    Some(RefOr::Ref(document)) => Some(document.description.as_str()),
+                    _ => member.description.as_deref(),
+                },
                 RefOr::T(_) => None,
                 RefOr::Ref(member) => Some(member.description.as_str()),
             };
@@ -187,7 +191,7 @@ fn members(object: &Object) -> Vec<Item> {
 }
 
 fn document(name: &'static str) -> DocumentView {
-    let example = serde_json::to_string_pretty(&schemas::example(name)).unwrap_or_default();
+    let example = schemas::example(name).map(|example| format!("{example:#}")).unwrap_or_default();
     let schema = schemas::all().into_iter().find(|(known, _)| known == name);
     let members = match schema {
         Some((_, RefOr::T(Schema::Object(object)))) => members(&object),

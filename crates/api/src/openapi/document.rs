@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use utoipa::openapi::{
     Components, ComponentsBuilder, Content as MediaType, ContentBuilder, HttpMethod, InfoBuilder, License,
-    OpenApi, OpenApiBuilder, PathItem, Paths, PathsBuilder, Ref, Required, Response, ResponseBuilder, Type,
+    OpenApi, OpenApiBuilder, PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder,
+    Schema, Type,
     extensions::ExtensionsBuilder,
     path::{self, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     request_body::{RequestBody as Sent, RequestBodyBuilder},
@@ -35,9 +36,12 @@ with all that its methods may answer, and the extension `x-ms-paths` has each su
 Every GET takes HEAD too. Every answer has an `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. \
 Links in answers are relative to the page, so that they hold under any prefix.";
 
+/// The answer that every operation has beside its own.
+const ANY_PROBLEM: &str = "AnyProblem";
+
 /// The document.
 pub(crate) fn build() -> OpenApi {
-    let each = operations::all().filter(|operation| operation.query.is_some());
+    let each = operations::all().filter(|operation| !is_alone(operation));
     let each = each.fold(Paths::new(), |mut paths, of| {
         paths.add_path_operation(url_template(of), vec![method(of.verb)], operation(of));
         paths
@@ -59,6 +63,12 @@ pub(crate) fn build() -> OpenApi {
         .build();
     document.extensions = Some(ExtensionsBuilder::new().add("x-ms-paths", each).build());
     document
+}
+
+/// Whether an operation is the only one of its path and its method, and has no query: `paths` can hold it.
+fn is_alone(of: &Operation) -> bool {
+    let same = operations::all().filter(|other| other.path == of.path && other.verb == of.verb);
+    of.query.is_none() && same.count() == 1
 }
 
 /// The path of an operation, with its query.
@@ -93,7 +103,7 @@ fn paths() -> Paths {
         let mut item = PathItem::default();
         for (verb, operations) in verbs {
             let operation = match operations[..] {
-                [single] if single.query.is_none() => operation(single),
+                [single] if is_alone(single) => operation(single),
                 _ => merged(verb, &operations),
             };
             item.merge_operations(PathItem::new(method(verb), operation));
@@ -126,7 +136,7 @@ fn operation(of: &Operation) -> path::Operation {
     for answer in of.answers {
         operation = operation.response(answer.status.to_string(), response(&[answer]));
     }
-    operation.response("default", any_problem()).build()
+    operation.response("default", Ref::from_response_name(ANY_PROBLEM)).build()
 }
 
 /// All sub-resources of a path that take a method, as one operation.
@@ -164,7 +174,7 @@ fn merged(verb: Verb, operations: &[&Operation]) -> path::Operation {
         }
         all
     });
-    merged.request_body(body).response("default", any_problem()).build()
+    merged.request_body(body).response("default", Ref::from_response_name(ANY_PROBLEM)).build()
 }
 
 fn parameter(name: &str, place: ParameterIn, meaning: &str) -> ParameterBuilder {
@@ -227,12 +237,7 @@ fn any_problem() -> Response {
 
 /// What an answer holds, and of which type it is.
 fn media_type(content: Content) -> Option<(String, MediaType)> {
-    let of_schema = |schema: &str| {
-        ContentBuilder::new()
-            .schema(Some(Ref::from_schema_name(schema)))
-            .example(Some(schemas::example(schema)))
-            .build()
-    };
+    let of_schema = |schema: &str| ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
     let held = match content {
         Content::Empty => return None,
         Content::Property => return Some(("*/*".to_owned(), MediaType::default())),
@@ -250,10 +255,7 @@ fn request_body(body: RequestBody) -> Sent {
     const ENCODINGS: [&str; 4] =
         ["application/x-www-form-urlencoded", "multipart/form-data", "multipart/mixed", "multipart/related"];
     let form = |schema: &str| {
-        let content = ContentBuilder::new()
-            .schema(Some(Ref::from_schema_name(schema)))
-            .example(Some(schemas::example(schema)))
-            .build();
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
         ENCODINGS.iter().fold(
             RequestBodyBuilder::new().description(Some(
                 "A form in one of four encodings, equal in effect. In a multipart body, a part's own Content-Type \
@@ -279,8 +281,11 @@ fn request_body(body: RequestBody) -> Sent {
 }
 
 fn components() -> Components {
-    let mut components = ComponentsBuilder::new();
-    for (name, schema) in schemas::all() {
+    let mut components = ComponentsBuilder::new().response(ANY_PROBLEM, any_problem());
+    for (name, mut schema) in schemas::all() {
+        if let (RefOr::T(Schema::Object(object)), Some(example)) = (&mut schema, schemas::example(&name)) {
+            object.examples.push(example);
+        }
         components = components.schema(name, schema);
     }
     for (name, meaning, example) in ANSWER_HEADERS {

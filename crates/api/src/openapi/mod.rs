@@ -32,3 +32,6 @@ async fn openapi(headers: HeaderMap) -> Result<Response> {
     let content_type = HeaderValue::from_static("application/json");
     json::document_answer(&headers, content_type, DOCUMENT.as_bytes().to_vec())
 }
+
+#[cfg(test)]
+mod tests;

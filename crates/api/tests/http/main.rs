@@ -5,10 +5,12 @@
 
 mod bad_input;
 mod conditions;
+mod docs;
 mod faults;
 mod html;
 mod importing;
 mod large_bodies;
+mod openapi;
 mod operators;
 mod pages;
 mod random;

@@ -18,7 +18,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
 }
 
 /// Where the pages are.
-const PAGE: &str = "/v1/{domain}/page/{title}";
+pub(super) const PAGE: &str = "/v1/{domain}/page/{title}";
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];
 

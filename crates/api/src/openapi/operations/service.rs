@@ -1,11 +1,16 @@
 //! What operators ask for, and what people look at.
 
-use super::{CONDITIONS, NOT_MODIFIED, answer, plain};
+use super::{CONDITIONS, FAILED, NOT_MODIFIED, answer, plain, problem};
 use crate::openapi::operation::{
+    Answer,
     Chapter::{Operators, People},
     Content::{Other, Problem},
     Operation,
 };
+
+const fn page(meaning: &'static str) -> Answer {
+    answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], meaning)
+}
 
 /// What is not of a page in the API.
 pub(super) const SERVICE: &[Operation] = &[
@@ -48,50 +53,27 @@ pub(super) const SERVICE: &[Operation] = &[
             &[
                 answer(200, Other("application/json"), &["ETag", "Cache-Control"], "The document."),
                 NOT_MODIFIED,
+                FAILED,
             ],
         )
     },
-    plain(
-        "documentation",
-        Operators,
-        "/docs",
-        "This API, to be read",
-        &[answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], "A page.")],
-    ),
-    plain(
-        "showDomains",
-        People,
-        "/",
-        "What is stored, to be looked at",
-        &[
-            answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], "The domains."),
-            answer(
-                400,
-                Other("text/html; charset=utf-8"),
-                &["Content-Security-Policy"],
-                "It takes nothing but `?after=`.",
-            ),
-        ],
-    ),
+    plain("documentation", Operators, "/docs", "This API, to be read", &[page("A page.")]),
+    Operation {
+        description: "Browsers, which ask for `text/html` by name, get problems as pages too.",
+        ..plain(
+            "showDomains",
+            People,
+            "/",
+            "What is stored, to be looked at",
+            &[page("The domains."), problem(400, "It takes nothing but `?after=`.")],
+        )
+    },
     plain(
         "showTitles",
         People,
         "/pages/{domain}/",
         "The pages of a domain",
-        &[
-            answer(
-                200,
-                Other("text/html; charset=utf-8"),
-                &["Content-Security-Policy"],
-                "Their titles, in order.",
-            ),
-            answer(
-                404,
-                Other("text/html; charset=utf-8"),
-                &["Content-Security-Policy"],
-                "There is no such domain.",
-            ),
-        ],
+        &[page("Their titles, in order."), problem(404, "There is no such domain.")],
     ),
     Operation {
         description: "With `?rev/{tid}/` a render is shown, and with `?at=2013-02-23T22:23` the page as it was then.",
@@ -100,20 +82,7 @@ pub(super) const SERVICE: &[Operation] = &[
             People,
             "/pages/{domain}/{title}",
             "The revisions of a page",
-            &[
-                answer(
-                    200,
-                    Other("text/html; charset=utf-8"),
-                    &["Content-Security-Policy"],
-                    "They, with their renders.",
-                ),
-                answer(
-                    404,
-                    Other("text/html; charset=utf-8"),
-                    &["Content-Security-Policy"],
-                    "There is no such page.",
-                ),
-            ],
+            &[page("They, with their renders."), problem(404, "There is no such page.")],
         )
     },
 ];

@@ -1,0 +1,113 @@
+//! The table of operations is held against the code: the routes, and what the parser of queries knows.
+
+use std::collections::BTreeSet;
+
+use super::{
+    document::url_template,
+    operation::{Verb, names_in},
+    operations, parameters,
+};
+use crate::extract::{Resource, Selector};
+
+/// Routes that are there for what is no request of its own: a title that is missing, a slash that is missing,
+/// and what the pages for people load.
+const NOT_SAID: [&str; 5] =
+    ["/v1/{domain}/page/", "/wiki/", "/pages/{domain}", "/assets/style.css", "/assets/icon.svg"];
+
+#[test]
+fn every_route_is_described_and_nothing_else() {
+    let routes: BTreeSet<String> = (crate::routes().iter())
+        .map(|(path, _)| path.replace("{*", "{"))
+        .filter(|path| !NOT_SAID.contains(&path.as_str()))
+        .collect();
+    let described: BTreeSet<String> = operations::all().map(|operation| operation.path.to_owned()).collect();
+    assert_eq!(described, routes);
+}
+
+/// What the table calls a resource. A new kind of resource does not compile before it has a name here.
+fn query_of(resource: &Resource) -> Option<&'static str> {
+    let selected = |latest, rev, tid, time: &'static str, selector: &Selector| match selector {
+        Selector::Latest => latest,
+        Selector::Revision(_) => rev,
+        Selector::Render(_) => tid,
+        Selector::Time(_) => time,
+    };
+    let query = match resource {
+        Resource::Page => return None,
+        Resource::Revisions => "rev",
+        Resource::RevisionList(_) => "rev/",
+        Resource::Bare(selector) => selected("rev/latest", "rev/{rev}", "rev/{tid}", "none", selector),
+        Resource::Document(selector) => selected("rev/latest/", "rev/{rev}/", "rev/{tid}/", "none", selector),
+        Resource::Property(selector, _) => selected(
+            "rev/latest/{property}",
+            "rev/{rev}/{property}",
+            "rev/{tid}/{property}",
+            "rev/{time}/{property}",
+            selector,
+        ),
+        Resource::Timegate(_) => "timegate/{property}",
+        Resource::Timemap(..) => "timemap/{property}",
+    };
+    Some(query)
+}
+
+#[test]
+fn every_resource_is_described_with_its_methods() {
+    let examples = [
+        "",
+        "rev",
+        "rev/",
+        "rev/latest",
+        "rev/7",
+        &format!("rev/{}", parameters::TID),
+        "rev/latest/",
+        "rev/7/",
+        &format!("rev/{}/", parameters::TID),
+        "rev/latest/html",
+        "rev/7/html",
+        &format!("rev/{}/html", parameters::TID),
+        "rev/2013-02-23T22:23:24Z/html",
+        "timegate/html",
+        "timemap/html",
+    ];
+    let mut known = BTreeSet::new();
+    for example in examples {
+        let resource = Resource::parse(Some(example)).unwrap();
+        let query = query_of(&resource);
+        let of_page = |verb| {
+            operations::all().any(|operation| {
+                operation.path == operations::PAGE && operation.query == query && operation.verb == verb
+            })
+        };
+        let methods = resource.methods();
+        for verb in [Verb::Get, Verb::Post, Verb::Put] {
+            assert_eq!(of_page(verb), methods.contains(verb.name()), "{} of {query:?}", verb.name());
+        }
+        known.insert(query);
+    }
+    let described: BTreeSet<_> = operations::all()
+        .filter(|operation| operation.path == operations::PAGE)
+        .map(|operation| operation.query)
+        .collect();
+    assert_eq!(described, known);
+}
+
+#[test]
+fn every_name_in_a_url_has_a_meaning_and_an_example_that_fits() {
+    for operation in operations::all() {
+        let mut url = url_template(operation);
+        for name in names_in(&url.clone()) {
+            url = url.replace(&format!("{{{name}}}"), parameters::name(name).example);
+        }
+        if let Some(query) = operation.query {
+            let resource = Resource::parse(url.split_once('?').map(|(_, query)| query)).unwrap();
+            assert_eq!(query_of(&resource), Some(query), "{url}");
+        }
+    }
+}
+
+#[test]
+fn names_of_operations_are_given_once() {
+    let names: BTreeSet<_> = operations::all().map(|operation| operation.id).collect();
+    assert_eq!(names.len(), operations::all().count());
+}

@@ -1,0 +1,245 @@
+//! `/openapi.json` is held against the server: every answer that it describes is provoked, and looks as it
+//! says; and against a copy in the repository, so that no change of the API goes unnoticed.
+
+mod scenarios;
+mod schema;
+
+use std::{collections::BTreeSet, path::Path};
+
+use serde_json::Value;
+
+use self::{
+    scenarios::{SCENARIOS, Scenario, Servers},
+    schema::check_against,
+};
+use crate::world::{Answer, World};
+
+/// The document.
+async fn document() -> Value {
+    World::new().await.get("/openapi.json").await.expect(200).json()
+}
+
+/// Every operation that stands for one request: name, method, URL, and the operation itself.
+fn operations(document: &Value) -> Vec<(String, String, String, Value)> {
+    let mut operations = Vec::new();
+    for paths in ["paths", "x-ms-paths"] {
+        for (url, item) in document[paths].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap().to_owned();
+                if !id.ends_with("SubResource") {
+                    operations.push((id, method.to_uppercase(), url.clone(), operation.clone()));
+                }
+            }
+        }
+    }
+    operations
+}
+
+#[tokio::test]
+async fn the_document_is_the_one_that_clients_rely_on() {
+    const BLESS: &str = "RASHOMON_BLESS";
+    let served = World::new().await.get("/openapi.json").await.expect(200);
+    assert_eq!(served.header("content-type"), "application/json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/openapi.json");
+    let served = format!("{}\n", served.text());
+    if std::env::var_os(BLESS).is_some() {
+        std::fs::write(&path, &served).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let line = kept.lines().zip(served.lines()).position(|(kept, served)| kept != served);
+    assert!(
+        kept == served,
+        "the API has changed, first in line {}: look whether clients can live with it, say so in CHANGELOG.md, and \
+         run `{BLESS}=1 cargo test -p rashomon-api --test http openapi`",
+        line.map_or_else(|| "beyond the shorter one's end".to_owned(), |line| (line + 1).to_string())
+    );
+}
+
+#[tokio::test]
+async fn the_document_is_whole() {
+    let document = document().await;
+    assert_eq!(document["openapi"], "3.1.0");
+    let _: utoipa::openapi::OpenApi = serde_json::from_value(document.clone()).unwrap();
+    check_references(&document, &document);
+    let mut ids = BTreeSet::new();
+    for paths in ["paths", "x-ms-paths"] {
+        for (url, item) in document[paths].as_object().unwrap() {
+            assert!(paths == "x-ms-paths" || !url.contains('?'), "{url}");
+            for operation in item.as_object().unwrap().values() {
+                assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
+                check_parameters(url, operation);
+                let answers = operation["responses"].as_object().unwrap();
+                assert_eq!(answers["default"]["$ref"], "#/components/responses/AnyProblem");
+                for (status, answer) in answers.iter().filter(|(status, _)| *status != "default") {
+                    assert!(answer["description"].as_str().unwrap().len() > 4, "{url} {status}");
+                }
+            }
+        }
+    }
+}
+
+/// Whatever is referred to is there.
+fn check_references(document: &Value, part: &Value) {
+    match part {
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get("$ref") {
+                let pointer = reference.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+            }
+            members.values().for_each(|member| check_references(document, member));
+        }
+        Value::Array(items) => items.iter().for_each(|item| check_references(document, item)),
+        _ => {}
+    }
+}
+
+/// The names in a URL are declared, and no others; an example of each fits.
+fn check_parameters(url: &str, operation: &Value) {
+    let in_url: BTreeSet<&str> = url.split('{').skip(1).map(|rest| rest.split_once('}').unwrap().0).collect();
+    let none = Vec::new();
+    let parameters = operation["parameters"].as_array().unwrap_or(&none);
+    let declared = parameters.iter().filter(|parameter| parameter["in"] == "path");
+    let declared: BTreeSet<&str> = declared.map(|parameter| parameter["name"].as_str().unwrap()).collect();
+    assert_eq!(declared, in_url, "{url}");
+    for parameter in parameters {
+        assert!(!parameter["description"].as_str().unwrap().is_empty());
+        assert!(parameter["in"] != "path" || parameter["required"] == true, "{parameter}");
+    }
+}
+
+#[tokio::test]
+async fn examples_are_as_their_schemas_say() {
+    let document = document().await;
+    let mut with_example = BTreeSet::new();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for example in schema["examples"].as_array().into_iter().flatten() {
+            check_against(&document, schema, example).unwrap_or_else(|error| panic!("{name}: {error}"));
+            with_example.insert(name.as_str());
+        }
+    }
+    let expected = ["NewRender", "NewRevision", "Problem", "Render", "Revision", "RevisionList", "Written"];
+    assert_eq!(with_example, expected.into());
+}
+
+#[tokio::test]
+async fn every_answer_is_given_as_it_is_described() {
+    let document = document().await;
+    let operations = operations(&document);
+    let servers = Servers::start().await;
+    for scenario in SCENARIOS {
+        let Scenario { id, status, .. } = scenario;
+        let (_, method, url, operation) = operations
+            .iter()
+            .find(|(known, ..)| known == id)
+            .unwrap_or_else(|| panic!("{id} is not described"));
+        assert!(scenario.is_of(method, url), "{id} is {method} {url}, and not {scenario:?}");
+        let answer = servers.ask(scenario).await;
+        assert_eq!(
+            answer.status.as_u16(),
+            *status,
+            "{scenario:?}: {}",
+            String::from_utf8_lossy(&answer.body)
+        );
+        let described = &operation["responses"][status.to_string()];
+        check_answer(&document, described, &answer).unwrap_or_else(|error| panic!("{scenario:?}: {error}"));
+    }
+}
+
+/// An answer has the headers and the content that are described.
+fn check_answer(document: &Value, described: &Value, answer: &Answer) -> Result<(), String> {
+    for name in described["headers"].as_object().ok_or("it is not described")?.keys() {
+        answer.headers.get(name.as_str()).ok_or(format!("it has no {name}: {:?}", answer.headers))?;
+    }
+    let content_type = answer.header("content-type");
+    let Some(contents) = described["content"].as_object() else {
+        return if answer.body.is_empty() { Ok(()) } else { Err("it has a body".to_owned()) };
+    };
+    let content = (contents.get(content_type).or_else(|| contents.get("*/*")))
+        .ok_or_else(|| format!("its type is {content_type}"))?;
+    match content.get("schema") {
+        Some(schema) if content_type.starts_with("application/") && content_type.contains("json") => {
+            let lines = answer
+                .text()
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).map_err(|error| error.to_string()));
+            // Of JSON lines the schema says only that they are text.
+            if content_type == "application/jsonl" {
+                return lines.collect::<Result<Vec<_>, _>>().map(drop);
+            }
+            check_against(document, schema, &answer.json())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[tokio::test]
+async fn every_answer_that_is_described_can_be_given() {
+    let document = document().await;
+    let described: BTreeSet<(String, String)> = operations(&document)
+        .into_iter()
+        .flat_map(|(id, _, _, operation)| {
+            let statuses = operation["responses"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            statuses.into_iter().map(move |status| (id.clone(), status))
+        })
+        .filter(|(_, status)| status != "default")
+        .collect();
+    let provoked: BTreeSet<(String, String)> =
+        SCENARIOS.iter().map(|scenario| (scenario.id.to_owned(), scenario.status.to_string())).collect();
+    let missing: Vec<_> = described.difference(&provoked).collect();
+    assert!(missing.is_empty(), "no scenario of {missing:?}");
+}
+
+#[tokio::test]
+async fn the_merged_operations_have_the_answers_of_all() {
+    let document = document().await;
+    let page = &document["paths"]["/v1/{domain}/page/{title}"];
+    for (id, method, url, operation) in operations(&document) {
+        if !url.starts_with("/v1/{domain}/page/{title}?") {
+            continue;
+        }
+        let merged = &page[method.to_lowercase()]["responses"];
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            let merged = &merged[status];
+            for part in ["headers", "content"] {
+                for name in answer[part].as_object().into_iter().flat_map(serde_json::Map::keys) {
+                    assert!(merged[part].get(name).is_some(), "{id} {status} {name}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_methods_are_refused_and_allowed_ones_are_told() {
+    let document = document().await;
+    let servers = Servers::start().await;
+    for (_, _, url, _) in operations(&document) {
+        let Some((path, _)) = url.split_once('?') else { continue };
+        assert_eq!(path, "/v1/{domain}/page/{title}");
+        let described = document["x-ms-paths"][&url].as_object().unwrap().keys();
+        let mut methods: BTreeSet<String> = described.map(|method| method.to_uppercase()).collect();
+        methods.extend(["HEAD".to_owned(), "OPTIONS".to_owned()]);
+        for (method, status) in [("OPTIONS", 204), ("DELETE", 405), ("PATCH", 405)] {
+            let answer = servers.open.request(method, &servers.fill(&url), &[], "").await.expect(status);
+            let allowed: BTreeSet<String> = answer.header("allow").split(", ").map(str::to_owned).collect();
+            assert_eq!(allowed, methods, "{method} {url}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_public_url_answers_as_the_page_does() {
+    let document = document().await;
+    let servers = Servers::start().await;
+    let host = [("host", "en.example.org")];
+    for (_, method, url, _) in operations(&document) {
+        if method != "GET" || !url.starts_with("/v1/{domain}/page/{title}") {
+            continue;
+        }
+        let url = servers.fill(&url);
+        let inside = servers.open.get(&url).await;
+        let outside = servers.open.get_with(&url.replace("/v1/enwiki/page/", "/wiki/"), &host).await;
+        assert_eq!((outside.status, outside.body), (inside.status, inside.body), "{url}");
+        assert_eq!(outside.headers.get("location"), inside.headers.get("location"), "{url}");
+    }
+}

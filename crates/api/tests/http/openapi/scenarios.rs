@@ -1,0 +1,261 @@
+//! A request for every answer that the document describes.
+
+use std::time::Duration;
+
+use rashomon_api::Settings;
+use rashomon_buckets::DomainName;
+use rashomon_tables::{Plan, Rates};
+
+use crate::world::{Answer, World};
+
+/// A tid that no render here has.
+const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+
+/// Which server is asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Server {
+    /// One that takes everything.
+    Open,
+    /// One that takes no writes.
+    ReadOnly,
+    /// One that takes no more imports.
+    Busy,
+    /// One whose store does not answer.
+    Failing,
+}
+
+/// A request, and the status that it is answered with.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) id: &'static str,
+    pub(crate) status: u16,
+    server: Server,
+    method: &'static str,
+    /// With `{tid}` for the render that is there, and `{other}` for one that is not.
+    url: &'static str,
+    headers: &'static [(&'static str, &'static str)],
+    body: &'static str,
+}
+
+impl Scenario {
+    const fn on(self, server: Server) -> Self {
+        Self { server, ..self }
+    }
+
+    const fn with(self, headers: &'static [(&'static str, &'static str)]) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// Whether it is a request for a URL of that template.
+    pub(crate) fn is_of(&self, method: &str, template: &str) -> bool {
+        let segments = |url: &str| url.split(['/', '?']).map(str::to_owned).collect::<Vec<_>>();
+        let url = self.url.split('&').next().unwrap_or_default();
+        // The queries of pages for people are said in words.
+        let url = if template.contains('?') { url } else { url.split('?').next().unwrap_or_default() };
+        let (url, template) = (segments(url), segments(template));
+        let fits =
+            |(part, name): (&String, &String)| part == name || (name.starts_with('{') && !part.is_empty());
+        self.method == method && url.len() == template.len() && url.iter().zip(&template).all(fits)
+    }
+}
+
+const fn get(id: &'static str, status: u16, url: &'static str) -> Scenario {
+    Scenario { id, status, server: Server::Open, method: "GET", url, headers: &[], body: "" }
+}
+
+const fn post(id: &'static str, status: u16, url: &'static str, body: &'static str) -> Scenario {
+    Scenario {
+        method: "POST",
+        headers: &[("content-type", "application/x-www-form-urlencoded")],
+        body,
+        ..get(id, status, url)
+    }
+}
+
+const fn put(id: &'static str, status: u16, url: &'static str, body: &'static str) -> Scenario {
+    Scenario { method: "PUT", headers: &[("content-type", "text/html")], body, ..get(id, status, url) }
+}
+
+const ANY: &[(&str, &str)] = &[("if-none-match", "*")];
+const OTHER: &[(&str, &str)] = &[("if-match", "\"other\"")];
+const RANGE: &[(&str, &str)] = &[("range", "bytes=0-1")];
+const BEYOND: &[(&str, &str)] = &[("range", "bytes=1000-")];
+const XML: &[(&str, &str)] = &[("content-type", "application/xml")];
+
+/// Every answer of every operation at least once. The page has revisions 1 and 2; 2 has html, wikitext and small.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    get("readLatestProperty", 200, "/v1/enwiki/page/Main_Page?rev/latest/html"),
+    get("readLatestProperty", 206, "/v1/enwiki/page/Main_Page?rev/latest/html").with(RANGE),
+    get("readLatestProperty", 304, "/v1/enwiki/page/Main_Page?rev/latest/html").with(ANY),
+    get("readLatestProperty", 404, "/v1/enwiki/page/Main_Page?rev/latest/meta"),
+    get("readLatestProperty", 412, "/v1/enwiki/page/Main_Page?rev/latest/html").with(OTHER),
+    get("readLatestProperty", 416, "/v1/enwiki/page/Main_Page?rev/latest/html").with(BEYOND),
+    get("readLatestRender", 200, "/v1/enwiki/page/Main_Page?rev/latest/"),
+    get("readLatestRender", 304, "/v1/enwiki/page/Main_Page?rev/latest/").with(ANY),
+    get("readLatestRender", 404, "/v1/enwiki/page/Other?rev/latest/"),
+    get("readLatestRender", 412, "/v1/enwiki/page/Main_Page?rev/latest/").with(OTHER),
+    get("listRevisions", 200, "/v1/enwiki/page/Main_Page?rev/"),
+    get("listRevisions", 200, "/v1/enwiki/page/Main_Page?rev/&limit=1"),
+    get("listRevisions", 304, "/v1/enwiki/page/Main_Page?rev/").with(ANY),
+    get("listRevisions", 400, "/v1/enwiki/page/Main_Page?rev/&limit=0"),
+    get("listRevisions", 404, "/v1/enwiki/page/Other?rev/"),
+    get("listRevisions", 412, "/v1/enwiki/page/Main_Page?rev/").with(OTHER),
+    get("readRevision", 200, "/v1/enwiki/page/Main_Page?rev/2/"),
+    get("readRevision", 304, "/v1/enwiki/page/Main_Page?rev/2/").with(ANY),
+    get("readRevision", 404, "/v1/enwiki/page/Main_Page?rev/3/"),
+    get("readRevision", 412, "/v1/enwiki/page/Main_Page?rev/2/").with(OTHER),
+    get("findPropertyOfRevision", 302, "/v1/enwiki/page/Main_Page?rev/2/html"),
+    get("findPropertyOfRevision", 404, "/v1/enwiki/page/Main_Page?rev/2/meta"),
+    get("readRender", 200, "/v1/enwiki/page/Main_Page?rev/{tid}/"),
+    get("readRender", 304, "/v1/enwiki/page/Main_Page?rev/{tid}/").with(ANY),
+    get("readRender", 404, "/v1/enwiki/page/Main_Page?rev/{other}/"),
+    get("readRender", 412, "/v1/enwiki/page/Main_Page?rev/{tid}/").with(OTHER),
+    get("readProperty", 200, "/v1/enwiki/page/Main_Page?rev/{tid}/html"),
+    get("readProperty", 206, "/v1/enwiki/page/Main_Page?rev/{tid}/html").with(RANGE),
+    get("readProperty", 304, "/v1/enwiki/page/Main_Page?rev/{tid}/html").with(ANY),
+    get("readProperty", 404, "/v1/enwiki/page/Main_Page?rev/{tid}/meta"),
+    get("readProperty", 412, "/v1/enwiki/page/Main_Page?rev/{tid}/html").with(OTHER),
+    get("readProperty", 416, "/v1/enwiki/page/Main_Page?rev/{tid}/html").with(BEYOND),
+    get("readPage", 302, "/v1/enwiki/page/Main_Page"),
+    get("openRevisions", 302, "/v1/enwiki/page/Main_Page?rev"),
+    get("openLatest", 302, "/v1/enwiki/page/Main_Page?rev/latest"),
+    get("openRevision", 302, "/v1/enwiki/page/Main_Page?rev/2"),
+    get("openRender", 302, "/v1/enwiki/page/Main_Page?rev/{tid}"),
+    Scenario { method: "OPTIONS", ..get("askForMethods", 204, "/v1/enwiki/page/Main_Page") },
+    get("readPageOfHost", 302, "/wiki/Main_Page").with(&[("host", "en.example.org")]),
+    get("readPageOfHost", 404, "/wiki/Main_Page").with(&[("host", "de.example.org")]),
+    get("findPropertyAtTime", 302, "/v1/enwiki/page/Main_Page?rev/2024-01-02T00:00:00Z/html"),
+    get("findPropertyAtTime", 404, "/v1/enwiki/page/Main_Page?rev/2013-02-23T22:23:24Z/html"),
+    get("timegate", 302, "/v1/enwiki/page/Main_Page?timegate/html"),
+    get("timegate", 400, "/v1/enwiki/page/Main_Page?timegate/html").with(&[("accept-datetime", "yesterday")]),
+    get("timegate", 404, "/v1/enwiki/page/Main_Page?timegate/meta"),
+    get("timemap", 200, "/v1/enwiki/page/Main_Page?timemap/html"),
+    get("timemap", 304, "/v1/enwiki/page/Main_Page?timemap/html").with(ANY),
+    get("timemap", 400, "/v1/enwiki/page/Main_Page?timemap/html&limit=x"),
+    get("timemap", 404, "/v1/enwiki/page/Main_Page?timemap/meta"),
+    get("timemap", 412, "/v1/enwiki/page/Main_Page?timemap/html").with(OTHER),
+    post("writeRevision", 201, "/v1/enwiki/page/New?rev/", "_rev=1&html=x"),
+    post("writeRevision", 200, "/v1/enwiki/page/Main_Page?rev/", "_rev=1&html=one"),
+    post("writeRevision", 400, "/v1/enwiki/page/Main_Page?rev/", "html=x"),
+    post("writeRevision", 403, "/v1/enwiki/page/Main_Page?rev/", "_rev=9&html=x").on(Server::ReadOnly),
+    post("writeRevision", 409, "/v1/enwiki/page/Main_Page?rev/", "_rev=1&html=other"),
+    post("writeRevision", 409, "/v1/enwiki/page/Main_Page?rev/", "_rev=3&html=x&_if_latest=1"),
+    post("writeRevision", 409, "/v1/enwiki/page/Nowhere?rev/", "_rev=3&html=x&_if_latest=1"),
+    post("writeRevision", 413, "/v1/enwiki/page/Main_Page?rev/", "_rev=3&small=12345678901"),
+    post("writeRevision", 415, "/v1/enwiki/page/Main_Page?rev/", "<a/>").with(XML),
+    post("writeRevision", 422, "/v1/enwiki/page/Main_Page?rev/", "_rev=Other?rev/3&html=x"),
+    post("writeRender", 201, "/v1/enwiki/page/Main_Page?rev/1/", "html=again"),
+    post("writeRender", 200, "/v1/enwiki/page/Main_Page?rev/2/", "html=two"),
+    post("writeRender", 400, "/v1/enwiki/page/Main_Page?rev/2/", "_rev=2&html=x"),
+    post("writeRender", 403, "/v1/enwiki/page/Main_Page?rev/2/", "html=x").on(Server::ReadOnly),
+    post("writeRender", 404, "/v1/enwiki/page/Main_Page?rev/3/", "html=x"),
+    post("writeRender", 409, "/v1/enwiki/page/Main_Page?rev/2/", "wikitext=other"),
+    post("writeRender", 413, "/v1/enwiki/page/Main_Page?rev/2/", "small=12345678901"),
+    post("writeRender", 415, "/v1/enwiki/page/Main_Page?rev/2/", "<a/>").with(XML),
+    post("writeRender", 422, "/v1/enwiki/page/Main_Page?rev/2/", "html=x&_timestamp=2124-01-01T00:00:00Z"),
+    post("writeRenderFrom", 201, "/v1/enwiki/page/Main_Page?rev/{first}/", "html=once+more"),
+    post("writeRenderFrom", 200, "/v1/enwiki/page/Main_Page?rev/{tid}/", "html=two"),
+    post("writeRenderFrom", 400, "/v1/enwiki/page/Main_Page?rev/{tid}/", "_user=Ann&html=x"),
+    post("writeRenderFrom", 403, "/v1/enwiki/page/Main_Page?rev/{tid}/", "html=x").on(Server::ReadOnly),
+    post("writeRenderFrom", 404, "/v1/enwiki/page/Main_Page?rev/{other}/", "html=x"),
+    post("writeRenderFrom", 409, "/v1/enwiki/page/Main_Page?rev/{tid}/", "html=x&_if_latest=1"),
+    post("writeRenderFrom", 413, "/v1/enwiki/page/Main_Page?rev/{tid}/", "small=12345678901"),
+    post("writeRenderFrom", 415, "/v1/enwiki/page/Main_Page?rev/{tid}/", "<a/>").with(XML),
+    post(
+        "writeRenderFrom",
+        422,
+        "/v1/enwiki/page/Main_Page?rev/{tid}/",
+        "html=x&_timestamp=1989-01-01T00:00:00Z",
+    ),
+    put("replaceProperty", 412, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "x").with(OTHER),
+    put("replaceProperty", 400, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "x").with(ANY),
+    put("replaceProperty", 403, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "x").on(Server::ReadOnly),
+    put("replaceProperty", 404, "/v1/enwiki/page/Main_Page?rev/{tid}/meta", "x"),
+    put("replaceProperty", 413, "/v1/enwiki/page/Main_Page?rev/{tid}/small", "12345678901"),
+    put("replaceProperty", 415, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "x")
+        .with(&[("content-encoding", "gzip")]),
+    put("replaceProperty", 200, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "two, with love"),
+    Scenario { headers: &[], ..post("importHistory", 200, "/v1/imported/import", EXPORT) },
+    Scenario { headers: &[], ..post("importHistory", 400, "/v1/imported/import", "<html/>") },
+    Scenario { headers: &[], ..post("importHistory", 403, "/v1/imported/import", EXPORT) }
+        .on(Server::ReadOnly),
+    Scenario { headers: &[], ..post("importHistory", 503, "/v1/imported/import", EXPORT) }.on(Server::Busy),
+    get("health", 200, "/healthz"),
+    get("readiness", 200, "/readyz"),
+    get("readiness", 503, "/readyz").on(Server::Failing),
+    get("metrics", 200, "/metrics"),
+    get("openapi", 200, "/openapi.json"),
+    get("openapi", 304, "/openapi.json").with(ANY),
+    get("openapi", 412, "/openapi.json").with(OTHER),
+    get("documentation", 200, "/docs"),
+    get("showDomains", 200, "/"),
+    get("showDomains", 400, "/?x"),
+    get("showTitles", 200, "/pages/enwiki/"),
+    get("showTitles", 404, "/pages/nowiki/"),
+    get("showPage", 200, "/pages/enwiki/Main_Page"),
+    get("showPage", 200, "/pages/enwiki/Main_Page?rev/{tid}/"),
+    get("showPage", 404, "/pages/enwiki/Other"),
+];
+
+const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+  <page><title>A</title><ns>0</ns><id>1</id><revision><id>3</id><timestamp>2010-01-01T00:00:00Z</timestamp>
+  <contributor><username>Ann</username><id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format>
+  <text bytes="1" xml:space="preserve">x</text></revision></page></mediawiki>"#;
+
+/// The servers that are asked.
+pub(crate) struct Servers {
+    pub(crate) open: World,
+    read_only: World,
+    busy: World,
+    failing: World,
+    first: String,
+    tid: String,
+}
+
+impl Servers {
+    pub(crate) async fn start() -> Self {
+        let hosts = [("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())];
+        let settings = || Settings { hosts: hosts.clone().into(), ..Settings::default() };
+        let open = World::with(settings()).await;
+        let first = open.revision("_rev=1&html=one").await;
+        let tid =
+            open.revision("_rev=2&_parent=1&html=two&wikitext=text&small=x&_user=Ann&_comment=More").await;
+        open.clock.advance(Duration::from_secs(60));
+        let failing = World::new().await;
+        failing.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
+        Self {
+            open,
+            read_only: World::with(Settings { read_only: true, ..settings() }).await,
+            busy: World::with(Settings { max_imports: 0, ..settings() }).await,
+            failing,
+            first,
+            tid,
+        }
+    }
+
+    /// A template of a URL with what is there.
+    pub(crate) fn fill(&self, template: &str) -> String {
+        [
+            ("domain", "enwiki"),
+            ("title", "Main_Page"),
+            ("rev", "2"),
+            ("tid", self.tid.as_str()),
+            ("first", self.first.as_str()),
+            ("other", OTHER_TID),
+            ("time", "2024-01-02T00:00:00Z"),
+            ("property", "html"),
+        ]
+        .iter()
+        .fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
+    }
+
+    pub(crate) async fn ask(&self, scenario: &Scenario) -> Answer {
+        let world = match scenario.server {
+            Server::Open => &self.open,
+            Server::ReadOnly => &self.read_only,
+            Server::Busy => &self.busy,
+            Server::Failing => &self.failing,
+        };
+        world.request(scenario.method, &self.fill(scenario.url), scenario.headers, scenario.body).await
+    }
+}

@@ -1,0 +1,124 @@
+//! As much of JSON Schema as our schemas use. What they do not use is refused, so that nothing goes unchecked.
+
+use serde_json::{Map, Value};
+
+/// Keywords that say nothing about what is valid, and those that are for other tools.
+const NOTES: [&str; 5] = ["description", "format", "examples", "contentMediaType", "propertyNames"];
+
+/// Whether a value is as the schema says; else where and how it is not.
+pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    let Some(keywords) = schema.as_object() else { return Err(format!("{schema} is no schema")) };
+    if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
+        let target = reference.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
+        return check_against(document, target.ok_or(format!("{reference} leads nowhere"))?, value);
+    }
+    for (keyword, rule) in keywords {
+        let holds = match keyword.as_str() {
+            "type" => match rule {
+                Value::Array(types) => types.iter().any(|one| is_of_type(one, value)),
+                one => is_of_type(one, value),
+            },
+            "oneOf" => {
+                let fitting = rule.as_array().into_iter().flatten();
+                fitting.filter(|one| check_against(document, one, value).is_ok()).count() == 1
+            }
+            "enum" => rule.as_array().is_some_and(|values| values.contains(value)),
+            "minimum" => {
+                value.as_f64().is_none_or(|number| rule.as_f64().is_some_and(|least| number >= least))
+            }
+            "pattern" => value.as_str().is_none_or(|text| fits(rule.as_str().unwrap_or_default(), text)),
+            "items" => {
+                for item in value.as_array().into_iter().flatten() {
+                    check_against(document, rule, item)?;
+                }
+                true
+            }
+            "required" => {
+                let names = rule.as_array().into_iter().flatten().filter_map(Value::as_str);
+                value
+                    .as_object()
+                    .is_none_or(|members| names.into_iter().all(|name| members.contains_key(name)))
+            }
+            "properties" => {
+                check_members(document, keywords, value)?;
+                true
+            }
+            "additionalProperties" if !keywords.contains_key("properties") => {
+                check_members(document, keywords, value)?;
+                true
+            }
+            "additionalProperties" => true,
+            note if NOTES.contains(&note) => true,
+            other => return Err(format!("the keyword {other} is not known to this test")),
+        };
+        if !holds {
+            return Err(format!("{value} is not of {keyword} {rule}"));
+        }
+    }
+    Ok(())
+}
+
+/// Each member is as its schema says; one that nothing is said of must not be.
+fn check_members(document: &Value, keywords: &Map<String, Value>, value: &Value) -> Result<(), String> {
+    for (name, member) in value.as_object().into_iter().flatten() {
+        let schema = keywords.get("properties").and_then(|properties| properties.get(name));
+        let schema = schema.or_else(|| keywords.get("additionalProperties"));
+        let schema = schema.ok_or(format!("nothing is said of the member {name}"))?;
+        check_against(document, schema, member).map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn is_of_type(name: &Value, value: &Value) -> bool {
+    match name.as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("null") => value.is_null(),
+        _ => false,
+    }
+}
+
+/// The one pattern there is in documents.
+fn fits(pattern: &str, text: &str) -> bool {
+    assert_eq!(pattern, "^[0-9a-f]{40}$");
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+#[test]
+fn what_is_not_as_the_schema_says_is_found() {
+    let document = serde_json::json!({
+        "page": {
+            "type": "object",
+            "required": ["title"],
+            "properties": {
+                "title": {"type": "string"},
+                "rev": {"type": ["integer", "null"], "minimum": 1},
+                "latest": {"oneOf": [{"type": "null"}, {"$ref": "#/page"}]},
+                "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+            },
+        },
+    });
+    let check = |value: Value| check_against(&document, &document["page"], &value).is_ok();
+    for good in [
+        r#"{"title": ""}"#,
+        r#"{"title": "A", "rev": 1, "latest": {"title": "B", "latest": null}, "tags": ["a", "b"]}"#,
+        r#"{"title": "A", "rev": null}"#,
+    ] {
+        assert!(check(serde_json::from_str(good).unwrap()), "{good}");
+    }
+    for bad in [
+        r#"[]"#,
+        r#"{}"#,
+        r#"{"title": null}"#,
+        r#"{"title": "A", "rev": 0}"#,
+        r#"{"title": "A", "rev": 1.5}"#,
+        r#"{"title": "A", "latest": {}}"#,
+        r#"{"title": "A", "tags": ["c"]}"#,
+        r#"{"title": "A", "other": 1}"#,
+    ] {
+        assert!(!check(serde_json::from_str(bad).unwrap()), "{bad}");
+    }
+}
