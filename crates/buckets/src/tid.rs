@@ -41,10 +41,12 @@ impl Tid {
         Self::new(time, hash.digest())
     }
 
-    /// One tick later than `self`, with other distinguishing bits.
+    /// One tick later than `self`, with other distinguishing bits; `None` at the end of the time that a UUID
+    /// can hold.
     #[must_use]
-    pub fn next(self, distinction: u64) -> Self {
-        Self::from_ticks(self.0.ticks().saturating_add(1), distinction)
+    pub fn next(self, distinction: u64) -> Option<Self> {
+        let ticks = self.0.ticks() + 1;
+        (ticks >> 60 == 0).then(|| Self::from_ticks(ticks, distinction))
     }
 
     /// The first tid, in their order, of the microsecond after `time`: whatever sorts before it is not later
@@ -190,10 +192,16 @@ mod tests {
     fn the_next_tid_is_one_tick_later_whatever_distinguishes_it() {
         let tid = Tid::new(Timestamp::from_micros(1_380_127_389_274_000), u64::MAX);
         for distinction in [0, 1, u64::MAX] {
-            let next = tid.next(distinction);
+            let next = tid.next(distinction).unwrap();
             assert!(next > tid);
             assert_eq!(next.as_time_uuid().ticks(), tid.as_time_uuid().ticks() + 1);
         }
+    }
+
+    #[test]
+    fn the_last_tid_has_no_next() {
+        let last: Tid = "ffffffff-ffff-1fff-bfff-ffffffffffff".parse().unwrap();
+        assert_eq!(last.next(0), None);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl State {
 }
 
 impl Revisioned {
-    /// The state of the page at the end of the second of `time` (`None`: the newest) among the revisions that
+    /// The state of the page at the end of the second of `time` (`None`: the latest) among the revisions that
     /// have the property, for RFC 7089. Before the first, the first.
     pub async fn memento(
         &self,
@@ -67,6 +67,14 @@ impl Revisioned {
         name: &PropertyName,
         time: Option<Timestamp>,
     ) -> Result<PropertyVersion> {
+        if time.is_none() {
+            match self.latest(page, name).await {
+                Ok(latest) => return Ok(latest.version),
+                // The latest goes by number; of those that have the property, time decides.
+                Err(Error::NotFound(Missing::LatestProperty { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let at = time.map_or(i64::MAX / SECOND, second);
         let until = Timestamp::from_micros(at.saturating_mul(SECOND).saturating_add(SECOND - 1));
         let mut walk = Walk::new(page, name, ClusteringRange::all().at_most(until), Order::Forward);

@@ -20,7 +20,7 @@ use crate::{
 
 impl Revisioned {
     /// Replaces the bytes and the type of a property in place, and gives its new version. The same bytes and
-    /// type change nothing; where no type or other header is given, those that stand stay.
+    /// type change nothing; a type or another header that is not given stays.
     ///
     /// The whole render gets a new write time, so that what was due for the old one is not for the new.
     pub async fn rewrite(
@@ -70,8 +70,8 @@ impl Shared {
             return Err(Error::NotExpected);
         }
         property.content_type.get_or_insert_with(|| old.info.headers.content_type.clone());
-        if property.other_headers.is_empty() {
-            property.other_headers.clone_from(&old.info.headers.other);
+        for (name, value) in &old.info.headers.other {
+            property.other_headers.entry(name.clone()).or_insert_with(|| value.clone());
         }
         let (_, mut new) = body_of(property, None, &self.settings);
         if new.info.headers == old.info.headers

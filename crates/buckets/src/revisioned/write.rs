@@ -220,7 +220,11 @@ impl Shared {
             return Ok(Plan::Stands(newest.tid));
         }
         let at_now = Tid::new(self.clock.now(), self.distinction());
-        let tid = at_now.max(newest.tid.next(self.distinction()));
+        let Some(next) = newest.tid.next(self.distinction()) else {
+            let newest = newest.tid;
+            return Err(Error::Conflict(format!("no render of revision {rev} can be later than {newest}")));
+        };
+        let tid = at_now.max(next);
         Ok(Plan::Render(PlannedRender { tid, properties, taken_over: Some((base.tid, taken_over)) }))
     }
 
