@@ -1,12 +1,6 @@
 //! The pages for people, in a browser: they render, their links lead somewhere, the console stays silent.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -26,7 +20,7 @@ struct Visit {
     /// Names it here, and its picture.
     name: &'static str,
     from: From,
-    /// What must be in the document once it is rendered.
+    /// What must be in the document as the browser has it.
     expect: &'static [&'static str],
 }
 
@@ -84,34 +78,36 @@ pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
 
 /// Loads a page, takes its picture, and gives its document as the browser has it.
 fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<String> {
+    // Twice, since a browser that gives the document takes its picture before the frames in it are painted.
+    let picture = pictures.join(format!("{}.png", visit.name));
+    let painted = browse(chromium, url, visit, "picture", &format!("--screenshot={}", picture.display()))?;
+    let document = browse(chromium, url, visit, "document", "--dump-dom")?;
+    ensure!(picture.is_file(), "the browser took no picture");
+    let said: Vec<_> =
+        painted.lines().chain(document.lines()).filter(|line| line.contains(":CONSOLE:")).collect();
+    ensure!(said.is_empty(), "the console is not silent:\n{}", said.join("\n"));
+    for expected in visit.expect {
+        ensure!(document.contains(expected), "`{expected}` is not in the document");
+    }
+    Ok(document)
+}
+
+/// Runs the browser on a page, and gives all that it printed: the console's lines, and the document if asked.
+fn browse(chromium: &Path, url: &str, visit: &Visit, what: &str, wanted: &str) -> Result<String> {
     let profile = tempfile::tempdir()?;
-    let picture: PathBuf = pictures.join(format!("{}.png", visit.name));
     let mut command = Command::new(chromium);
     command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-extensions", "--hide-scrollbars"])
-        .args([
-            "--enable-logging=stderr",
-            "--virtual-time-budget=5000",
-            "--window-size=1200,1000",
-            "--dump-dom",
-        ])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=5000", "--window-size=1200,1000", wanted])
         .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("--screenshot={}", picture.display()))
         .arg(url);
-    let log = steps::log(&format!("browser-{}", visit.name));
+    let log = steps::log(&format!("browser-{}-{what}", visit.name));
     let finished = run_logged(command, &log, PAGE_LIMIT, |_| false)?;
+    ensure!(finished.status.success(), "the browser ended with {}, see {}", finished.status, log.display());
     let output = fs::read_to_string(&log)?;
     // The first line is the command.
-    let output = output.split_once('\n').map_or("", |(_, output)| output);
-    ensure!(finished.status.success(), "the browser ended with {}", finished.status);
-    ensure!(picture.is_file(), "the browser took no picture");
-    let said: Vec<_> = output.lines().filter(|line| line.contains(":CONSOLE:")).collect();
-    ensure!(said.is_empty(), "the console is not silent:\n{}", said.join("\n"));
-    for expected in visit.expect {
-        ensure!(output.contains(expected), "`{expected}` is not in the document, see {}", log.display());
-    }
-    Ok(output.to_owned())
+    Ok(output.split_once('\n').map_or("", |(_, output)| output).to_owned())
 }
 
 /// Asks for everything on our server that the page points to.
