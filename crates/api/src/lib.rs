@@ -1,6 +1,6 @@
 //! The HTTP API of Rashomon.
 //!
-//! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it; [`serve`] listens.
+//! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it; [`serve()`] listens.
 //! A request goes through one middleware (`observe`), is parsed at the edge (`extract`, `encoding`) into types
 //! whose constructors check, is answered by a thin handler (`handlers`), and fails in one way (`problem`).
 

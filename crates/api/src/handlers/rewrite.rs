@@ -2,6 +2,7 @@
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header};
+use http_body::Body as _;
 use rashomon_buckets::{NewProperty, Page, PropertyName, Staged, Tid, Written};
 
 use super::write::receive_body;
@@ -9,7 +10,7 @@ use crate::{
     Api, conditional,
     encoding::{RequestBody, refuse_content_encoding},
     json,
-    problem::{Problem, Result, header_value},
+    problem::{Kind, Problem, Result, header_value},
     stored_headers::StoredHeaders,
 };
 
@@ -22,6 +23,12 @@ pub(crate) async fn property(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response> {
+    if body.size_hint().exact() == Some(0) && !headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(Problem::new(
+            Kind::Malformed,
+            "the request has no body: send the new bytes, or Content-Length: 0 for none",
+        ));
+    }
     let mut body = receive_body(api, body)?;
     let staged = receive(api, &page, tid, &name, headers, &mut body).await;
     let (stored, staged) = match staged {

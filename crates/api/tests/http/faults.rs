@@ -21,7 +21,7 @@ async fn a_store_that_does_not_answer_is_503() {
     world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
     world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
     for query in
-        ["rev/", "rev/latest/", "rev/1/", "rev/1/html", "rev/2013-02-23T22:23:24Z/html", "timegate/html"]
+        ["rev/", "rev/latest/", "rev/1/", "rev/1/html", "rev/2013-02-23T22:23:24Z/html", "timemap/html"]
     {
         check_unavailable(&world.get(&format!("{PAGE}?{query}")).await.expect(503));
     }

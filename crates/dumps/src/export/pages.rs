@@ -82,8 +82,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     pub(super) fn end(self) -> Result<bool, ExportError> {
         if self.state == State::Begun
             && let Sink::Xml(writer) = &mut self.export.sink
+            && !writer.end_page()?
         {
-            writer.end_page()?;
+            self.export.report.pages -= 1;
         }
         Ok(self.state != State::NotBegun)
     }

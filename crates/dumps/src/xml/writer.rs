@@ -157,7 +157,7 @@ impl<W: Write> XmlWriter<W> {
         if let Some(restrictions) = head.restrictions {
             self.leaf(2, "restrictions", restrictions);
         }
-        self.flush_buffer()?;
+        // Not passed on yet: a page without revisions is none.
         Ok(Outcome::Written)
     }
 
@@ -199,10 +199,16 @@ impl<W: Write> XmlWriter<W> {
         Ok(invalid.map_or(Outcome::Written, Outcome::Invalid))
     }
 
-    /// Ends a page.
-    pub fn end_page(&mut self) -> io::Result<()> {
+    /// Ends a page. One that no revision was written of is not written either: whoever reads the export would
+    /// find nothing to keep in it. Gives whether it was.
+    pub fn end_page(&mut self) -> io::Result<bool> {
+        if !self.buffer.is_empty() {
+            self.buffer.clear();
+            return Ok(false);
+        }
         self.raw("  </page>\n");
-        self.flush_buffer()
+        self.flush_buffer()?;
+        Ok(true)
     }
 
     /// What is written to; changed in between, it is written wrong.

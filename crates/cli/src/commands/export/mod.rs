@@ -4,6 +4,7 @@ mod target;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use rashomon_buckets::{BucketName, Page};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Named, Warning, export};
 
@@ -74,6 +75,22 @@ async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), 
     Ok(())
 }
 
+/// Refuses titles of which there is not one page, before a file is replaced by an empty export.
+async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
+    for title in &arguments.titles {
+        let page =
+            Page { domain: arguments.domain.clone(), bucket: BucketName::page(), title: title.clone() };
+        match store.buckets().latest_render(&page).await {
+            Ok(_) => return Ok(()),
+            Err(rashomon_buckets::Error::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let Some(first) = arguments.titles.first() else { return Ok(()) };
+    let message = format!("{} has no page {first}: nothing was written", arguments.domain);
+    Err(CommandError::Export(message))
+}
+
 async fn write(
     arguments: &ExportArguments,
     format: Format,
@@ -82,6 +99,7 @@ async fn write(
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     check_domain(arguments, store).await?;
+    check_titles(arguments, store).await?;
     let (target, gone) = Target::open(arguments.output.as_deref())?;
     let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
     let options = ExportOptions { titles, history: arguments.history, format };
