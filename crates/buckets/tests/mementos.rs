@@ -141,6 +141,20 @@ async fn what_cannot_be_selected_is_said() {
     }
 }
 
+/// By number, as everywhere else; where that has no such property, by time.
+#[tokio::test]
+async fn without_a_time_the_latest_is_selected() {
+    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    for (number, seconds) in [(9, -90), (4, -10), (5, -50)] {
+        world.put_revision_at(&page, number, at(seconds), &[("html", number.to_string())]).await.unwrap();
+    }
+    let selected = async || world.buckets.memento(&page, &name("html"), None).await.unwrap();
+    assert_eq!(selected().await, world.buckets.latest(&page, &name("html")).await.unwrap().version);
+    assert_eq!(selected().await.rev, rev(9));
+    world.put_revision_at(&page, 10, at(-95), &[("meta", "{}")]).await.unwrap();
+    assert_eq!(selected().await.rev, rev(4));
+}
+
 #[tokio::test]
 async fn a_memento_names_the_version_that_is_read() {
     let (world, page) = (World::in_memory().await, page("Main_Page"));

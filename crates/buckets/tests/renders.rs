@@ -6,7 +6,9 @@ mod support;
 use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
-use rashomon_buckets::{Body, Error, Missing, NewRender, Page, Parent, RenderBase, Tid, schemas};
+use rashomon_buckets::{
+    Body, Error, ImportRender, Missing, NewRender, Page, Parent, RenderBase, Tid, schemas,
+};
 
 use support::{START, World, at, block_on, bytes, name, noise, page, rev};
 
@@ -203,6 +205,19 @@ async fn a_new_tid_is_above_all_others_whatever_the_clock_says(world: World) {
     assert_eq!(tids[6].time(), at(300), "the time of the write, where that is later");
     assert_eq!(ticks[7] - ticks[6], 1);
     world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn nothing_is_stored_behind_the_last_tid_there_is() {
+    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let last: Tid = "ffffffff-ffff-1fff-bfff-ffffffffffff".parse().unwrap();
+    let properties = world.untouched(&page, &[("html", "last")]).await;
+    let mut revision = world.history(&page, 5, at(-10), b"text").await;
+    revision.renders = vec![ImportRender { tid: last, properties }];
+    world.buckets.import(&page, vec![revision]).await.unwrap();
+    let result = world.put_render(&page, 5, &[("html", "new")]).await;
+    assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
+    assert_eq!(world.read_latest(&page, "html").await, b"last");
 }
 
 #[tokio::test]

@@ -47,6 +47,13 @@ async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
     let (second, info) = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
     assert!(second.rewritten_at > version.rewritten_at);
     assert_eq!(info.headers.content_type, "text/html; v=2");
+    // So does another header; those that are not named stay.
+    let mut property = world.stage(&page, &[("html", "two")]).await.remove(0);
+    property.other_headers.insert("content-language".to_owned(), "de".to_owned());
+    let (_, info) = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
+    assert_eq!(info.headers.content_type, "text/html; v=2");
+    let headers: Vec<_> = info.headers.other.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    assert_eq!(headers, [("content-language", "de"), ("x-a", "b")]);
     world.assert_whole().await;
 }
 
