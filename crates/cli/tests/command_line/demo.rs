@@ -49,6 +49,7 @@ fn the_lines_that_are_printed_work() {
 
     // Its pages link to one another under /wiki/ too.
     let base = said.lines().map(str::trim).find(|line| line.starts_with("http://")).unwrap();
+    assert!(paste(&format!("curl {base}")).contains("lighthouse"));
     assert!(paste(&format!("curl -L {base}wiki/Main_Page")).contains("Hollin Skerry wiki"));
     demo.stop().ends_with(0);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");

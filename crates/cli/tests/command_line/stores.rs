@@ -62,6 +62,17 @@ fn a_flipped_bit_is_found_and_named() {
 }
 
 #[test]
+fn what_only_the_file_itself_contradicts_is_found_too() {
+    /// Where SQLite keeps the number of pages that hold nothing.
+    const FREE_PAGES: u64 = 36;
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one")]));
+    patch(directory.path(), FREE_PAGES, &7_u32.to_be_bytes());
+    let ran = run(directory.path(), &["verify", "--data", "data"]).ends_with(1);
+    ran.prints(&["reelist", "NOT SOUND"]);
+}
+
+#[test]
 fn where_there_is_no_store_none_is_made() {
     let directory = tempdir().unwrap();
     for command in ["verify", "stats"] {

@@ -87,3 +87,22 @@ impl Gone {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_was_given_up_is_gone_after_the_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut target, gone) = Target::open(Some(&directory.path().join("out.xml"))).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        std::thread::spawn(move || {
+            target.write_all(b"half").unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            drop(target);
+        });
+        gone.wait().await;
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}
