@@ -198,7 +198,7 @@ async fn a_contradiction_is_named_and_changes_nothing() {
         let mut revision = stands.clone();
         revision.renders[0].properties = world.untouched(&page, bodies).await;
         // One that is new does not go in either, when another contradicts.
-        let tid = Tid::new(at(-50), 1);
+        let tid = Tid::new(at(-150), 1);
         let properties = world.untouched(&page, &[("html", "new")]).await;
         revision.renders.insert(0, ImportRender { tid, properties });
         revision
@@ -319,6 +319,20 @@ async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
         vec![ImportOutcome::Unchanged; 4],
         "all of it stands"
     );
+}
+
+/// An XML export knows no renders; what stands has some.
+#[tokio::test]
+async fn a_render_that_nobody_knows_adds_nothing_to_a_revision_that_stands() {
+    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let unknown = world.history(&page, 5, at(-100), b"text").await;
+    let properties = world.untouched(&page, &[("html", "html")]).await;
+    let renders = vec![ImportRender { tid: Tid::new(at(-50), 1), properties }];
+    let known = ImportRevision { renders, ..unknown.clone() };
+    world.buckets.import(&page, vec![known]).await.unwrap();
+    let before = world.dump().await;
+    assert_eq!(world.buckets.import(&page, vec![unknown]).await.unwrap(), [ImportOutcome::Unchanged]);
+    assert_eq!(world.dump().await, before);
 }
 
 /// A page's batch has its limit, whatever an export brings.

@@ -156,3 +156,18 @@ impl BodyRow {
         Ok((self.info, body))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_decompressed_has_its_size_and_no_more_than_a_chunk_has() {
+        let zeros = vec![0; CHUNK_SIZE];
+        assert_eq!(decompress(&compress(&zeros), CHUNK_SIZE).unwrap(), zeros);
+        assert!(decompress(&compress(&zeros), CHUNK_SIZE - 1).is_err());
+        let more = vec![0; CHUNK_SIZE + 1];
+        assert!(decompress(&compress(&more), more.len()).is_err());
+        assert!(decompress(b"no frame", 8).is_err());
+    }
+}
