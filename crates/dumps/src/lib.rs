@@ -1,6 +1,6 @@
 //! Readers and writers of whole histories: MediaWiki XML and JSON lines, compressed or not.
 //!
-//! [`import`] reads an export into a bucket, [`export`] writes one. Below them, [`HistoryReader`] gives what
+//! [`import()`] reads an export into a bucket, [`export()`] writes one. Below them, [`HistoryReader`] gives what
 //! an input holds one revision after another, whichever format it is in, and [`xml`] and [`json_lines`] know
 //! the two formats. Nothing holds more of an input in memory than a few revisions.
 

@@ -3,7 +3,7 @@
 //! A store is a directory that one process owns. [`SqliteStore`] writes to it on one thread, which commits the
 //! calls that are waiting as one transaction ([`committer`]), and reads on a few others ([`readers`]). Rows are
 //! kept in the order of their keys ([`key`]), under a checksum ([`envelope`]); what the file looks like is
-//! written at [`file`].
+//! written at [`mod@file`].
 
 mod apply;
 mod call;

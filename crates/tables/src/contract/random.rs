@@ -1,6 +1,6 @@
 //! Random operations, done to a store and to the one in memory, which must not differ.
 //!
-//! What is compared is what stores promise and no more: [`operations`] says how write times are chosen, pages
+//! What is compared is what stores promise and no more: [`operations()`] says how write times are chosen, pages
 //! may be shorter than their limits, and of a scan that is resumed after changes the changed rows are left out.
 
 mod operations;
@@ -284,7 +284,7 @@ fn comparable(table: &'static Schema) -> impl Fn(Row) -> Row {
     move |row| if table.swap_only() { Row { written_at: Timestamp::EPOCH, ..row } } else { row }
 }
 
-/// Chooses the times of writes, so that every store must come to the same end: see [`operations`].
+/// Chooses the times of writes, so that every store must come to the same end: see [`operations()`].
 #[derive(Default)]
 struct Times {
     calls: Vec<Timestamp>,
