@@ -108,7 +108,9 @@ proptest! {
             let (_, expected) = imported_at_once().await;
             let (world, page) = (World::in_memory().await, page("Main_Page"));
             let revisions = revisions(&world).await;
-            let shuffled: Vec<_> = order.into_iter().map(|index| revisions[index].clone()).collect();
+            let mut shuffled: Vec<_> = order.into_iter().map(|index| revisions[index].clone()).collect();
+            // So may the renders of each come.
+            shuffled.iter_mut().for_each(|revision| revision.renders.reverse());
             for piece in shuffled.chunks(piece) {
                 world.pass(Duration::from_secs(1));
                 let outcomes = world.buckets.import(&page, piece.to_vec()).await.unwrap();
