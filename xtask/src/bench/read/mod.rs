@@ -115,18 +115,17 @@ impl<'a> Bench<'a> {
             for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
                 report.add(&format!("{label}, {name}"), "ms", measured.latency_ms(quantile));
             }
-            let kept = measured.per_second() / rate;
-            ensure!(kept > 0.98, "{name}: only {:.0} % of the requests were answered in time", kept * 100.0);
-            Ok(())
+            // Where a server cannot keep up, its latency says little but how long it was watched.
+            report.add(&format!("kept up, {name}"), "% of the rate", measured.per_second() / rate * 100.0);
         };
         let mut reads = Reads::new(QUIET, Some(self.contents.html(3)));
         let quiet = load::run(&self.plan(rate), self.clock, &mut reads)?;
-        latency(report, "no writer", &quiet)?;
+        latency(report, "no writer", &quiet);
         for (name, read, written) in
             [("writer on another page", QUIET, OTHER), ("writer on the same page", BUSY, BUSY)]
         {
             let (measured, writes) = self.beside_a_writer(rate, read, written)?;
-            latency(report, name, &measured)?;
+            latency(report, name, &measured);
             report.add(&format!("writes, {name}"), "a second", writes);
         }
         Ok(())
