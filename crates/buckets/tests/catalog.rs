@@ -3,16 +3,13 @@
 
 mod support;
 
-use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
-use async_trait::async_trait;
 use proptest::prelude::*;
 use rashomon_buckets::{BucketName, DomainName, Page, PageInfo, SiteInfo, Title};
-use rashomon_tables::{
-    Batch, Call, Cursor, Fault, Faulty, Key, Memory, Partition, Plan, Row, Scan, Schema, Swap, TableStore,
-};
+use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
-use support::{World, at, block_on, page, page_of, rev};
+use support::{Altered, World, at, block_on, page, page_of, rev};
 
 support::on_every_store![
     domains_and_buckets_are_apart,
@@ -33,55 +30,9 @@ async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
     }
 }
 
-/// A store whose pages are short, as those of a scan that is bounded in bytes may be.
-#[derive(Debug)]
-struct Terse(Memory);
-
-#[async_trait]
-impl TableStore for Terse {
-    async fn create(&self, schema: &'static Schema) -> rashomon_tables::Result<()> {
-        self.0.create(schema).await
-    }
-
-    async fn get(&self, table: &'static Schema, key: &Key) -> rashomon_tables::Result<Option<Row>> {
-        self.0.get(table, key).await
-    }
-
-    async fn scan(
-        &self,
-        table: &'static Schema,
-        scan: Scan,
-    ) -> rashomon_tables::Result<rashomon_tables::Page<Row>> {
-        self.0.scan(table, Scan { max_bytes: 1, ..scan }).await
-    }
-
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> rashomon_tables::Result<rashomon_tables::Page<Partition>> {
-        self.0.partitions(table, after, limit).await
-    }
-
-    async fn write(&self, first: Vec<Batch>, then: Batch) -> rashomon_tables::Result<()> {
-        self.0.write(first, then).await
-    }
-
-    async fn swap(
-        &self,
-        table: &'static Schema,
-        key: &Key,
-        expected: Option<&Row>,
-        new: Option<Row>,
-    ) -> rashomon_tables::Result<Swap> {
-        self.0.swap(table, key, expected, new).await
-    }
-}
-
 #[tokio::test]
 async fn every_title_is_listed_though_the_pages_of_the_store_are_short() {
-    let (world, _) = World::over(|clock| Terse(Memory::new(clock))).await;
+    let (world, _) = World::over(|clock| Altered::terse(Memory::new(clock))).await;
     let mut expected = BTreeSet::new();
     for index in 0..300 {
         let page = page(&format!("Page {index}"));

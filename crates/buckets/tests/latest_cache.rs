@@ -3,28 +3,29 @@
 
 mod support;
 
-use std::{
-    num::NonZeroUsize,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
-use async_trait::async_trait;
-use rashomon_buckets::{Expect, Settings};
-use rashomon_tables::{
-    Batch, Call, Cursor, Fault, Faulty, Gate, Key, Memory, Partition, Plan, Row, Scan, Schema, Swap,
-    TableStore,
-};
+use rashomon_buckets::{Expect, Page, Property, Result, Settings};
+use rashomon_tables::{Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore};
+use tokio::task::JoinHandle;
 
-use support::{World, at, bytes, name, page, page_of};
+use support::{Altered, World, at, bytes, name, page, page_of};
 
 support::on_every_store![
     a_hit_is_the_same_property,
     every_kind_of_write_is_seen_at_once,
     no_reader_sees_what_an_acknowledged_write_has_replaced,
 ];
+
+/// Memory answers nobody there: all who read at one time share their reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_reader_of_a_shared_store_sees_what_an_acknowledged_write_has_replaced() {
+    let (world, _) = World::over(|clock| Altered::shared(Memory::new(clock))).await;
+    no_reader_sees_what_an_acknowledged_write_has_replaced(world).await;
+}
 
 async fn a_hit_is_the_same_property(world: World) {
     let page = page("Main_Page");
@@ -63,24 +64,129 @@ async fn every_kind_of_write_is_seen_at_once(world: World) {
     assert!(world.buckets.latest(&page, &name("html")).await.is_err(), "the latest has none");
 }
 
+/// Asks for the latest html, and comes back when the reader waits for it: these tests run on one thread.
+async fn ask(world: &World, page: &Page) -> JoinHandle<Result<Arc<Property>>> {
+    let (buckets, page) = (world.buckets.clone(), page.clone());
+    let reader = tokio::spawn(async move { buckets.latest(&page, &name("html")).await });
+    tokio::task::yield_now().await;
+    reader
+}
+
+async fn answer(reader: JoinHandle<Result<Arc<Property>>>) -> String {
+    String::from_utf8(bytes(&reader.await.unwrap().unwrap()).await).unwrap()
+}
+
 /// A reader that is slow keeps nothing that was replaced while it read.
 #[tokio::test]
 async fn what_was_replaced_while_it_was_read_is_not_kept() {
     let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
-    let (page, html) = (page("Main_Page"), name("html"));
+    let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "old")]).await.unwrap();
     // The reader's third and last look, at the body, has happened and is answered only later.
     let gate = Gate::new();
     store.set_plan(Plan::empty().on(Call::Scan, 3, Fault::PauseAfter(gate.clone())));
-    let reader = {
-        let (buckets, page, html) = (world.buckets.clone(), page.clone(), html.clone());
-        tokio::spawn(async move { buckets.latest(&page, &html).await })
-    };
+    let reader = ask(&world, &page).await;
     gate.reached().await;
     world.put_revision(&page, 6, &[("html", "new")]).await.unwrap();
     gate.open();
-    assert_eq!(bytes(&reader.await.unwrap().unwrap()).await, b"old", "it began before the write");
+    assert_eq!(answer(reader).await, "old", "it began before the write");
     assert_eq!(world.read_latest(&page, "html").await, b"new");
+}
+
+/// Scans that one read of the latest makes, where nothing else is written.
+const SCANS: u64 = 3;
+
+/// How many scans a hundred readers cost who come while the first of them reads, be it still otherwise or a
+/// commit under way.
+async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
+    let (world, store) =
+        World::over(|clock| Counting::new(Faulty::new(Memory::new(clock), Plan::empty()))).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
+    let generations = store.generations().unwrap();
+    let partition = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
+    let slots = [generations.slot(&partition.map(Into::into))];
+    let slots = if during_a_commit { &slots[..] } else { &[] };
+    let before = store.counts();
+    let gate = Gate::new();
+    store.store().set_plan(Plan::empty().on(Call::Scan, 1, Fault::Pause(gate.clone())));
+    generations.begin(slots);
+    let mut readers = Vec::new();
+    for _ in 0..100 {
+        readers.push(ask(&world, &page).await);
+    }
+    gate.open();
+    for reader in readers {
+        assert_eq!(answer(reader).await, "text");
+    }
+    generations.end(slots);
+    (store.counts() - &before).total(Kind::Scan).operations
+}
+
+#[tokio::test]
+async fn many_readers_at_once_cost_few_reads() {
+    assert_eq!(scans_for_many_readers(false).await, SCANS, "the first put it into memory");
+    let one_for_all_others = scans_for_many_readers(true).await - SCANS;
+    assert_eq!(one_for_all_others, SCANS, "memory answers nobody during a commit");
+}
+
+/// A read that is under way when a write is acknowledged serves nobody who comes after that.
+async fn who_comes_after_a_write_does_not_share_a_read_from_before_it<S: TableStore>(
+    world: World,
+    store: Arc<Faulty<S>>,
+) {
+    let page = page("Main_Page");
+    world.put_revision(&page, 5, &[("html", "old")]).await.unwrap();
+    let gate = Gate::new();
+    store.set_plan(Plan::empty().on(Call::Scan, SCANS, Fault::PauseAfter(gate.clone())));
+    let early = ask(&world, &page).await;
+    gate.reached().await;
+    let waiting = ask(&world, &page).await;
+    world.put_revision(&page, 6, &[("html", "new")]).await.unwrap();
+    let late = ask(&world, &page).await;
+    gate.open();
+    assert_eq!(answer(early).await, "old");
+    assert_eq!(answer(late).await, "new");
+    answer(waiting).await;
+}
+
+#[tokio::test]
+async fn who_comes_after_a_write_sees_it_whoever_reads() {
+    let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+    who_comes_after_a_write_does_not_share_a_read_from_before_it(world, store).await;
+    let shared = |clock| Faulty::new(Altered::shared(Memory::new(clock)), Plan::empty());
+    let (world, store) = World::over(shared).await;
+    who_comes_after_a_write_does_not_share_a_read_from_before_it(world, store).await;
+}
+
+#[tokio::test]
+async fn a_reader_who_goes_away_does_not_hold_up_the_others() {
+    let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
+    // The gate is never opened.
+    store.set_plan(Plan::empty().on(Call::Scan, 1, Fault::Pause(Gate::new())));
+    let reading = ask(&world, &page).await;
+    let next = ask(&world, &page).await;
+    let last = ask(&world, &page).await;
+    next.abort();
+    reading.abort();
+    assert_eq!(answer(last).await, "text");
+}
+
+#[tokio::test]
+async fn an_error_is_not_that_of_who_comes_later() {
+    let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+    let page = page("Main_Page");
+    let gate = Gate::new();
+    store.set_plan(Plan::empty().on(Call::Scan, SCANS, Fault::PauseAfter(gate.clone())));
+    let absent = ask(&world, &page).await;
+    gate.reached().await;
+    world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
+    let late = ask(&world, &page).await;
+    gate.open();
+    absent.await.unwrap().unwrap_err();
+    assert_eq!(answer(late).await, "text");
 }
 
 /// A write whose outcome is not known may have happened: nothing that was kept may be served.
@@ -95,55 +201,9 @@ async fn a_write_that_happened_unheard_is_seen() {
     assert_eq!(world.read_latest(&page, "html").await, b"new");
 }
 
-/// A store that others write to as well.
-#[derive(Debug)]
-struct Shared(Memory);
-
-#[async_trait]
-impl TableStore for Shared {
-    async fn create(&self, schema: &'static Schema) -> rashomon_tables::Result<()> {
-        self.0.create(schema).await
-    }
-
-    async fn get(&self, table: &'static Schema, key: &Key) -> rashomon_tables::Result<Option<Row>> {
-        self.0.get(table, key).await
-    }
-
-    async fn scan(
-        &self,
-        table: &'static Schema,
-        scan: Scan,
-    ) -> rashomon_tables::Result<rashomon_tables::Page<Row>> {
-        self.0.scan(table, scan).await
-    }
-
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> rashomon_tables::Result<rashomon_tables::Page<Partition>> {
-        self.0.partitions(table, after, limit).await
-    }
-
-    async fn write(&self, first: Vec<Batch>, then: Batch) -> rashomon_tables::Result<()> {
-        self.0.write(first, then).await
-    }
-
-    async fn swap(
-        &self,
-        table: &'static Schema,
-        key: &Key,
-        expected: Option<&Row>,
-        new: Option<Row>,
-    ) -> rashomon_tables::Result<Swap> {
-        self.0.swap(table, key, expected, new).await
-    }
-}
-
 #[tokio::test]
 async fn nothing_is_kept_of_a_store_that_others_write_to() {
-    let (world, _) = World::over(|clock| Shared(Memory::new(clock))).await;
+    let (world, _) = World::over(|clock| Altered::shared(Memory::new(clock))).await;
     let page = page("Main_Page");
     let other = world.reopened().await;
     for number in 1..10 {
@@ -176,6 +236,7 @@ async fn no_more_is_kept_than_is_allowed() {
 /// order of the writes; a writer says when it is acknowledged, and from then on no reader may see one before.
 async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
     const WRITES: i64 = 600;
+    let keeps = world.store.generations().is_some();
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("html", "0")]).await.unwrap();
     let acknowledged = Arc::new(AtomicI64::new(0));
@@ -235,5 +296,5 @@ async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
     for reader in readers {
         assert!(reader.await.unwrap() > 0);
     }
-    assert!(stats.hits > 0 && stats.misses > 0, "{stats:?}");
+    assert!(stats.misses > 0 && (stats.hits > 0) == keeps, "{stats:?}");
 }

@@ -9,7 +9,9 @@ use moka::sync::Cache;
 use rashomon_tables::{ClusteringRange, Slot, Value};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{LOOKS, Revisioned, Shared, render_content_key, rev_key, revision_content_key};
+use super::{
+    LOOKS, Revisioned, Shared, joint_reads::JointReads, render_content_key, rev_key, revision_content_key,
+};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
@@ -25,6 +27,8 @@ const ENTRY_OVERHEAD: usize = 1024;
 #[derive(Debug)]
 pub(super) struct LatestCache {
     entries: Cache<u128, Arc<Entry>>,
+    /// Those that memory does not answer.
+    reads: JointReads<(Page, PropertyName), Arc<Property>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -34,7 +38,7 @@ pub(super) struct LatestCache {
 pub struct CacheStats {
     /// Reads of the latest that were answered from memory.
     pub hits: u64,
-    /// Reads of the latest that went to the store.
+    /// Reads of the latest that went to the store, or waited for one that did.
     pub misses: u64,
     /// Properties in memory.
     pub entries: u64,
@@ -68,7 +72,7 @@ impl LatestCache {
             .weigher(|_: &u128, entry: &Arc<Entry>| entry.weight())
             // The keys are hashes already.
             .build();
-        Self { entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self { entries, reads: JointReads::new(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 }
 
@@ -83,33 +87,20 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
 
 impl Revisioned {
     /// A property of the newest render of the latest revision. Served from memory where it can be: the same
-    /// `Arc` is then given again and again, until the page changes.
+    /// `Arc` is then given again and again, until the page changes. Where it cannot, those who ask at the same
+    /// time share a read that began after they asked.
     pub async fn latest(&self, page: &Page, name: &PropertyName) -> Result<Arc<Property>> {
         let shared = &self.0;
-        let Some(generations) = shared.store.generations() else {
-            return Ok(Arc::new(Box::pin(shared.read_latest(page, name)).await?));
-        };
         let cache = &shared.latest;
         let key = cache_key(page, name);
-        if let Some(entry) = cache.entries.get(&key)
-            && generations.current(entry.slot) == Some(entry.generation)
-            && entry.page == *page
-            && entry.name == *name
-        {
+        if let Some(property) = shared.kept_latest(key, page, name) {
             cache.hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(Arc::clone(&entry.property));
+            return Ok(property);
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
-        let slot = generations.slot(&partition_of(page));
-        let before = generations.current(slot);
         // Boxed, so that the future of a read from memory is small.
-        let property = Arc::new(Box::pin(shared.read_latest(page, name)).await?);
-        if let Some(generation) = before.filter(|_| generations.current(slot) == before) {
-            let (page, name) = (page.clone(), name.clone());
-            let entry = Entry { page, name, slot, generation, property: Arc::clone(&property) };
-            cache.entries.insert(key, Arc::new(entry));
-        }
-        Ok(property)
+        let read = shared.read_and_keep_latest(key, page, name);
+        Box::pin(cache.reads.read((page.clone(), name.clone()), read)).await
     }
 
     /// How the memory for newest properties has served so far.
@@ -131,6 +122,42 @@ impl Revisioned {
 }
 
 impl Shared {
+    /// What is in memory, if it still holds.
+    fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
+        let generations = self.store.generations()?;
+        let entry = self.latest.entries.get(&key)?;
+        let holds = generations.current(entry.slot) == Some(entry.generation)
+            && entry.page == *page
+            && entry.name == *name;
+        holds.then(|| Arc::clone(&entry.property))
+    }
+
+    /// Reads, and keeps what was read if nothing was committed meanwhile.
+    async fn read_and_keep_latest(
+        &self,
+        key: u128,
+        page: &Page,
+        name: &PropertyName,
+    ) -> Result<Arc<Property>> {
+        // Whoever had his turn before may have put it there.
+        if let Some(property) = self.kept_latest(key, page, name) {
+            return Ok(property);
+        }
+        let before = self.store.generations().and_then(|generations| {
+            let slot = generations.slot(&partition_of(page));
+            Some((generations, slot, generations.current(slot)?))
+        });
+        let property = Arc::new(self.read_latest(page, name).await?);
+        if let Some((generations, slot, generation)) = before
+            && generations.current(slot) == Some(generation)
+        {
+            let (page, name) = (page.clone(), name.clone());
+            let entry = Entry { page, name, slot, generation, property: Arc::clone(&property) };
+            self.latest.entries.insert(key, Arc::new(entry));
+        }
+        Ok(property)
+    }
+
     pub(super) async fn latest_render(&self, page: &Page) -> Result<Render> {
         for _ in 0..LOOKS {
             let (render, revision) = futures::future::try_join(

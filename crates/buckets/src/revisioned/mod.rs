@@ -4,6 +4,7 @@
 
 mod history;
 mod import;
+mod joint_reads;
 mod latest;
 mod mementos;
 mod page_write;

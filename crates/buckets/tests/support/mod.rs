@@ -2,6 +2,8 @@
 //! say what is written and read.
 #![allow(dead_code, unused_imports, unused_macros)] // Each file of tests uses some of it.
 
+mod altered;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rashomon_buckets::{
@@ -13,6 +15,8 @@ use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
+
+pub(crate) use self::altered::Altered;
 
 /// When the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);

@@ -1,0 +1,111 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::{sync::Semaphore, task::JoinHandle};
+
+use super::*;
+use crate::{Error, Missing};
+
+/// Something that is read slowly: each read gives its number when it is let through, and the second fails.
+#[derive(Clone)]
+struct Slow {
+    reads: Arc<JointReads<&'static str, u64>>,
+    begun: Arc<AtomicU64>,
+    gate: Arc<Semaphore>,
+}
+
+impl Slow {
+    fn new() -> Self {
+        Self { reads: Arc::new(JointReads::new()), begun: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Asks, and comes back when the reader has his place: the tests run on one thread.
+    async fn ask(&self, what: &'static str) -> JoinHandle<Result<u64>> {
+        let this = self.clone();
+        let reader = tokio::spawn(async move {
+            let read = async {
+                let number = this.begun.fetch_add(1, Ordering::SeqCst) + 1;
+                this.gate.acquire().await.unwrap().forget();
+                if number == 2 { Err(Error::NotFound(Missing::Page)) } else { Ok(number) }
+            };
+            this.reads.read(what, read).await
+        });
+        tokio::task::yield_now().await;
+        reader
+    }
+
+    fn let_through(&self, reads: usize) {
+        self.gate.add_permits(reads);
+    }
+
+    fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn lines(&self) -> usize {
+        self.reads.lines().len()
+    }
+}
+
+#[tokio::test]
+async fn a_read_is_shared_with_those_who_came_before_it_began() {
+    let slow = Slow::new();
+    let first = slow.ask("a").await;
+    let mut others = Vec::new();
+    for _ in 0..100 {
+        others.push(slow.ask("a").await);
+    }
+    assert_eq!((slow.begun(), slow.lines()), (1, 1));
+    slow.let_through(200);
+    assert_eq!(first.await.unwrap().unwrap(), 1);
+    for other in others {
+        other.await.unwrap().unwrap_err();
+    }
+    assert_eq!((slow.begun(), slow.lines()), (2, 0));
+}
+
+#[tokio::test]
+async fn who_comes_during_a_read_gets_a_later_one() {
+    let slow = Slow::new();
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        readers.push(slow.ask("a").await);
+    }
+    slow.let_through(1);
+    assert_eq!(readers.remove(0).await.unwrap().unwrap(), 1);
+    assert_eq!(slow.begun(), 2);
+    // The second read is under way, for the second and the third; this one is too late for it.
+    let late = slow.ask("a").await;
+    slow.let_through(1);
+    for reader in readers {
+        reader.await.unwrap().unwrap_err();
+    }
+    slow.let_through(1);
+    assert_eq!(late.await.unwrap().unwrap(), 3);
+}
+
+#[tokio::test]
+async fn other_things_are_read_meanwhile() {
+    let slow = Slow::new();
+    let one = slow.ask("a").await;
+    let other = slow.ask("b").await;
+    assert_eq!((slow.begun(), slow.lines()), (2, 2));
+    slow.let_through(2);
+    assert_eq!(one.await.unwrap().unwrap(), 1);
+    other.await.unwrap().unwrap_err();
+    assert_eq!(slow.lines(), 0);
+}
+
+#[tokio::test]
+async fn who_goes_away_holds_nobody_up() {
+    let slow = Slow::new();
+    let reading = slow.ask("a").await;
+    let next = slow.ask("a").await;
+    let last = slow.ask("a").await;
+    for gone in [next, reading] {
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+    }
+    slow.let_through(1);
+    last.await.unwrap().unwrap_err();
+    assert_eq!((slow.begun(), slow.lines()), (2, 0));
+}
