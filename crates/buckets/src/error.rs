@@ -53,14 +53,14 @@ pub enum Missing {
     /// The page has no such render.
     #[error("the page has no render {0}")]
     Render(Tid),
-    /// The latest revision lacks the property.
-    #[error("the latest revision, {latest}, has no such property{}", predecessor.map_or_else(String::new, |rev| format!("; the newest that has it is {rev}")))]
+    /// The newest render of the latest revision lacks the property.
+    #[error("the newest render of the latest revision, {latest}, has no such property{}", has_it(*latest, *predecessor, *predecessor_tid))]
     LatestProperty {
         /// The latest revision.
         latest: Revision,
-        /// The newest revision that has the property, and its newest render.
+        /// The newest revision that has the property: it may be the latest itself, in an older render.
         predecessor: Option<Revision>,
-        /// The newest render of the predecessor.
+        /// The newest render of the predecessor that has it.
         predecessor_tid: Option<Tid>,
     },
     /// The render lacks the property.
@@ -77,4 +77,13 @@ pub enum Missing {
     /// No revision of the page has the property.
     #[error("no revision of the page has such a property")]
     PropertyAnywhere,
+}
+
+/// The end of a sentence that says which is the newest to have a property that the latest lacks.
+fn has_it(latest: Revision, predecessor: Option<Revision>, tid: Option<Tid>) -> String {
+    match (predecessor, tid) {
+        (Some(rev), Some(tid)) if rev == latest => format!("; its newest render that has it is {tid}"),
+        (Some(rev), _) => format!("; the newest revision that has it is {rev}"),
+        (None, _) => String::new(),
+    }
 }

@@ -48,6 +48,21 @@ async fn what_is_not_there_is_said_precisely() {
     assert_eq!(buckets.history(&nowhere, None, 50).await.unwrap().items.len(), 0);
 }
 
+/// Renders of history are taken as they are, so a newer one may lack what an older one has.
+#[tokio::test]
+async fn what_only_an_older_render_has_is_said_of_that_render() {
+    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    world.put_revision_at(&page, 3, at(-90), &[("html", "three"), ("meta", "{}")]).await.unwrap();
+    let older = world.put_revision_at(&page, 4, at(-50), &[("html", "four")]).await.unwrap().tid;
+    world.put_render_at(&page, 4, at(-10), &[("data", "x")]).await.unwrap();
+    let said =
+        async |property: &str| world.buckets.latest(&page, &name(property)).await.unwrap_err().to_string();
+    let lacks = "the newest render of the latest revision, 4, has no such property";
+    assert_eq!(said("html").await, format!("{lacks}; its newest render that has it is {older}"));
+    assert_eq!(said("meta").await, format!("{lacks}; the newest revision that has it is 3"));
+    assert_eq!(said("other").await, lacks);
+}
+
 #[tokio::test]
 async fn the_latest_is_never_an_older_revision_s_property() {
     let (world, page) = (World::in_memory().await, page("Main_Page"));
