@@ -17,7 +17,7 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, TableStore, Value};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::compress;
+use super::{Stored, compress, decompress};
 use crate::{
     BucketName, DomainName, Page, Result, Title,
     rows::{self, partition_of},
@@ -131,6 +131,18 @@ impl ChunkStore {
             self.append_frame(page, &mut copy, frame).await?;
         }
         Ok(copy)
+    }
+
+    /// A body that would be too much for its row's batch, in chunks. `size` is its own, uncompressed.
+    pub(crate) async fn moved(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
+        let plain = match stored {
+            Stored::Chunks(_) => return Ok(stored.clone()),
+            Stored::Identity(plain) => plain.clone(),
+            Stored::Zstd(frame) => decompress(frame, size as usize)?,
+        };
+        let mut set = self.begin();
+        self.append(page, &mut set, &plain).await?;
+        Ok(Stored::Chunks(set))
     }
 
     /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.

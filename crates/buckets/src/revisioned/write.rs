@@ -14,7 +14,7 @@ use super::{Revisioned, Shared, page_write::PageWrite, render_content_key, rende
 use crate::{
     Error, ExportRecord, Headers, Missing, NewProperty, NewRender, NewRevision, Page, Parent, PropertyInfo,
     PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Tid, Versions, Written,
-    content::{BodyRow, ChunkStore, Stored},
+    content::{BodyRow, Stored},
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev, index_size},
     schemas::{RENDER_CONTENT, RENDERS, REVISIONS},
 };
@@ -302,20 +302,6 @@ impl Shared {
 
     pub(super) async fn commit(&self, write: PageWrite<'_>) -> Result<()> {
         Ok(self.store.write(write.first, write.then).await?)
-    }
-}
-
-impl ChunkStore {
-    /// A body that would be too much for its row's batch, in chunks.
-    async fn moved(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
-        let plain = match stored {
-            Stored::Chunks(_) => return Ok(stored.clone()),
-            Stored::Identity(plain) => plain.clone(),
-            Stored::Zstd(frame) => crate::content::decompress(frame, size as usize)?,
-        };
-        let mut set = self.begin();
-        self.append(page, &mut set, &plain).await?;
-        Ok(Stored::Chunks(set))
     }
 }
 
