@@ -35,16 +35,21 @@ pub(crate) enum Command {
     /// Import whole histories: MediaWiki XML or JSON lines
     ///
     /// Takes MediaWiki's XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes; plain,
-    /// .gz, .bz2, .xz, .lzma, .zst or .7z, told by their content. Importing again changes nothing. A revision
-    /// that stands with other content is named and left as it is. Of a file that is damaged or cut short,
-    /// every whole revision before the damage is stored.
+    /// .gz, .bz2, .xz, .lzma, .zst or .7z, told by their content. Importing again changes nothing. Of a file
+    /// that is damaged or cut short, every whole revision before the damage is stored.
+    ///
+    /// A revision that stands with other content is in conflict, and left as it is. What can never be true is
+    /// left out: a revision without a positive number, a title or a time, one that is made in the future (more
+    /// than 5 minutes after the import begins), or that is its own parent; in JSON lines also what HTTP could
+    /// not give back, such as a content type that is none. Both are counted and named, and the rest goes in.
+    /// A text with another sha1 than its dump says goes in as it is; it is counted and named too.
     ///
     /// Progress goes to standard error, the counts to standard output at the end.
     #[command(
-        after_help = "Exit codes:\n  0  every revision went in, or stood so already\n  1  an error ended the import; \
-        what came before it is stored\n  3  the import finished, but revisions conflict, were left out, or have \
-        another sha1 than\n     their dump says; the first of each kind are named on standard error, all are \
-        counted\n  130, 143  interrupted; what went \
+        after_help = "Exit codes:\n  0  every revision went in as it came, or stood so already\n  1  an error ended \
+        the import; what came before it is stored\n  2  the command line is wrong, or names a file that cannot be \
+        read; nothing was done\n  3  the import finished, but revisions are in conflict or were left out; the \
+        first of\n     each kind are named on standard error, all are counted\n  130, 143  interrupted; what went \
         in stays, and importing again goes on\n\nExamples:\n  rashomon import --domain enwiki \
         enwiki-pages-meta-history.xml.bz2\n  zstdcat dump.xml.zst | rashomon import --domain enwiki \
         -\n  rashomon import --to http://127.0.0.1:7231 --domain enwiki dump.xml.7z"

@@ -109,6 +109,31 @@ pub enum LeftOutReason {
         "the revision's timestamp is {0:?}, not a time of RFC 3339 from 1583 to 5235 in at most microseconds"
     )]
     BadTimestamp(String),
+    /// A time in it has not come yet.
+    #[error("its time {0} is in the future: if it is not, set the clock")]
+    InFuture(String),
+    /// Its parent is no revision.
+    #[error("its parent is {0:?}, neither the number of a revision nor 0, which is none")]
+    BadParent(String),
+    /// It is its own parent.
+    #[error("it is its own parent")]
+    OwnParent,
+    /// A property of it could not be given back as it came.
+    #[error("its property {name}: {fault}")]
+    BadProperty {
+        /// The property.
+        name: PropertyName,
+        /// What is wrong.
+        fault: String,
+    },
+    /// One of its renders cannot be kept, and it would not be whole without.
+    #[error("its render {tid}: {reason}")]
+    BadRender {
+        /// The render.
+        tid: Tid,
+        /// Why.
+        reason: Box<LeftOutReason>,
+    },
     /// Its page has no title, or not yet.
     #[error("no title comes before the page's first revision")]
     NoTitle,

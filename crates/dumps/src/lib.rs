@@ -13,6 +13,7 @@ mod import;
 mod input;
 pub mod json_lines;
 mod named;
+mod parent;
 mod reader;
 mod sha1;
 mod timestamps;

@@ -1,49 +1,70 @@
 //! Reading a history in whichever format it is.
 
-use std::io::{BufRead, Read};
+use std::{
+    collections::VecDeque,
+    io::{BufRead, Read},
+};
 
 use rashomon_buckets::Definitions;
+use rashomon_clock::Timestamp;
 
 use crate::{Event, Place, Problem, ReadError, input::Input, json_lines::JsonLinesReader, xml::XmlReader};
 
-/// How large the parts of an input may be.
+/// How large the parts of an input may be, and how late its times.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits {
     /// The most bytes of a text in XML.
     pub text: usize,
     /// The most bytes of a line in JSON lines.
     pub line: usize,
+    /// The latest time that anything may have: what is later has not happened, and is left out.
+    pub latest: Timestamp,
 }
 
 impl Default for ReadLimits {
     /// Texts as large as a property may be, and lines of half a gigabyte: the bodies of one write, which are
-    /// 256 MiB at most, with room for how JSON writes them.
+    /// 256 MiB at most, with room for how JSON writes them. Times may be any.
     fn default() -> Self {
-        Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20 }
+        Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20, latest: Timestamp::MAX }
     }
 }
 
 /// Gives what a history holds, one event after another. Nothing comes after an error.
-pub struct HistoryReader<R> {
-    format: Format<R>,
+pub struct HistoryReader<'a> {
+    format: Box<dyn Steps + 'a>,
+    /// Found, and not given yet.
+    found: VecDeque<Event>,
+    then: Then,
 }
 
-enum Format<R> {
-    Xml(Box<XmlReader<R>>),
-    JsonLines(Box<JsonLinesReader<R>>),
+/// What comes after that which was found.
+enum Then {
+    More,
+    Error(ReadError),
+    Nothing,
 }
 
-impl<R: Read> HistoryReader<R> {
+/// A reader of one format.
+pub(crate) trait Steps {
+    /// Reads a little further, and adds what comes of that; `false` at the end. Not to be called again after
+    /// that, nor after an error.
+    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem>;
+
+    /// Where the problem is that a step has ended with.
+    fn place(&self, problem: &Problem) -> Place;
+}
+
+impl<'a> HistoryReader<'a> {
     /// Looks at the first byte that is no space: `<` begins XML, `{` JSON lines.
-    pub fn new(reader: R, limits: ReadLimits) -> Result<Self, ReadError> {
+    pub fn new(reader: impl Read + 'a, limits: ReadLimits) -> Result<Self, ReadError> {
         let mut input = Input::new(reader);
         let first = match first_byte(&mut input) {
             Ok(first) => first,
             Err(problem) => return Err(ReadError { problem, place: place(&input) }),
         };
-        let format = match first {
-            Some(b'<') => Format::Xml(Box::new(XmlReader::new(input, limits.text))),
-            Some(b'{') => Format::JsonLines(Box::new(JsonLinesReader::new(input, limits.line))),
+        let format: Box<dyn Steps> = match first {
+            Some(b'<') => Box::new(XmlReader::new(input, limits)),
+            Some(b'{') => Box::new(JsonLinesReader::new(input, limits)),
             None => {
                 let problem = Problem::CutShort("there is nothing in it".to_owned());
                 return Err(ReadError { problem, place: place(&input) });
@@ -60,15 +81,29 @@ impl<R: Read> HistoryReader<R> {
                 return Err(ReadError { problem, place: place(&input) });
             }
         };
-        Ok(Self { format })
+        Ok(Self { format, found: VecDeque::new(), then: Then::More })
     }
 
     /// The next event; `None` at the end.
     #[allow(clippy::should_implement_trait)] // It can fail, and is fused.
     pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
-        match &mut self.format {
-            Format::Xml(reader) => reader.next(),
-            Format::JsonLines(reader) => reader.next(),
+        loop {
+            if let Some(event) = self.found.pop_front() {
+                return Ok(Some(event));
+            }
+            match std::mem::replace(&mut self.then, Then::Nothing) {
+                Then::Nothing => return Ok(None),
+                Then::Error(error) => return Err(error),
+                Then::More => {}
+            }
+            self.then = match self.format.step(&mut self.found) {
+                Ok(true) => Then::More,
+                Ok(false) => Then::Nothing,
+                Err(problem) => {
+                    let place = self.format.place(&problem);
+                    Then::Error(ReadError { problem, place })
+                }
+            };
         }
     }
 }

@@ -3,6 +3,20 @@
 use rashomon_buckets::Tid;
 use rashomon_clock::Timestamp;
 
+use crate::{LeftOut, LeftOutReason};
+
+/// Reads the time of a revision, which is `latest` at most.
+pub(crate) fn of_revision(text: Option<&str>, latest: Timestamp) -> Result<Timestamp, LeftOutReason> {
+    let text = text.ok_or(LeftOutReason::NoTimestamp)?;
+    let time = parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shown(text)))?;
+    check(time, latest).map(|()| time)
+}
+
+/// Whether a time has come.
+pub(crate) fn check(time: Timestamp, latest: Timestamp) -> Result<(), LeftOutReason> {
+    if time > latest { Err(LeftOutReason::InFuture(format(time))) } else { Ok(()) }
+}
+
 /// Reads a time. `None` where it is none, has more than six digits after the second, or is one that the name
 /// of a render cannot hold (before 1582, after 5236).
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {

@@ -167,6 +167,46 @@ async fn what_is_cut_short_leaves_what_is_complete_and_says_where() {
 }
 
 #[tokio::test]
+async fn the_page_that_is_cut_is_counted_with_its_revisions() {
+    let whole = export(&(page("P", &[(5, "a")]) + &page("Q", &[(6, "b"), (7, "ccc")])));
+    for (end, pages, created) in [("ccc", 2, 2), ("<title>Q", 1, 1), ("</mediawiki>", 2, 3)] {
+        let cut = &whole[..whole.find(end).unwrap()];
+        let error = Wiki::new().await.import(cut).await.unwrap_err();
+        assert_eq!((error.report.pages, error.report.created), (pages, created), "cut at {end}");
+    }
+}
+
+#[tokio::test]
+async fn of_what_is_in_conflict_only_that_is_said() {
+    let wiki = Wiki::new().await;
+    wiki.import(export(&page("P", &[(5, "first")]))).await.unwrap();
+    let other = export(&page("P", &[(5, "second"), (6, "third")]));
+    let sha1 = "</text><sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>";
+    let report = wiki.import(other.replace("</text>", sha1)).await.unwrap();
+    assert_eq!((report.conflicts.count, report.mismatches.count), (1, 1));
+    assert_eq!(report.mismatches.first[0].rev.get(), 6);
+}
+
+#[tokio::test]
+async fn a_text_with_another_sha1_stands_as_it_came() {
+    let input = export(&page("P", &[(5, "a")]));
+    let sha1 = "</text><sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>";
+    let report = Wiki::new().await.import(input.replace("</text>", sha1)).await.unwrap();
+    assert_eq!((report.created, report.mismatches.count, report.is_clean()), (1, 1, true));
+}
+
+/// The clock of the wiki stands at 8 o'clock.
+#[tokio::test]
+async fn what_is_later_than_clocks_may_differ_is_left_out() {
+    let wiki = Wiki::new().await;
+    let at = |time: &str| export(&page("P", &[(5, "a")])).replace("2011-01-01T00:00:00Z", time);
+    let report = wiki.import(at("2027-01-15T08:05:00.000001Z")).await.unwrap();
+    assert_eq!((report.created, report.left_out.count, report.is_clean()), (0, 1, false));
+    let report = wiki.import(at("2027-01-15T08:05:00Z")).await.unwrap();
+    assert_eq!((report.created, report.left_out.count), (1, 0));
+}
+
+#[tokio::test]
 async fn damaged_compression_is_an_error_with_both_places() {
     let text: String = (0..20_000).map(|number| format!("{number:x} ")).collect();
     let whole = export(&page("P", &[(5, "a"), (6, &text)]));

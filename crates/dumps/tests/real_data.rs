@@ -27,8 +27,8 @@ const FILES: [(&str, [u64; 5], &str); 20] = [
     ("wiki1.xml", [1, 3, 0, 0, 0], ""),
     ("wiki2.xml", [1, 3, 0, 0, 0], ""),
     ("wiki3.xml", [1, 3, 0, 0, 0], ""),
-    ("wiki4.xml", [0, 3, 0, 0, 0], "&rsquo;"),
-    ("wiki5.xml", [1, 7, 0, 0, 0], "&times;"),
+    ("wiki4.xml", [1, 3, 0, 0, 0], "&rsquo;"),
+    ("wiki5.xml", [2, 7, 0, 0, 0], "&times;"),
     ("wikihadoop_dump_test.xml", [2, 0, 0, 3, 0], ""),
     ("wikihadoop_page_sample.xml", [3, 6, 0, 0, 0], ""),
 ];

@@ -276,7 +276,7 @@ fn a_text_that_never_ends_is_an_error_that_names_its_revision() {
         let head = with_text(begin);
         let head = head.split("</revision>").next().unwrap().as_bytes().to_vec();
         let endless = Endless { head: std::io::Cursor::new(head), given: 0 };
-        let limits = ReadLimits { text: 1 << 20, line: 1 << 20 };
+        let limits = ReadLimits { text: 1 << 20, line: 1 << 20, ..ReadLimits::default() };
         let mut reader = HistoryReader::new(endless, limits).unwrap();
         let error = reader.next().unwrap_err();
         assert!(matches!(error.problem, Problem::TooLarge(_)), "{begin}: {error}");
@@ -323,6 +323,44 @@ fn a_revision_before_its_title_is_left_out() {
     end.unwrap();
     let Event::LeftOut(left_out) = &events[0] else { panic!("{events:?}") };
     assert_eq!((left_out.reason.clone(), left_out.revisions), (LeftOutReason::NoTitle, 1));
+}
+
+#[test]
+fn what_can_never_be_true_is_left_out() {
+    let revision = |rest: &str| with_revision(&format!("<id>5</id>{rest}<text>a</text>"));
+    let parent = |parent: &str| {
+        revision(&format!("<parentid>{parent}</parentid><timestamp>2011-01-01T00:00:00Z</timestamp>"))
+    };
+    for (input, reason) in [
+        (parent("5"), LeftOutReason::OwnParent),
+        (parent("-1"), LeftOutReason::BadParent("-1".into())),
+        (parent("x"), LeftOutReason::BadParent("x".into())),
+    ] {
+        let (events, end) = events(&input);
+        end.unwrap();
+        let Event::LeftOut(left_out) = &events[0] else { panic!("{events:?}") };
+        assert_eq!((&left_out.reason, left_out.rev), (&reason, Revision::new(5)));
+        // Nothing is known of a page none of whose revisions is kept.
+        assert!(matches!(&events[1], Event::PageEnd(_, None)), "{events:?}");
+    }
+    // Odd, but real: no parent, and one with a higher number.
+    for (number, expected) in
+        [("0", Some(Parent::None)), ("9", Revision::new(9).map(Parent::Revision)), ("", None)]
+    {
+        assert_eq!(revisions(parent(number))[0].record.parent, expected);
+    }
+}
+
+#[test]
+fn what_has_not_happened_yet_is_left_out() {
+    let input = |time: &str| {
+        with_revision(&format!("<id>5</id><timestamp>{time}</timestamp><text>a</text>")).into_bytes()
+    };
+    let limits = ReadLimits { latest: rashomon_clock::Timestamp::EPOCH, ..ReadLimits::default() };
+    let first = |input: Vec<u8>| HistoryReader::new(&input[..], limits).unwrap().next().unwrap().unwrap();
+    assert!(matches!(first(input("1970-01-01T00:00:00Z")), Event::Revision(..)));
+    let Event::LeftOut(left_out) = first(input("1970-01-01T00:00:01Z")) else { panic!() };
+    assert_eq!(left_out.reason, LeftOutReason::InFuture("1970-01-01T00:00:01Z".into()));
 }
 
 #[test]

@@ -96,6 +96,12 @@ impl Revisioned {
         &self.0.settings
     }
 
+    /// The latest time that may be given for a write: now, and as much later as clocks may differ.
+    #[must_use]
+    pub fn latest_time(&self) -> Timestamp {
+        self.0.latest_time()
+    }
+
     /// What there is: domains and pages.
     #[must_use]
     pub fn catalog(&self) -> &Catalog {
@@ -134,6 +140,10 @@ impl Revisioned {
 }
 
 impl Shared {
+    fn latest_time(&self) -> Timestamp {
+        self.clock.now().saturating_add(self.settings.skew)
+    }
+
     async fn get(&self, table: &'static Schema, page: &Page, clustering: Vec<Value>) -> Result<Option<Row>> {
         Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
     }

@@ -278,7 +278,7 @@ impl Shared {
         if time < EARLIEST {
             return Err(Error::Invalid("the timestamp is before 1990: give the time of the edit".to_owned()));
         }
-        if time > self.clock.now().saturating_add(self.settings.skew) {
+        if time > self.latest_time() {
             let skew = self.settings.skew.as_secs();
             return Err(Error::Invalid(format!(
                 "the timestamp is more than {skew} s in the future: give the time of the edit, in UTC, or set the clock"

@@ -28,6 +28,8 @@ pub(super) enum Item {
     Site(SiteInfo),
     Group(Group),
     PageEnd(Title, Option<PageInfo>),
+    /// The input has ended in the middle of a page.
+    PageCut,
     LeftOut(LeftOut),
     Skipped(String),
 }
@@ -48,6 +50,8 @@ pub(super) struct Feed {
     title: Option<Title>,
     revisions: Vec<SourceRevision>,
     bytes: usize,
+    /// The end of the page that the last revision is of has not come.
+    in_page: bool,
 }
 
 /// Nobody takes what is sent: the import has failed elsewhere.
@@ -63,6 +67,7 @@ impl Feed {
             title: None,
             revisions: Vec::new(),
             bytes: 0,
+            in_page: false,
         }
     }
 
@@ -95,7 +100,7 @@ impl Feed {
                 }
                 // What is complete goes in, whatever comes after it. Where nobody listens, somebody else says why.
                 Ok(None) => return self.send_group().or(Ok(())),
-                Err(error) => return self.send_group().map_or(Ok(()), |()| Err(error)),
+                Err(error) => return self.cut().map_or(Ok(()), |()| Err(error)),
             }
         }
     }
@@ -105,6 +110,7 @@ impl Feed {
             Event::Site(info) => self.send(Item::Site(info)),
             Event::Revision(title, revision) => self.revision(title, *revision),
             Event::PageEnd(title, info) => {
+                self.in_page = false;
                 self.send_group()?;
                 self.send(Item::PageEnd(title, info))
             }
@@ -119,10 +125,17 @@ impl Feed {
         if full || self.title.as_ref() != Some(&title) {
             self.send_group()?;
         }
+        self.in_page = true;
         self.title = Some(title);
         self.bytes += bytes;
         self.revisions.push(revision);
         Ok(())
+    }
+
+    /// The input ends too early.
+    fn cut(&mut self) -> Result<(), NobodyListens> {
+        self.send_group()?;
+        if self.in_page { self.send(Item::PageCut) } else { Ok(()) }
     }
 
     fn send_group(&mut self) -> Result<(), NobodyListens> {

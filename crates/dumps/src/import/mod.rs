@@ -26,6 +26,8 @@ use self::{
     feed::{Feed, Group, Item},
     store::{Importer, Previous, Stored},
 };
+#[cfg(doc)]
+use crate::LeftOutReason;
 use crate::{ReadLimits, Source, compression::DecompressionLimits};
 
 /// Groups that are parsed and wait.
@@ -61,6 +63,9 @@ impl Default for ImportOptions {
 /// runtime of tokio; the parser runs on one of its blocking threads. Whatever stands is left as it is, so an
 /// import may be repeated, and goes on where it was stopped.
 ///
+/// What can never be true, or could not be given back as it came, is left out and named, see [`LeftOutReason`]:
+/// a revision that is its own parent, or one that is made after the import begins. Whatever else is odd goes in.
+///
 /// Where the input is cut short or damaged, or the store fails, that is an error, which has the report of what
 /// was done until then: all complete revisions before it are stored.
 pub async fn import(
@@ -74,7 +79,11 @@ pub async fn import(
     let (size, consumed) = (source.size(), source.consumed());
     let (sender, mut items) = mpsc::channel(QUEUE);
     let text = buckets.settings().definitions.get(&PropertyName::wikitext()).max_size;
-    let limits = ReadLimits { text: usize::try_from(text).unwrap_or(usize::MAX), line: options.max_line };
+    let limits = ReadLimits {
+        text: usize::try_from(text).unwrap_or(usize::MAX),
+        line: options.max_line,
+        latest: buckets.latest_time(),
+    };
     let decompression = options.decompression;
     let parser = tokio::task::spawn_blocking(move || Feed::new(sender).run(source, &decompression, limits));
 
@@ -146,6 +155,7 @@ impl Run {
                     Ok(stored)
                 });
             }
+            Item::PageCut => self.report.pages += 1,
             Item::PageEnd(title, info) => {
                 self.report.pages += 1;
                 let Some(info) = info else { return };

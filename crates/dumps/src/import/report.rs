@@ -9,7 +9,7 @@ use crate::{LeftOut, Named, ReadError};
 /// What became of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Pages that came to their end; one that came several times counts as often.
+    /// Pages, also one whose end does not come; one that came several times counts as often.
     pub pages: u64,
     /// Revisions that were stored, or got renders that they did not have.
     pub created: u64,
@@ -19,7 +19,7 @@ pub struct ImportReport {
     pub conflicts: Named<Conflict>,
     /// Revisions that cannot be kept.
     pub left_out: Named<LeftOut>,
-    /// Bodies that are not what the SHA-1 that came with them says. They are stored as they came.
+    /// Bodies that are not what the SHA-1 that came with them says, and stand as they came.
     pub mismatches: Named<Mismatch>,
     /// Elements that are not read, by their names: uploads, log items and what is not known.
     pub skipped: BTreeMap<String, u64>,
@@ -60,7 +60,7 @@ pub struct Mismatch {
 /// How far an import is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportProgress {
-    /// Pages that came to their end.
+    /// Pages whose end has come.
     pub pages: u64,
     /// Revisions that something became of.
     pub revisions: u64,
@@ -114,10 +114,11 @@ impl ImportReport {
     /// The most names of skipped elements that are counted apart.
     const MAX_SKIPPED: usize = 32;
 
-    /// Whether everything went in as it came: nothing left out, no conflict, no SHA-1 that disagrees.
+    /// Whether everything stands as it came: nothing left out, and no conflict. A body whose SHA-1 disagrees
+    /// stands as it came.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
-        self.conflicts.is_empty() && self.left_out.is_empty() && self.mismatches.is_empty()
+        self.conflicts.is_empty() && self.left_out.is_empty()
     }
 
     /// Revisions that something became of.

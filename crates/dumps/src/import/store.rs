@@ -84,11 +84,14 @@ impl Importer {
         let page = self.page_of(title.clone());
         let mut report = ImportReport::default();
         let mut ready = Vec::with_capacity(revisions.len());
+        let mut all_disagreements = Vec::with_capacity(revisions.len());
         {
             // The semaphore is never closed.
             let _job = self.staging.acquire().await;
             for revision in revisions {
-                ready.push(self.stage(&page, revision, &mut report).await?);
+                let (import, disagreements) = self.stage(&page, revision, &mut report).await?;
+                ready.push(import);
+                all_disagreements.push(disagreements);
                 // Hashing takes a while, in which others may want to go on.
                 tokio::task::yield_now().await;
             }
@@ -98,7 +101,11 @@ impl Importer {
             let _ = previous.await;
         }
         let outcomes = self.buckets.import(&page, ready).await?;
-        for (revision, outcome) in revisions.iter().zip(outcomes) {
+        for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
+            if !matches!(outcome, ImportOutcome::Conflict(_)) {
+                // What is in conflict is not stored, so only that is said of it.
+                report_mismatches(title, revision, disagreements, &mut report);
+            }
             match outcome {
                 ImportOutcome::Conflict(difference) => report.conflicts.add(Conflict {
                     title: title.clone(),
@@ -120,7 +127,7 @@ impl Importer {
         page: &Page,
         revision: &SourceRevision,
         report: &mut ImportReport,
-    ) -> Result<ImportRevision> {
+    ) -> Result<(ImportRevision, Vec<Disagreement>)> {
         let record = &revision.record;
         let mut disagreements = Vec::new();
         let bytes_before = report.text_bytes;
@@ -144,11 +151,7 @@ impl Importer {
             let tid = Tid::imported(page, record.rev, record.timestamp);
             renders.push(ImportRender { tid, properties: Vec::new() });
         }
-        for Disagreement { what, said, is } in disagreements {
-            let (title, rev, line) = (page.title.clone(), record.rev, revision.line);
-            report.mismatches.add(Mismatch { title, rev, line, what, said, is });
-        }
-        Ok(ImportRevision { record: record.clone(), properties, renders })
+        Ok((ImportRevision { record: record.clone(), properties, renders }, disagreements))
     }
 
     async fn stage_all(
@@ -178,5 +181,17 @@ impl Importer {
 
     fn page_of(&self, title: Title) -> Page {
         Page { domain: self.domain.clone(), bucket: BucketName::page(), title }
+    }
+}
+
+fn report_mismatches(
+    title: &Title,
+    revision: &SourceRevision,
+    disagreements: Vec<Disagreement>,
+    report: &mut ImportReport,
+) {
+    for Disagreement { what, said, is } in disagreements {
+        let (title, rev, line) = (title.clone(), revision.record.rev, revision.line);
+        report.mismatches.add(Mismatch { title, rev, line, what, said, is });
     }
 }

@@ -11,7 +11,7 @@ use rashomon_clock::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::headers;
-use crate::{SourceProperty, timestamps};
+use crate::{LeftOutReason, Problem, SourceProperty, timestamps};
 
 /// What kind of line it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +116,21 @@ pub(super) struct EndLine {
     pub(super) renders: u64,
 }
 
+/// What is wrong with a line that is JSON.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It is not of the format, so whatever comes after it may mean something else.
+    Problem(Problem),
+    /// It is, and what it says cannot be kept.
+    LeftOut(LeftOutReason),
+}
+
+impl From<LeftOutReason> for Fault {
+    fn from(reason: LeftOutReason) -> Self {
+        Self::LeftOut(reason)
+    }
+}
+
 /// A property: its bytes as `text` where they are UTF-8, else as `base64`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -136,17 +151,18 @@ pub(super) struct PropertyValue {
 
 impl PropertyValue {
     /// The property, or what is wrong with it.
-    pub(super) fn into_property(self, name: PropertyName) -> Result<SourceProperty, String> {
+    pub(super) fn into_property(self, name: PropertyName) -> Result<SourceProperty, Fault> {
+        let malformed = |what| Fault::Problem(Problem::Malformed(what));
         if let Some(fault) = headers::fault(self.content_type.as_deref(), &self.headers) {
-            return Err(format!("property {name}: {fault}"));
+            return Err(LeftOutReason::BadProperty { name, fault }.into());
         }
         let body = match (self.text, self.base64) {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => {
                 let bytes = BASE64_STANDARD.decode(base64);
-                bytes.map_err(|error| format!("the base64 of property {name}: {error}"))?.into()
+                bytes.map_err(|error| malformed(format!("the base64 of property {name}: {error}")))?.into()
             }
-            _ => return Err(format!("property {name} has not just one of `text` and `base64`")),
+            _ => return Err(malformed(format!("property {name} has not just one of `text` and `base64`"))),
         };
         Ok(SourceProperty {
             name,

@@ -5,10 +5,8 @@ mod line;
 mod reader;
 mod writer;
 
-pub use self::{
-    reader::JsonLinesReader,
-    writer::{JsonLinesWriter, WrittenProperty},
-};
+pub(crate) use self::reader::JsonLinesReader;
+pub use self::writer::{JsonLinesWriter, WrittenProperty};
 
 /// The version of the format that is written, and the only one that is read.
 pub const VERSION: u64 = 1;

@@ -5,16 +5,20 @@ use std::{
     io::{BufRead, Read},
 };
 
-use rashomon_buckets::{PageInfo, Parent, PropertyName, Revision, RevisionRecord, Title};
+use rashomon_buckets::{PageInfo, PropertyName, Revision, RevisionRecord, Title};
+use rashomon_clock::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::{
     VERSION,
-    line::{AnyLine, EndLine, Kind, PageLine, PropertyValue, RenderLine, RevisionLine, SiteLine},
+    line::{AnyLine, EndLine, Fault, Kind, PageLine, PropertyValue, RenderLine, RevisionLine, SiteLine},
 };
 use crate::{
-    Event, LeftOut, LeftOutReason, Place, Problem, ReadError, SourceProperty, SourceRender, SourceRevision,
-    input::Input, timestamps,
+    Event, LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRender, SourceRevision,
+    input::Input,
+    parent,
+    reader::{ReadLimits, Steps},
+    timestamps,
 };
 
 /// The most bytes of renders that are held until a revision is given with them; further ones follow as more of
@@ -22,9 +26,9 @@ use crate::{
 const MAX_RENDERS: usize = 8 << 20;
 
 /// Reads JSON lines, one event after another.
-pub struct JsonLinesReader<R> {
+pub(crate) struct JsonLinesReader<R> {
     input: Input<R>,
-    max_line: usize,
+    limits: ReadLimits,
     buffer: Vec<u8>,
     line: u64,
     offset: u64,
@@ -32,8 +36,6 @@ pub struct JsonLinesReader<R> {
     page: Option<Page>,
     pending: Option<Pending>,
     counts: EndLine,
-    ready: VecDeque<Event>,
-    over: bool,
 }
 
 /// The page that began last.
@@ -56,11 +58,10 @@ enum Pending {
 }
 
 impl<R: Read> JsonLinesReader<R> {
-    /// Reads an input whose lines have at most `max_line` bytes.
-    pub(crate) fn new(input: Input<R>, max_line: usize) -> Self {
+    pub(crate) const fn new(input: Input<R>, limits: ReadLimits) -> Self {
         Self {
             input,
-            max_line,
+            limits,
             buffer: Vec::new(),
             line: 1,
             offset: 0,
@@ -68,64 +69,6 @@ impl<R: Read> JsonLinesReader<R> {
             page: None,
             pending: None,
             counts: EndLine { kind: Kind::End, pages: 0, revisions: 0, renders: 0 },
-            ready: VecDeque::new(),
-            over: false,
-        }
-    }
-
-    /// The next event; `None` at the end. Nothing comes after an error.
-    #[allow(clippy::should_implement_trait)] // It can fail, and is fused.
-    pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if self.over {
-                return Ok(None);
-            }
-            if let Err(problem) = self.step() {
-                self.over = true;
-                return Err(self.error(problem));
-            }
-        }
-    }
-
-    fn error(&self, problem: Problem) -> ReadError {
-        let revision = match &self.pending {
-            Some(Pending::Kept { revision, .. }) => Some(revision.record.rev),
-            Some(Pending::LeftOut(left_out)) => left_out.rev,
-            Some(Pending::WithPage) | None => None,
-        };
-        let place = Place {
-            page: self.page.as_ref().map(|page| page.shown.clone()),
-            revision: revision.map(|rev| rev.to_string()),
-            inside: false,
-            line: self.line,
-            offset: self.offset,
-            compressed: None,
-        };
-        ReadError { problem, place }
-    }
-
-    /// Reads a line and what follows from it.
-    fn step(&mut self) -> Result<(), Problem> {
-        if !self.read_line()? {
-            return Err(Problem::CutShort("there is no line of kind `end`".to_owned()));
-        }
-        if self.buffer.iter().all(u8::is_ascii_whitespace) {
-            return Ok(());
-        }
-        let kind = parse::<AnyLine>(&self.buffer)?.kind;
-        if !self.site_seen && kind != Kind::Siteinfo {
-            let what = "the first line is not of kind `siteinfo`, which has the version";
-            return Err(Problem::Malformed(what.to_owned()));
-        }
-        match kind {
-            Kind::Siteinfo => self.site(),
-            Kind::Page => self.begin_page(),
-            Kind::Revision => self.revision(),
-            Kind::Render => self.render(),
-            Kind::End => self.end(),
         }
     }
 
@@ -142,8 +85,8 @@ impl<R: Read> JsonLinesReader<R> {
             let count = end.map_or(available.len(), |end| end + 1);
             self.buffer.extend_from_slice(&available[..count]);
             self.input.consume(count);
-            if self.buffer.len() > self.max_line {
-                return Err(Problem::TooLarge(format!("a line has more than {} bytes", self.max_line)));
+            if self.buffer.len() > self.limits.line {
+                return Err(Problem::TooLarge(format!("a line has more than {} bytes", self.limits.line)));
             }
             if end.is_some() {
                 return Ok(true);
@@ -151,7 +94,7 @@ impl<R: Read> JsonLinesReader<R> {
         }
     }
 
-    fn site(&mut self) -> Result<(), Problem> {
+    fn site(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         // Another version may have other fields, so that is looked at first.
         #[derive(serde::Deserialize)]
         struct Version {
@@ -168,13 +111,13 @@ impl<R: Read> JsonLinesReader<R> {
             return Err(Problem::Malformed("a second line of kind `siteinfo`".to_owned()));
         }
         self.site_seen = true;
-        self.ready.extend(line.site.map(Event::Site));
+        found.extend(line.site.map(Event::Site));
         Ok(())
     }
 
-    fn begin_page(&mut self) -> Result<(), Problem> {
+    fn begin_page(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: PageLine = parse(&self.buffer)?;
-        self.end_page();
+        self.end_page(found);
         self.counts.pages += 1;
         self.page = Some(Page {
             line: self.line,
@@ -186,9 +129,9 @@ impl<R: Read> JsonLinesReader<R> {
         Ok(())
     }
 
-    fn revision(&mut self) -> Result<(), Problem> {
+    fn revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: RevisionLine = parse(&self.buffer)?;
-        self.give_pending();
+        self.give_pending(found);
         self.counts.revisions += 1;
         let Some(page) = &mut self.page else {
             return Err(Problem::Malformed("a line of kind `revision` before any of kind `page`".to_owned()));
@@ -199,19 +142,10 @@ impl<R: Read> JsonLinesReader<R> {
             return Ok(());
         }
         let rev = line.rev.to_revision();
-        self.pending = Some(match record_of(&line) {
-            Ok(record) => {
-                let properties = properties(line.properties)?;
-                let revision = SourceRevision {
-                    line: self.line,
-                    continued: false,
-                    record,
-                    properties,
-                    renders: Vec::new(),
-                };
-                Pending::Kept { revision: Box::new(revision), bytes: 0 }
-            }
-            Err(reason) => {
+        self.pending = Some(match revision_of(line, self.line, self.limits.latest) {
+            Ok(revision) => Pending::Kept { revision: Box::new(revision), bytes: 0 },
+            Err(Fault::Problem(problem)) => return Err(problem),
+            Err(Fault::LeftOut(reason)) => {
                 let title = Some(page.shown.clone());
                 Pending::LeftOut(LeftOut { line: self.line, title, rev, revisions: 1, reason })
             }
@@ -219,39 +153,36 @@ impl<R: Read> JsonLinesReader<R> {
         Ok(())
     }
 
-    fn render(&mut self) -> Result<(), Problem> {
+    fn render(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: RenderLine = parse(&self.buffer)?;
         self.counts.renders += 1;
         match &mut self.pending {
             None => {
-                Err(Problem::Malformed("a line of kind `render` that no revision comes before".to_owned()))
+                return Err(Problem::Malformed(
+                    "a line of kind `render` that no revision comes before".to_owned(),
+                ));
             }
-            Some(Pending::LeftOut(_) | Pending::WithPage) => Ok(()),
-            Some(Pending::Kept { revision, bytes }) => {
-                let render = SourceRender { tid: line.tid, properties: properties(line.properties)? };
-                let size: usize = render.properties.iter().map(|property| property.body.len()).sum();
-                if *bytes + size > MAX_RENDERS && !revision.renders.is_empty() {
-                    let more = SourceRevision {
-                        continued: true,
-                        renders: Vec::new(),
-                        record: revision.record.clone(),
-                        properties: revision.properties.clone(),
-                        ..**revision
-                    };
-                    let full = std::mem::replace(revision, Box::new(more));
-                    *bytes = 0;
-                    if let Some(Ok(title)) = self.page.as_ref().map(|page| &page.title) {
-                        self.ready.push_back(Event::Revision(title.clone(), full));
+            Some(Pending::LeftOut(_) | Pending::WithPage) => {}
+            Some(Pending::Kept { revision, bytes }) => match render_of(line, self.limits.latest) {
+                Ok(render) => {
+                    let full = add_render(revision, bytes, render);
+                    if let (Some(full), Some(Ok(title))) = (full, self.page.as_ref().map(|page| &page.title))
+                    {
+                        found.push_back(Event::Revision(title.clone(), full));
                     }
                 }
-                *bytes += size;
-                revision.renders.push(render);
-                Ok(())
-            }
+                Err(Fault::Problem(problem)) => return Err(problem),
+                Err(Fault::LeftOut(reason)) => {
+                    let title = self.page.as_ref().map(|page| page.shown.clone());
+                    let (line, rev) = (revision.line, Some(revision.record.rev));
+                    self.pending = Some(Pending::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
+                }
+            },
         }
+        Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Problem> {
+    fn end(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: EndLine = parse(&self.buffer)?;
         if line != self.counts {
             let EndLine { pages, revisions, renders, .. } = &self.counts;
@@ -265,17 +196,16 @@ impl<R: Read> JsonLinesReader<R> {
                 return Err(Problem::Malformed("something follows the line of kind `end`".to_owned()));
             }
         }
-        self.end_page();
-        self.over = true;
+        self.end_page(found);
         Ok(())
     }
 
-    fn end_page(&mut self) {
-        self.give_pending();
+    fn end_page(&mut self, found: &mut VecDeque<Event>) {
+        self.give_pending(found);
         let Some(page) = self.page.take() else { return };
         match page.title {
-            Ok(title) => self.ready.push_back(Event::PageEnd(title, page.info)),
-            Err(reason) if page.left_out > 0 => self.ready.push_back(Event::LeftOut(LeftOut {
+            Ok(title) => found.push_back(Event::PageEnd(title, page.info)),
+            Err(reason) if page.left_out > 0 => found.push_back(Event::LeftOut(LeftOut {
                 line: page.line,
                 title: Some(page.shown),
                 rev: None,
@@ -286,15 +216,58 @@ impl<R: Read> JsonLinesReader<R> {
         }
     }
 
-    fn give_pending(&mut self) {
+    fn give_pending(&mut self, found: &mut VecDeque<Event>) {
         match self.pending.take() {
             Some(Pending::Kept { revision, .. }) => {
                 if let Some(Ok(title)) = self.page.as_ref().map(|page| &page.title) {
-                    self.ready.push_back(Event::Revision(title.clone(), revision));
+                    found.push_back(Event::Revision(title.clone(), revision));
                 }
             }
-            Some(Pending::LeftOut(left_out)) => self.ready.push_back(Event::LeftOut(left_out)),
+            Some(Pending::LeftOut(left_out)) => found.push_back(Event::LeftOut(left_out)),
             Some(Pending::WithPage) | None => {}
+        }
+    }
+}
+
+impl<R: Read> Steps for JsonLinesReader<R> {
+    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
+        if !self.read_line()? {
+            return Err(Problem::CutShort("there is no line of kind `end`".to_owned()));
+        }
+        if self.buffer.iter().all(u8::is_ascii_whitespace) {
+            return Ok(true);
+        }
+        let kind = parse::<AnyLine>(&self.buffer)?.kind;
+        if !self.site_seen && kind != Kind::Siteinfo {
+            let what = "the first line is not of kind `siteinfo`, which has the version";
+            return Err(Problem::Malformed(what.to_owned()));
+        }
+        match kind {
+            Kind::Siteinfo => self.site(found)?,
+            Kind::Page => self.begin_page(found)?,
+            Kind::Revision => self.revision(found)?,
+            Kind::Render => self.render(found)?,
+            Kind::End => {
+                self.end(found)?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn place(&self, _: &Problem) -> Place {
+        let revision = match &self.pending {
+            Some(Pending::Kept { revision, .. }) => Some(revision.record.rev),
+            Some(Pending::LeftOut(left_out)) => left_out.rev,
+            Some(Pending::WithPage) | None => None,
+        };
+        Place {
+            page: self.page.as_ref().map(|page| page.shown.clone()),
+            revision: revision.map(|rev| rev.to_string()),
+            inside: false,
+            line: self.line,
+            offset: self.offset,
+            compressed: None,
         }
     }
 }
@@ -309,16 +282,54 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
     })
 }
 
-fn record_of(line: &RevisionLine) -> Result<RevisionRecord, LeftOutReason> {
+/// Adds a render to a revision. Where that would be too much at once, gives what there was before: from then
+/// on the revision is what continues it.
+fn add_render(
+    revision: &mut Box<SourceRevision>,
+    bytes: &mut usize,
+    render: SourceRender,
+) -> Option<Box<SourceRevision>> {
+    let size: usize = render.properties.iter().map(|property| property.body.len()).sum();
+    let full = (*bytes + size > MAX_RENDERS && !revision.renders.is_empty()).then(|| {
+        let more = SourceRevision {
+            continued: true,
+            renders: Vec::new(),
+            record: revision.record.clone(),
+            properties: revision.properties.clone(),
+            ..**revision
+        };
+        *bytes = 0;
+        std::mem::replace(revision, Box::new(more))
+    });
+    *bytes += size;
+    revision.renders.push(render);
+    full
+}
+
+fn revision_of(line: RevisionLine, number: u64, latest: Timestamp) -> Result<SourceRevision, Fault> {
+    let record = record_of(&line, latest)?;
+    let properties = properties(line.properties, latest)?;
+    Ok(SourceRevision { line: number, continued: false, record, properties, renders: Vec::new() })
+}
+
+fn render_of(line: RenderLine, latest: Timestamp) -> Result<SourceRender, Fault> {
+    let tid = line.tid;
+    let kept = timestamps::check(tid.time(), latest).map_err(Fault::LeftOut);
+    let properties = kept.and_then(|()| properties(line.properties, latest));
+    properties.map(|properties| SourceRender { tid, properties }).map_err(|fault| match fault {
+        Fault::LeftOut(reason) => Fault::LeftOut(LeftOutReason::BadRender { tid, reason: Box::new(reason) }),
+        problem @ Fault::Problem(_) => problem,
+    })
+}
+
+fn record_of(line: &RevisionLine, latest: Timestamp) -> Result<RevisionRecord, LeftOutReason> {
     let number = || line.rev.0.map_or_else(|| "not a number".to_owned(), |number| number.to_string());
     let rev: Revision = line.rev.to_revision().ok_or_else(|| LeftOutReason::BadNumber(number()))?;
-    let timestamp = line.timestamp.as_deref().ok_or(LeftOutReason::NoTimestamp)?;
-    let timestamp =
-        timestamps::parse(timestamp).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shown(timestamp)))?;
+    let parent = line.parent.map(|number| number.to_string());
     Ok(RevisionRecord {
         rev,
-        parent: line.parent.and_then(Parent::from_number),
-        timestamp,
+        timestamp: timestamps::of_revision(line.timestamp.as_deref(), latest)?,
+        parent: parent::of_revision(rev, parent.as_deref())?,
         user: line.user.clone(),
         comment: line.comment.clone(),
         minor: line.minor,
@@ -326,7 +337,14 @@ fn record_of(line: &RevisionLine) -> Result<RevisionRecord, LeftOutReason> {
     })
 }
 
-fn properties(values: BTreeMap<PropertyName, PropertyValue>) -> Result<Vec<SourceProperty>, Problem> {
-    let properties = values.into_iter().map(|(name, value)| value.into_property(name));
-    properties.collect::<Result<_, _>>().map_err(Problem::Malformed)
+fn properties(
+    values: BTreeMap<PropertyName, PropertyValue>,
+    latest: Timestamp,
+) -> Result<Vec<SourceProperty>, Fault> {
+    let properties = values.into_iter().map(|(name, value)| {
+        let property = value.into_property(name)?;
+        timestamps::check(property.rewritten_at.unwrap_or(Timestamp::MIN), latest)?;
+        Ok(property)
+    });
+    properties.collect()
 }

@@ -3,13 +3,16 @@ use std::collections::BTreeMap;
 use rashomon_buckets::{Headers, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid, Title};
 use rashomon_clock::Timestamp;
 
-use super::{JsonLinesReader, JsonLinesWriter, WrittenProperty};
-use crate::{Event, LeftOutReason, Problem, ReadError, input::Input};
+use super::{JsonLinesWriter, WrittenProperty};
+use crate::{Event, HistoryReader, LeftOut, LeftOutReason, Problem, ReadError, ReadLimits, timestamps};
 
 const MAX_LINE: usize = 1 << 20;
+const NOW: &str = "2020-01-01T00:00:00Z";
 
 fn events(input: &str) -> (Vec<Event>, Result<(), ReadError>) {
-    let mut reader = JsonLinesReader::new(Input::new(input.as_bytes()), MAX_LINE);
+    let latest = timestamps::parse(NOW).unwrap();
+    let limits = ReadLimits { line: MAX_LINE, latest, ..ReadLimits::default() };
+    let mut reader = HistoryReader::new(input.as_bytes(), limits).unwrap();
     let mut events = Vec::new();
     loop {
         match reader.next() {
@@ -59,11 +62,6 @@ fn what_is_wrong_is_named_with_its_line() {
         (&property(r#"{"text":"","base64":""}"#), "text"),
         (&property(r#"{"base64":"!"}"#), "base64"),
         (&property(r#"{"text":"","rewritten_at":"x"}"#), "time"),
-        (&property(r#"{"text":"","headers":{"x-accel-redirect":"/etc"}}"#), "x-accel-redirect"),
-        (&property(r#"{"text":"","headers":{"set-cookie":"a=b"}}"#), "set-cookie"),
-        (&property(r#"{"text":"","headers":{"X-Upper":"a"}}"#), "X-Upper"),
-        (&property(r#"{"text":"","headers":{"x-a":"b\r\nset-cookie: c"}}"#), "x-a"),
-        (&property(r#"{"text":"","content_type":"text/html\r\nx: y"}"#), "content_type"),
         ("{\"kind\":\"render\",\"tid\":\"8f545ba0-2601-41e3-885c-4160918f0fb9\"}", "tid"),
         ("{\"kind\":\"siteinfo\",\"version\":1}", "second"),
         ("{\"kind\":\"end\",\"pages\":2,\"revisions\":0,\"renders\":0}", "counts 2 pages"),
@@ -135,20 +133,90 @@ fn what_cannot_be_kept_costs_itself_only() {
     ]);
     let (events, result) = events(&input);
     result.unwrap();
-    let left_out: Vec<_> = (events.iter())
-        .filter_map(|event| match event {
-            Event::LeftOut(left_out) => {
-                Some((left_out.line, left_out.rev.map(Revision::get), &left_out.reason))
-            }
-            _ => None,
-        })
-        .collect();
+    let left_out = left_out(&events);
+    let left_out: Vec<_> =
+        left_out.iter().map(|it| (it.line, it.rev.map(Revision::get), &it.reason)).collect();
     assert_eq!(left_out[0], (3, None, &LeftOutReason::BadNumber("0".into())));
     assert!(matches!(left_out[1], (5, None, LeftOutReason::BadNumber(_))));
     assert_eq!(left_out[2], (6, Some(7), &LeftOutReason::BadTimestamp("never".into())));
     assert_eq!(left_out[3], (7, Some(8), &LeftOutReason::NoTimestamp));
     assert!(matches!(left_out[4], (9, None, LeftOutReason::BadTitle(_))));
     assert_eq!(events.iter().filter(|event| matches!(event, Event::Revision(..))).count(), 1);
+}
+
+fn left_out(events: &[Event]) -> Vec<&LeftOut> {
+    (events.iter())
+        .filter_map(|event| if let Event::LeftOut(left_out) = event { Some(left_out) } else { None })
+        .collect()
+}
+
+/// A revision with this field, and another one after it, which goes in whatever becomes of the first.
+#[track_caller]
+fn reason_of(lines_of_it: &[&str]) -> String {
+    let other = REVISION.replace('5', "6");
+    let renders = lines_of_it.len() as u64 - 1;
+    let end = end(1, 2, renders + 2);
+    let all = [&[PAGE], lines_of_it, &[RENDER, &other, RENDER, &end]].concat();
+    let (events, result) = events(&lines(&all));
+    result.unwrap();
+    let left_out = left_out(&events);
+    let [LeftOut { line: 3, title: Some(title), rev: Some(rev), revisions: 1, reason }] = left_out[..] else {
+        panic!("{left_out:?}")
+    };
+    assert_eq!((title.as_str(), rev.get()), ("P", 5));
+    let kept: Vec<_> = (events.iter())
+        .filter_map(
+            |event| if let Event::Revision(_, kept) = event { Some(kept.record.rev.get()) } else { None },
+        )
+        .collect();
+    assert_eq!(kept, [6]);
+    reason.to_string()
+}
+
+#[test]
+fn what_can_never_be_true_is_left_out() {
+    let with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
+    assert_eq!(reason_of(&[&with("\"parent\":5")]), "it is its own parent");
+    assert!(reason_of(&[&with("\"parent\":-1")]).starts_with("its parent is \"-1\""));
+    let future = |time: &str| REVISION.replace("2011-01-01T00:00:00Z", time);
+    assert!(
+        reason_of(&[&future("2020-01-01T00:00:00.000001Z")])
+            .starts_with("its time 2020-01-01T00:00:00.000001Z")
+    );
+    assert!(left_out(&events(&lines(&[PAGE, &future(NOW), &end(1, 1, 0)])).0).is_empty());
+    // A render of 2027, and a property that is said to have been replaced in 2036.
+    let render = RENDER.replace("-11e3-", "-11f3-");
+    assert!(reason_of(&[REVISION, &render]).contains(": its time "), "{render}");
+    let rewritten = with(r#""properties":{"html":{"text":"","rewritten_at":"2036-01-01T00:00:00Z"}}"#);
+    assert!(reason_of(&[&rewritten]).starts_with("its time 2036-01-01T00:00:00Z"));
+}
+
+#[test]
+fn what_could_not_be_given_back_as_it_came_is_left_out() {
+    for (value, says) in [
+        (r#"{"text":"","headers":{"x-accel-redirect":"/etc"}}"#, "x-accel-redirect"),
+        (r#"{"text":"","headers":{"set-cookie":"a=b"}}"#, "set-cookie"),
+        (r#"{"text":"","headers":{"X-Upper":"a"}}"#, "X-Upper"),
+        (r#"{"text":"","headers":{"x-a":"b\r\nset-cookie: c"}}"#, "x-a"),
+        (r#"{"text":"","content_type":"text/html\r\nx: y"}"#, "content_type"),
+    ] {
+        let properties = format!(r#","properties":{{"html":{value}}}}}"#);
+        let revision = REVISION.replace('}', &properties);
+        let reason = reason_of(&[&revision]);
+        assert!(reason.starts_with("its property html: ") && reason.contains(says), "{reason}");
+        let reason = reason_of(&[REVISION, &RENDER.replace('}', &properties)]);
+        let render = "its render 8f545ba0-2601-11e3-885c-4160918f0fb9: its property html: ";
+        assert!(reason.starts_with(render) && reason.contains(says), "{reason}");
+    }
+}
+
+/// The line after it is malformed in a way that shows only when the revision before it has been found.
+#[test]
+fn what_was_found_before_an_error_is_given_before_it() {
+    let bad = REVISION.replace('}', r#","properties":{"html":{}}}"#);
+    let (events, result) = events(&lines(&[PAGE, REVISION, &bad]));
+    assert_eq!(events.len(), 1);
+    assert_eq!(result.unwrap_err().place.line, 4);
 }
 
 #[test]
@@ -181,7 +249,7 @@ fn a_revision_of_many_large_renders_comes_in_parts() {
     }
     let input = writer.finish().unwrap();
 
-    let mut reader = JsonLinesReader::new(Input::new(input.as_slice()), 8 << 20);
+    let mut reader = HistoryReader::new(input.as_slice(), ReadLimits::default()).unwrap();
     let mut parts = Vec::new();
     while let Some(event) = reader.next().unwrap() {
         if let Event::Revision(_, revision) = event {

@@ -24,8 +24,5 @@ mod site_info;
 mod tokens;
 mod writer;
 
-pub(crate) use self::page_head::page_head;
-pub use self::{
-    reader::XmlReader,
-    writer::{Outcome, PageHead, WrittenRevision, WrittenSlot, WrittenText, XmlWriter},
-};
+pub use self::writer::{Outcome, PageHead, WrittenRevision, WrittenSlot, WrittenText, XmlWriter};
+pub(crate) use self::{page_head::page_head, reader::XmlReader};

@@ -8,25 +8,26 @@ use super::{
     site_info,
     tokens::{Token, Tokens, attribute, shown},
 };
-use crate::{Event, LeftOut, Place, Problem, ReadError, input::Input};
+use crate::{
+    Event, LeftOut, Place, Problem,
+    input::Input,
+    reader::{ReadLimits, Steps},
+};
 
 /// Reads an export of MediaWiki, one event after another.
 ///
 /// An input that begins with a `page` rather than with `mediawiki` is read as the pages it is made of: parts
 /// of multi-stream dumps are of this kind.
-pub struct XmlReader<R> {
+pub(crate) struct XmlReader<R> {
     tokens: Tokens<R>,
-    max_text: usize,
+    limits: ReadLimits,
     within: Within,
     root_seen: bool,
     page_seen: bool,
     language: Option<String>,
     page: PageState,
-    /// Found, and not given yet.
-    ready: VecDeque<Event>,
     skipped: Vec<String>,
     place: Place,
-    over: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,71 +60,17 @@ enum Step {
 }
 
 impl<R: Read> XmlReader<R> {
-    /// Reads an input whose texts have at most `max_text` bytes.
-    pub(crate) fn new(input: Input<R>, max_text: usize) -> Self {
+    pub(crate) fn new(input: Input<R>, limits: ReadLimits) -> Self {
         Self {
-            tokens: Tokens::new(input, max_text),
-            max_text,
+            tokens: Tokens::new(input, limits.text),
+            limits,
             within: Within::Nothing,
             root_seen: false,
             page_seen: false,
             language: None,
             page: PageState::default(),
-            ready: VecDeque::new(),
             skipped: Vec::new(),
             place: Place::default(),
-            over: false,
-        }
-    }
-
-    /// The next event; `None` at the end. Nothing comes after an error.
-    #[allow(clippy::should_implement_trait)] // It can fail, and is fused.
-    pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if self.over {
-                return Ok(None);
-            }
-            if let Err(problem) = self.step() {
-                self.over = true;
-                return Err(self.error(problem));
-            }
-            self.ready.extend(self.skipped.drain(..).map(Event::Skipped));
-        }
-    }
-
-    fn error(&self, problem: Problem) -> ReadError {
-        // What is malformed is named by where it begins; what is missing, by where it is missing.
-        let (line, offset) = match problem {
-            Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
-            Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_) => self.tokens.reached(),
-        };
-        ReadError { problem, place: Place { line, offset, ..self.place.clone() } }
-    }
-
-    fn step(&mut self) -> Result<(), Problem> {
-        match self.next_step()? {
-            Step::Nothing => Ok(()),
-            Step::Start(element) => self.start(element),
-            Step::End => {
-                match self.within {
-                    Within::Page { of_root } => {
-                        self.end_page();
-                        self.within = if of_root { Within::Root } else { Within::Nothing };
-                    }
-                    Within::Root | Within::Nothing => self.within = Within::Nothing,
-                }
-                Ok(())
-            }
-            Step::Eof => {
-                if !self.root_seen && !self.page_seen {
-                    return Err(Problem::CutShort("there is no element in it".to_owned()));
-                }
-                self.over = true;
-                Ok(())
-            }
         }
     }
 
@@ -151,7 +98,7 @@ impl<R: Read> XmlReader<R> {
         })
     }
 
-    fn start(&mut self, element: Element) -> Result<(), Problem> {
+    fn start(&mut self, element: Element, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let of_root = self.within == Within::Root;
         if self.within == Within::Nothing && self.root_seen {
             return Err(Problem::Malformed("something follows the end of the export".to_owned()));
@@ -169,7 +116,7 @@ impl<R: Read> XmlReader<R> {
             }
             Element::Site => {
                 let info = site_info::read(&mut self.tokens, self.language.clone(), &mut self.skipped)?;
-                self.ready.push_back(Event::Site(info));
+                found.push_back(Event::Site(info));
             }
             Element::Page => {
                 self.page = PageState { line: self.tokens.position().0, ..PageState::default() };
@@ -178,9 +125,9 @@ impl<R: Read> XmlReader<R> {
                 self.place.page = None;
                 self.within = Within::Page { of_root };
             }
-            Element::Revision => self.revision()?,
+            Element::Revision => self.revision(found)?,
             Element::Title => {
-                let title = self.tokens.text(self.max_text)?;
+                let title = self.tokens.text(self.limits.text)?;
                 self.page.set_title(&title);
                 self.place.page.clone_from(&self.page.shown);
             }
@@ -199,35 +146,69 @@ impl<R: Read> XmlReader<R> {
         Ok(())
     }
 
-    fn revision(&mut self) -> Result<(), Problem> {
+    fn revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line = self.tokens.position().0;
         self.place.inside = true;
         self.place.revision = Some("without id".to_owned());
         let mut raw = RawRevision::at(line);
-        revision::read(&mut self.tokens, &mut raw, self.max_text, &mut self.place, &mut self.skipped)?;
+        revision::read(&mut self.tokens, &mut raw, self.limits.text, &mut self.place, &mut self.skipped)?;
         self.place.inside = false;
         let Some(Ok(title)) = self.page.title.clone() else {
             self.page.left_out += 1;
             return Ok(());
         };
-        match raw.parse() {
+        match raw.parse(self.limits.latest) {
             Ok(revision) => {
                 self.page.kept(revision.record.rev);
-                self.ready.push_back(Event::Revision(title, Box::new(revision)));
+                found.push_back(Event::Revision(title, Box::new(revision)));
             }
             Err((rev, reason)) => {
                 let title = Some(title.to_text());
-                self.ready.push_back(Event::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
+                found.push_back(Event::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
             }
         }
         Ok(())
     }
 
-    fn end_page(&mut self) {
-        self.ready.extend(self.page.untitled().map(Event::LeftOut));
+    fn end_page(&self, found: &mut VecDeque<Event>) {
+        found.extend(self.page.untitled().map(Event::LeftOut));
         if let Some(Ok(title)) = &self.page.title {
-            self.ready.push_back(Event::PageEnd(title.clone(), self.page.info()));
+            found.push_back(Event::PageEnd(title.clone(), self.page.info()));
         }
+    }
+}
+
+impl<R: Read> Steps for XmlReader<R> {
+    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
+        match self.next_step()? {
+            Step::Nothing => {}
+            Step::Start(element) => {
+                let started = self.start(element, found);
+                found.extend(self.skipped.drain(..).map(Event::Skipped));
+                started?;
+            }
+            Step::End => match self.within {
+                Within::Page { of_root } => {
+                    self.end_page(found);
+                    self.within = if of_root { Within::Root } else { Within::Nothing };
+                }
+                Within::Root | Within::Nothing => self.within = Within::Nothing,
+            },
+            Step::Eof if !self.root_seen && !self.page_seen => {
+                return Err(Problem::CutShort("there is no element in it".to_owned()));
+            }
+            Step::Eof => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn place(&self, problem: &Problem) -> Place {
+        // What is malformed is named by where it begins; what is missing, by where it is missing.
+        let (line, offset) = match problem {
+            Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
+            Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_) => self.tokens.reached(),
+        };
+        Place { line, offset, ..self.place.clone() }
     }
 }
 

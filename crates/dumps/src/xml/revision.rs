@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::Read};
 
 use bytes::Bytes;
-use rashomon_buckets::{ExportRecord, Parent, PropertyName, Revision, RevisionRecord, SlotRecord};
+use rashomon_buckets::{ExportRecord, PropertyName, Revision, RevisionRecord, SlotRecord};
 use rashomon_clock::Timestamp;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     reader::number,
     tokens::{Token, Tokens, attribute, attributes, shown},
 };
-use crate::{LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRevision, timestamps};
+use crate::{LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRevision, parent, timestamps};
 
 /// The most slots beside the main one.
 const MAX_SLOTS: usize = 64;
@@ -21,7 +21,7 @@ const MAX_SLOTS: usize = 64;
 pub(super) struct RawRevision {
     line: u64,
     id: Option<String>,
-    parent: Option<i64>,
+    parent: Option<String>,
     timestamp: Option<String>,
     user: Option<String>,
     ip: Option<String>,
@@ -72,7 +72,7 @@ pub(super) fn read<R: Read>(
                 raw.id = tokens.field()?;
                 place.revision = raw.id.as_deref().map(LeftOut::shown);
             }
-            "parentid" => raw.parent = number(tokens.field()?),
+            "parentid" => raw.parent = tokens.field()?,
             "timestamp" => raw.timestamp = tokens.field()?,
             "contributor" => {
                 raw.user_deleted = deleted;
@@ -240,11 +240,15 @@ impl RawRevision {
         Self { line, ..Self::default() }
     }
 
-    /// The revision, or why it cannot be kept.
-    pub(super) fn parse(mut self) -> Result<SourceRevision, (Option<Revision>, LeftOutReason)> {
+    /// The revision, or why it cannot be kept. Its time is `latest` at most.
+    pub(super) fn parse(
+        mut self,
+        latest: Timestamp,
+    ) -> Result<SourceRevision, (Option<Revision>, LeftOutReason)> {
         let rev = self.rev().map_err(|reason| (None, reason))?;
         let fail = |reason| (Some(rev), reason);
-        let timestamp = self.timestamp().map_err(fail)?;
+        let timestamp = timestamps::of_revision(self.timestamp.as_deref(), latest).map_err(fail)?;
+        let parent = parent::of_revision(rev, self.parent.as_deref()).map_err(fail)?;
         let mut properties = Vec::new();
         let mut slots = BTreeMap::new();
         for mut slot in std::mem::take(&mut self.slots) {
@@ -262,7 +266,7 @@ impl RawRevision {
         let user_is_ip = self.user.is_none() && self.ip.is_some();
         let record = RevisionRecord {
             rev,
-            parent: self.parent.and_then(Parent::from_number),
+            parent,
             timestamp,
             user: self.user.or(self.ip),
             comment: self.comment,
@@ -284,11 +288,6 @@ impl RawRevision {
         let id = self.id.as_deref().ok_or(LeftOutReason::NoNumber)?;
         let number = id.trim().parse().ok().and_then(Revision::new);
         number.ok_or_else(|| LeftOutReason::BadNumber(LeftOut::shown(id)))
-    }
-
-    fn timestamp(&self) -> Result<Timestamp, LeftOutReason> {
-        let text = self.timestamp.as_deref().ok_or(LeftOutReason::NoTimestamp)?;
-        timestamps::parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shown(text)))
     }
 }
 
