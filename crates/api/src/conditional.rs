@@ -1,5 +1,7 @@
 //! Conditional requests (RFC 9110, section 13), read tolerantly: proxies weaken tags and add suffixes to them.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName, header};
 use rashomon_buckets::{Expect, PropertyVersion};
 use rashomon_clock::Timestamp;
@@ -26,10 +28,24 @@ pub(crate) const ZSTD_FLAVOR: &str = ";zstd";
 /// The characters of a tid.
 const TID_LENGTH: usize = 36;
 
-/// Holds a request's conditions against what there is. `etag` is quoted and without flavor; `modified` is
-/// `None` where a date says too little, since the answer can change within a second.
-pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Timestamp>) -> Verdict {
-    if headers.contains_key(header::IF_MATCH) && find(headers, &header::IF_MATCH, etag).is_none() {
+/// When something was last changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Modified {
+    /// The time.
+    pub(crate) at: Timestamp,
+    /// Whether what has not been modified since a date is the same: not so where it can change within a
+    /// second, or back to something older.
+    pub(crate) tells: bool,
+}
+
+/// Holds a request's conditions against what there is, in the order of the standard. `etag` is quoted and
+/// without flavor; `modified` is `None` where there is no date.
+pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> Verdict {
+    if headers.contains_key(header::IF_MATCH) {
+        if find(headers, &header::IF_MATCH, etag).is_none() {
+            return Verdict::Failed;
+        }
+    } else if modified.is_some_and(|modified| is_modified_since(headers, modified.at)) {
         return Verdict::Failed;
     }
     if headers.contains_key(header::IF_NONE_MATCH) {
@@ -38,14 +54,27 @@ pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Timesta
             None => Verdict::Proceed,
         };
     }
-    let since = headers.get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
-    match (since.and_then(times::parse_any_http_date), modified) {
-        // The header has whole seconds.
-        (Some(since), Some(modified)) if modified.as_micros() < since.as_micros() + 1_000_000 => {
+    match (date(headers, &header::IF_MODIFIED_SINCE), modified) {
+        (Some(since), Some(Modified { at, tells: true })) if at <= end_of_second(since) => {
             Verdict::NotModified { zstd: false }
         }
         _ => Verdict::Proceed,
     }
+}
+
+/// Whether `If-Unmodified-Since` names a date that something was changed after. One that is malformed is none,
+/// as the standard has it.
+fn is_modified_since(headers: &HeaderMap, at: Timestamp) -> bool {
+    date(headers, &header::IF_UNMODIFIED_SINCE).is_some_and(|since| at > end_of_second(since))
+}
+
+fn date(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
+    headers.get(name).and_then(|value| value.to_str().ok()).and_then(times::parse_any_http_date)
+}
+
+/// Dates in headers have whole seconds, and mean all of it.
+fn end_of_second(date: Timestamp) -> Timestamp {
+    date.saturating_add(Duration::from_micros(999_999))
 }
 
 /// Whether `tag` is exactly the one of `etag`: strong, and of the same flavor.
@@ -62,10 +91,16 @@ pub(crate) fn etag(version: &PropertyVersion) -> String {
     }
 }
 
-/// What `If-Match` says of the property that a write replaces.
-pub(crate) fn expectation(headers: &HeaderMap) -> Expect {
+/// What the conditions of a write say of the property that it replaces, which is at that version.
+pub(crate) fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     if !headers.contains_key(header::IF_MATCH) {
-        return Expect::Any;
+        let at = version.rewritten_at.unwrap_or_else(|| version.tid.time());
+        return match headers.contains_key(header::IF_UNMODIFIED_SINCE) {
+            false => Expect::Any,
+            true if is_modified_since(headers, at) => Expect::OneOf(Vec::new()),
+            // Somebody may replace it before this write does.
+            true => Expect::OneOf(vec![*version]),
+        };
     }
     let mut versions = Vec::new();
     for value in headers.get_all(header::IF_MATCH) {
@@ -173,7 +208,9 @@ mod tests {
 
     #[test]
     fn a_date_counts_only_where_it_says_enough() {
-        let time = Some(Timestamp::from_micros(1_180_643_700_500_000));
+        let at = Timestamp::from_micros(1_180_643_700_500_000);
+        let time = Some(Modified { at, tells: true });
+        let vague = Some(Modified { at, tells: false });
         let etag = etag(&version(None));
         let same = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:35:00 GMT")]);
         let before = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:34:59 GMT")]);
@@ -181,7 +218,34 @@ mod tests {
         assert_eq!(evaluate(&same, &etag, time), Verdict::NotModified { zstd: false });
         assert_eq!(evaluate(&before, &etag, time), Verdict::Proceed);
         assert_eq!(evaluate(&malformed, &etag, time), Verdict::Proceed);
+        assert_eq!(evaluate(&same, &etag, vague), Verdict::Proceed);
         assert_eq!(evaluate(&same, &etag, None), Verdict::Proceed);
+    }
+
+    #[test]
+    fn what_was_changed_after_a_date_is_not_what_the_client_means() {
+        let at = Timestamp::from_micros(1_180_643_700_500_000);
+        let rewritten = version(Some(at.as_micros()));
+        let etag = etag(&rewritten);
+        for (date, fails) in [
+            ("Thu, 31 May 2007 20:34:59 GMT", true),
+            ("Thu, 31 May 2007 20:35:00 GMT", false),
+            ("Thursday, 31-May-07 20:34:59 GMT", true),
+            ("yesterday", false),
+        ] {
+            let alone = headers(&[(header::IF_UNMODIFIED_SINCE, date)]);
+            let expected = if fails { Verdict::Failed } else { Verdict::Proceed };
+            for tells in [true, false] {
+                assert_eq!(evaluate(&alone, &etag, Some(Modified { at, tells })), expected, "{date}");
+            }
+            assert_eq!(evaluate(&alone, &etag, None), Verdict::Proceed, "{date}");
+            let stands = if fails { Vec::new() } else { vec![rewritten] };
+            assert_eq!(expectation(&alone, &rewritten), Expect::OneOf(stands), "{date}");
+            // A tag outweighs it.
+            let both = headers(&[(header::IF_UNMODIFIED_SINCE, date), (header::IF_MATCH, &etag)]);
+            assert_eq!(evaluate(&both, &etag, Some(Modified { at, tells: true })), Verdict::Proceed);
+            assert_eq!(expectation(&both, &rewritten), Expect::OneOf(vec![rewritten]));
+        }
     }
 
     #[test]
@@ -190,13 +254,14 @@ mod tests {
             (header::IF_NONE_MATCH, "\"other\""),
             (header::IF_MODIFIED_SINCE, "Thu, 31 May 2037 20:35:00 GMT"),
         ]);
-        assert_eq!(evaluate(&both, &etag(&version(None)), Some(Timestamp::EPOCH)), Verdict::Proceed);
+        let modified = Modified { at: Timestamp::EPOCH, tells: true };
+        assert_eq!(evaluate(&both, &etag(&version(None)), Some(modified)), Verdict::Proceed);
     }
 
     #[test]
     fn a_write_expects_the_versions_that_it_names() {
-        let expect = |value: &str| expectation(&headers(&[(header::IF_MATCH, value)]));
-        assert_eq!(expectation(&HeaderMap::new()), Expect::Any);
+        let expect = |value: &str| expectation(&headers(&[(header::IF_MATCH, value)]), &version(None));
+        assert_eq!(expectation(&HeaderMap::new(), &version(None)), Expect::Any);
         assert_eq!(expect("*"), Expect::Any);
         assert_eq!(expect(&format!("W/\"12345/{TID};zstd-gzip\"")), Expect::OneOf(vec![version(None)]));
         assert_eq!(
@@ -208,7 +273,7 @@ mod tests {
         {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_MATCH, http::HeaderValue::from_bytes(nothing.as_bytes()).unwrap());
-            assert_eq!(expectation(&headers), Expect::OneOf(Vec::new()), "{nothing}");
+            assert_eq!(expectation(&headers, &version(None)), Expect::OneOf(Vec::new()), "{nothing}");
         }
     }
 }

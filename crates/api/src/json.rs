@@ -10,6 +10,7 @@ use rashomon_buckets::{
     RevisionRecord, RevisionSummary, Tid, Written,
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::{
@@ -112,9 +113,11 @@ pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
     }
 }
 
-/// A render, as a value.
-pub(crate) fn render_value(page: &Page, of: &Render) -> serde_json::Value {
-    serde_json::to_value(render(page, of)).unwrap_or_default()
+/// A render, or `null`, as it is to stand in another document: with its members in their order, which a value
+/// would not keep.
+pub(crate) fn written_out(page: &Page, of: Option<&Render>) -> Box<RawValue> {
+    let json = of.map(|of| render(page, of));
+    serde_json::value::to_raw_value(&json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 /// A render, in its revision.

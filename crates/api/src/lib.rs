@@ -6,6 +6,7 @@
 
 mod caching;
 mod conditional;
+mod conversation;
 mod encoding;
 mod extract;
 mod handlers;
@@ -19,6 +20,7 @@ mod pages;
 mod prepared;
 mod problem;
 mod range;
+mod refusals;
 mod representation;
 mod request_id;
 mod serve;
@@ -29,9 +31,11 @@ mod times;
 
 use axum::{
     Router,
-    response::IntoResponse,
+    extract::Request,
+    response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
+use http::Method;
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
 pub use serve::{ServeOptions, serve};
@@ -39,9 +43,13 @@ pub use settings::{AccessLog, Settings};
 pub use state::{Api, Components};
 
 use crate::{
-    handlers::{import, operators, page},
+    extract::READ_METHODS,
+    handlers::{
+        import, operators,
+        page::{self, options},
+    },
     observe::Observe,
-    problem::{Kind, Problem},
+    problem::Problem,
 };
 
 /// All that the API serves.
@@ -72,11 +80,19 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     routes
 }
 
-async fn not_found() -> impl IntoResponse {
+async fn not_found(request: Request) -> Response {
+    // `OPTIONS *` asks for what the server takes at all.
+    if request.method() == Method::OPTIONS && request.uri() == "*" {
+        return options("GET, HEAD, POST, PUT, OPTIONS");
+    }
     Problem::not_found("there is nothing under this path; pages are under /v1/{domain}/page/{title}")
+        .into_response()
 }
 
-async fn method_not_allowed() -> impl IntoResponse {
-    // The router adds `Allow`.
-    Problem::new(Kind::MethodNotAllowed, "the methods that this resource takes are in Allow")
+/// Of the routes that name their method, which is GET.
+async fn method_not_allowed(method: Method) -> Response {
+    match method {
+        Method::OPTIONS => options(READ_METHODS),
+        _ => Problem::method_not_allowed(READ_METHODS).into_response(),
+    }
 }

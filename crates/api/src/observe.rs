@@ -11,7 +11,7 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, Method, StatusCode, Uri, header, uri::PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri::PathAndQuery};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
@@ -19,7 +19,7 @@ use tower::{Layer, Service};
 use crate::{
     Api,
     metrics::Route,
-    problem::{Kind, Problem},
+    problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
     settings::AccessLog,
 };
@@ -51,21 +51,39 @@ where
     type Error = S::Error;
     type Future = Observing<S::Future>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
         let record = Record::begin(&self.api, &request);
-        let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
-        let limit = self.api.settings.max_url_bytes;
-        if length > limit {
-            let problem =
-                Problem::new(Kind::UriTooLong, format!("a URL has at most {limit} bytes, not {length}"));
-            return Observing::Refused { problem: Some((problem, record)) };
+        match check(&request, self.api.settings.max_url_bytes) {
+            Ok(()) => Observing::Running { future: self.inner.call(request), record: Some(record) },
+            Err(problem) => Observing::Refused { problem: Some((problem, record)) },
         }
-        Observing::Running { future: self.inner.call(request), record: Some(record) }
     }
+}
+
+/// What holds of every request, whatever it asks for.
+fn check(request: &Request, max_url_bytes: usize) -> Result<()> {
+    let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
+    if length > max_url_bytes {
+        let detail = format!("a URL has at most {max_url_bytes} bytes, not {length}");
+        return Err(Problem::new(Kind::UriTooLong, detail));
+    }
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
+        (None, _) if request.version() < Version::HTTP_11 => Ok(()),
+        _ => Err(Problem::malformed(
+            "a request has one Host header, with the name of the server, and a port where it is not the usual",
+        )),
+    }
+}
+
+/// Whether it has the letters of a host and a port (RFC 9110, section 7.2), or none at all.
+fn is_host(host: &[u8]) -> bool {
+    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
 
 pin_project! {
@@ -79,9 +97,9 @@ pin_project! {
 
 impl<F, E> Future for Observing<F>
 where
-    F: Future<Output = Result<Response, E>>,
+    F: Future<Output = std::result::Result<Response, E>>,
 {
-    type Output = Result<Response, E>;
+    type Output = std::result::Result<Response, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (result, record) = match self.project() {
@@ -127,11 +145,25 @@ impl Record {
         }
     }
 
-    fn finish(self, mut response: Response) -> Response {
+    /// A request of which only so much is known that it could not be read.
+    pub(crate) fn of_unread(api: &Api) -> Self {
+        api.metrics.in_flight.inc();
+        Self {
+            api: api.clone(),
+            id: api.request_ids.of(&HeaderMap::new()),
+            method: Method::from_bytes(b"-").unwrap_or_default(),
+            uri: Uri::from_static("*"),
+            route: Route::Other,
+            started: api.clock.monotonic(),
+        }
+    }
+
+    /// Writes the body of a problem, counts and logs the answer, and puts the request's name on it.
+    pub(crate) fn finish(self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
         if let Some(problem) = &problem {
-            let too_long = problem.kind() == Kind::UriTooLong;
-            let instance = self.uri.path_and_query().filter(|_| !too_long).map(PathAndQuery::as_str);
+            let unknown = problem.kind() == Kind::UriTooLong || self.uri == "*";
+            let instance = self.uri.path_and_query().filter(|_| !unknown).map(PathAndQuery::as_str);
             response = problem.render(instance);
             if self.method == Method::HEAD {
                 let length = response.body().size_hint().exact().unwrap_or(0);

@@ -10,7 +10,7 @@ use axum::{
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Error, Missing, NameError, Page, PropertyName, StoreError};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::{caching::Caching, json};
@@ -34,6 +34,7 @@ pub(crate) enum Kind {
     PreconditionFailed,
     TooLarge,
     UriTooLong,
+    HeadTooLarge,
     UnsupportedMediaType,
     RangeNotSatisfiable,
     InvalidValue,
@@ -55,6 +56,7 @@ impl Kind {
         Self::PreconditionFailed,
         Self::TooLarge,
         Self::UriTooLong,
+        Self::HeadTooLarge,
         Self::UnsupportedMediaType,
         Self::RangeNotSatisfiable,
         Self::InvalidValue,
@@ -91,6 +93,9 @@ impl Kind {
             ),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::UriTooLong => (StatusCode::URI_TOO_LONG, "uri-too-long", "The URL is too long"),
+            Self::HeadTooLarge => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large", "The headers are too large")
+            }
             Self::UnsupportedMediaType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported-media-type",
@@ -122,7 +127,7 @@ struct Inner {
     kind: Kind,
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    latest: Option<Value>,
+    latest: Option<Box<RawValue>>,
     /// What is to stand in the log, and not in the answer.
     cause: Option<String>,
 }
@@ -169,7 +174,7 @@ impl Problem {
     }
 
     /// The same with the latest render of the page, or null, in the JSON.
-    fn with_latest(mut self, latest: Value) -> Self {
+    fn with_latest(mut self, latest: Box<RawValue>) -> Self {
         Arc::make_mut(&mut self.0).latest = Some(latest);
         self
     }
@@ -204,7 +209,7 @@ impl Problem {
     pub(crate) fn of_page(error: Error, page: &Page) -> Self {
         match error {
             Error::NotLatest { ref latest } => {
-                let latest = latest.as_deref().map_or(Value::Null, |latest| json::render_value(page, latest));
+                let latest = json::written_out(page, latest.as_deref());
                 Self::new(Kind::NotLatest, format!("{error}; look at what it has, and post again"))
                     .with_latest(latest)
             }
@@ -266,7 +271,7 @@ impl Problem {
             status: status.as_u16(),
             detail: &self.0.detail,
             instance,
-            latest: self.0.latest.as_ref(),
+            latest: self.0.latest.as_deref(),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -301,7 +306,7 @@ pub(crate) struct Document<'a> {
     /// Of the kind `not-latest`: the latest render of the page, `null` where there is no page yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<json::RenderJson<'_>>)]
-    latest: Option<&'a Value>,
+    latest: Option<&'a RawValue>,
 }
 
 impl From<NameError> for Problem {

@@ -10,7 +10,7 @@ use rashomon_clock::Timestamp;
 
 use crate::{
     caching::Caching,
-    conditional::{self, Verdict, ZSTD_FLAVOR},
+    conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
     extract::encode_title,
     negotiate::{self, ContentEncoding},
     no_body::NoBody,
@@ -45,8 +45,8 @@ pub(crate) enum Address {
 pub(crate) struct Representation {
     /// Quoted, without flavor.
     etag: String,
-    /// When it was last changed, where that says enough for a condition.
-    modified: Option<Timestamp>,
+    /// When it was last changed.
+    modified: Modified,
     size: u64,
     /// All headers of the plain body.
     identity: HeaderMap,
@@ -79,20 +79,22 @@ impl Representation {
             }
             headers
         });
-        let modified = Some(modified).filter(|_| address == Address::Tid);
+        // The latest can change within a second, and to a render that is older.
+        let modified = Modified { at: modified, tells: address == Address::Tid };
         Self { etag, modified, size, identity, zstd }
     }
 
     /// Answers a request for it: whole, in part, compressed, or not at all.
     pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
-        match conditional::evaluate(request, &self.etag, self.modified) {
+        match conditional::evaluate(request, &self.etag, Some(self.modified)) {
             Verdict::Proceed => {}
             Verdict::NotModified { zstd } => return Ok(self.not_modified(zstd)),
             Verdict::Failed => {
                 return Err(Problem::new(
                     Kind::PreconditionFailed,
                     format!(
-                        "If-Match names other bytes than there are: they are {}",
+                        "If-Match names other bytes than there are, or If-Unmodified-Since a time before they \
+                         were: they are {}",
                         self.etag.trim_matches('"')
                     ),
                 ));

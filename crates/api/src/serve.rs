@@ -1,20 +1,28 @@
 //! Listening: connections are bounded in number, in what they may send, and in how long they may dawdle.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, pin::Pin, sync::Arc, time::Duration};
 
-use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{Semaphore, oneshot},
 };
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Api,
+    conversation::{Answering, Conversation, Ended, Exchanges},
+    refusals, router,
+};
 
 /// How long to wait before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -48,20 +56,16 @@ impl Default for ServeOptions {
 }
 
 /// Serves until `shutdown` is ready; then accepts nothing more, lets what is under way come to its end, within
-/// reason, and returns. [`crate::Api::finish`] then waits for writes whose clients have gone.
+/// reason, and returns. [`Api::finish`] then waits for writes whose clients have gone.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    api: Api,
     shutdown: impl Future<Output = ()>,
     options: ServeOptions,
 ) -> io::Result<()> {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(options.head_seconds))
-        .max_buf_size(options.max_head_bytes);
-    let service = TowerToHyperService::new(router);
     let connections = Arc::new(Semaphore::new(options.max_connections));
-    let graceful = GracefulShutdown::new();
+    let server = Arc::new(Server::new(api, options));
+    let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -69,23 +73,18 @@ pub async fn serve(
             () = &mut shutdown => break,
         };
         let (stream, permit) = accepted?;
-        // Without it an answer may wait for the client's acknowledgement of the one before.
-        let _ = stream.set_nodelay(true);
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(Duration::from_secs(options.stalled_seconds)));
-        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service.clone());
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                // The client went away, was too slow, or spoke no HTTP.
-                tracing::debug!(%error, "a connection ended");
-            }
+        // Of its own, since it is looked at whenever the connection is.
+        let (server, stopping) = (Arc::clone(&server), stopping.child_token());
+        tasks.spawn(async move {
+            server.serve(stream, &stopping).await;
             drop(permit);
         });
     }
     drop(listener);
+    stopping.cancel();
+    tasks.close();
     let limit = Duration::from_secs(options.shutdown_seconds);
-    if tokio::time::timeout(limit, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(limit, tasks.wait()).await.is_err() {
         tracing::warn!(
             "some requests were still under way after {} s and are cut off",
             options.shutdown_seconds
@@ -93,6 +92,85 @@ pub async fn serve(
     }
     Ok(())
 }
+
+/// What all connections have in common.
+struct Server {
+    api: Api,
+    http: http1::Builder,
+    service: TowerToHyperService<axum::Router>,
+    options: ServeOptions,
+}
+
+impl Server {
+    fn new(api: Api, options: ServeOptions) -> Self {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_secs(options.head_seconds))
+            .max_buf_size(options.max_head_bytes);
+        let service = TowerToHyperService::new(router(api.clone()));
+        Self { api, http, service, options }
+    }
+
+    /// Serves a connection to its end.
+    async fn serve(&self, stream: TcpStream, stopping: &CancellationToken) {
+        // Without it an answer may wait for the client's acknowledgement of the one before.
+        let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
+        let (give_back, given_back) = oneshot::channel();
+        let exchanges = Arc::new(Exchanges::default());
+        let conversation = Conversation::new(Box::pin(stream), Arc::clone(&exchanges), give_back);
+        let result = self.converse(conversation, &exchanges, stopping).await;
+        if let Ok(ended) = given_back.await {
+            self.end(ended, result, stopping).await;
+        }
+    }
+
+    /// Answers the requests of a connection, until there are no more.
+    async fn converse(
+        &self,
+        conversation: Conversation<Stream>,
+        exchanges: &Arc<Exchanges>,
+        stopping: &CancellationToken,
+    ) -> hyper::Result<()> {
+        let service = service_fn(|request| {
+            let exchange = exchanges.begin();
+            let answer = self.service.call(request);
+            async move { answer.await.map(|answer| answer.map(|body| Answering::new(body, exchange))) }
+        });
+        let connection = self.http.serve_connection(TokioIo::new(conversation), service);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            biased;
+            result = &mut connection => return result,
+            () = stopping.cancelled() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        connection.await
+    }
+
+    /// Says what is still to be said, and closes the connection.
+    async fn end(&self, ended: Ended<Stream>, result: hyper::Result<()>, stopping: &CancellationToken) {
+        let Err(error) = result else {
+            // At shutdown clients that wait for nothing are not waited for.
+            if !stopping.is_cancelled() {
+                refusals::close(ended.stream).await;
+            }
+            return;
+        };
+        // The client went away, was too slow, or spoke no HTTP.
+        tracing::debug!(%error, "a connection ended");
+        if let Some(problem) = refusals::problem_of(&ended, &error, self.options.max_head_bytes) {
+            let mut stream = ended.stream;
+            if refusals::send(&self.api, &mut stream, problem).await.is_ok() {
+                refusals::close(stream).await;
+            }
+        }
+    }
+}
+
+/// A connection that gives up on a client which takes nothing.
+type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
 
 /// The next connection, when there is room for one more.
 async fn accept(

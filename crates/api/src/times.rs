@@ -5,11 +5,13 @@ use rashomon_clock::Timestamp;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// Parses a time of RFC 3339: upper-case `T` and `Z`, or an offset; at most six digits of a second.
+/// Parses a time of RFC 3339: `T` and `Z` in either case (section 5.6), or an offset; at most six digits of a
+/// second.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if bytes.len() < 20 || !separators.iter().all(|&(at, separator)| bytes[at] == separator) {
+    let stands = |&(at, separator): &(usize, u8)| bytes[at].to_ascii_uppercase() == separator;
+    if bytes.len() < 20 || !separators.iter().all(stands) {
         return None;
     }
     let time = civil::DateTime::new(
@@ -43,7 +45,7 @@ fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
 /// Seconds east of UTC.
 fn parse_offset(bytes: &[u8]) -> Option<i64> {
     match bytes {
-        b"Z" => Some(0),
+        b"Z" | b"z" => Some(0),
         [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
             let hours = number(&[*h1, *h2]).filter(|hours| *hours < 24)?;
             let minutes = number(&[*m1, *m2]).filter(|minutes| *minutes < 60)?;
@@ -119,6 +121,7 @@ mod tests {
             ("1970-01-01T00:00:00Z", 0),
             ("2013-09-25T16:43:09.274Z", 1_380_127_389_274_000),
             ("2013-09-25T16:43:09.000001Z", 1_380_127_389_000_001),
+            ("2013-09-25t16:43:09.274z", 1_380_127_389_274_000),
             ("2013-09-25T18:43:09.274+02:00", 1_380_127_389_274_000),
             ("2013-09-25T16:13:09.274-00:30", 1_380_127_389_274_000),
             ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
@@ -137,7 +140,7 @@ mod tests {
             "2013-09-25",
             "2013-09-25T16:43:09",
             "2013-09-25 16:43:09Z",
-            "2013-09-25t16:43:09z",
+            "2013-09-25_16:43:09Z",
             "2013-09-25T16:43Z",
             "2013-13-25T16:43:09Z",
             "2013-02-29T16:43:09Z",

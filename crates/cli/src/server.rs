@@ -2,7 +2,7 @@
 
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
-use rashomon_api::{Api, Components, Registry, router};
+use rashomon_api::{Api, Components, Registry};
 use rashomon_buckets::Revisioned;
 use rashomon_clock::Clock;
 use tokio::net::TcpListener;
@@ -51,7 +51,7 @@ pub(crate) async fn serve(
         signals.first().await;
         tracing::info!("stopping: finishing what was accepted");
     };
-    let served = rashomon_api::serve(listener, router(api.clone()), shutdown, settings.connections()).await;
+    let served = rashomon_api::serve(listener, api.clone(), shutdown, settings.connections()).await;
     collector.abort();
     // Writes go on when their clients have gone, but not for ever: an import may have hours to go.
     if tokio::time::timeout(settings.shutdown_grace.0, api.finish()).await.is_err() {

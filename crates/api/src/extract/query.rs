@@ -36,6 +36,13 @@ pub(crate) struct Listed<T> {
     pub(crate) after: Option<T>,
 }
 
+impl<T> Default for Listed<T> {
+    /// The beginning of the list, as long as is usual.
+    fn default() -> Self {
+        Self { limit: None, after: None }
+    }
+}
+
 /// What a query names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resource {
@@ -74,10 +81,9 @@ impl Resource {
 
     fn parse_path(path: &str) -> Result<Self> {
         let segments: Vec<&str> = path.splitn(4, '/').collect();
-        let unlisted = |after| Listed { limit: None, after };
         Ok(match segments[..] {
             ["rev"] => Self::Revisions,
-            ["rev", ""] => Self::RevisionList(unlisted(None)),
+            ["rev", ""] => Self::RevisionList(Listed::default()),
             ["rev", selector] => match parse_selector(selector)? {
                 Selector::Time(_) => return Err(nothing_of_a_time()),
                 selector => Self::Bare(selector),
@@ -89,7 +95,7 @@ impl Resource {
             ["rev", selector, name] => Self::Property(parse_selector(selector)?, PropertyName::new(name)?),
             ["timegate", name] if !name.is_empty() => Self::Timegate(PropertyName::new(name)?),
             ["timemap", name] if !name.is_empty() => {
-                Self::Timemap(PropertyName::new(name)?, Listed { limit: None, after: None })
+                Self::Timemap(PropertyName::new(name)?, Listed::default())
             }
             _ if is_well_formed(path) => {
                 return Err(Problem::not_found(
@@ -278,7 +284,7 @@ mod tests {
         let rev: Revision = "12345".parse().unwrap();
         let html = || PropertyName::new("html").unwrap();
         let time = Timestamp::from_micros(1_361_658_204_000_000);
-        let all = || Listed { limit: None, after: None };
+        let all = || Listed::default();
         assert_eq!(Resource::parse(None).unwrap(), Resource::Page);
         for (query, resource) in [
             ("", Resource::Page),
@@ -297,7 +303,7 @@ mod tests {
             ("rev/2013-02-23T22:23:24Z/html", Resource::Property(Selector::Time(time), html())),
             ("rev/2013-02-23T22%3A23%3a24Z/html", Resource::Property(Selector::Time(time), html())),
             ("timegate/html", Resource::Timegate(html())),
-            ("timemap/html", Resource::Timemap(html(), Listed { limit: None, after: None })),
+            ("timemap/html", Resource::Timemap(html(), Listed::default())),
         ] {
             assert_eq!(parse(query), Ok(resource), "{query}");
         }

@@ -61,11 +61,14 @@ fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, Domain
     let authority = authority
         .ok_or_else(|| Problem::malformed("a request for /wiki/ needs a Host header that names the wiki"))?
         .to_ascii_lowercase();
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => &authority,
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, Some(port)),
+        _ => (authority.as_str(), None),
     };
-    hosts.get(&authority).or_else(|| hosts.get(host)).cloned().ok_or_else(|| {
+    // A name with a dot at its end is the same name, said to be complete (RFC 1034, section 3.1).
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let with_port = port.and_then(|port| hosts.get(&format!("{host}:{port}")));
+    with_port.or_else(|| hosts.get(host)).cloned().ok_or_else(|| {
         Problem::not_found(format!(
             "no domain is configured for the host '{host}': add it to the hosts in the configuration, \
              or ask for /v1/{{domain}}/page/{{title}}"
@@ -94,6 +97,11 @@ mod tests {
             ("en.example.org", Some("enwiki")),
             ("EN.Example.ORG:8080", Some("enwiki")),
             ("localhost:7231", Some("demo")),
+            ("localhost.:7231", Some("demo")),
+            ("en.example.org.", Some("enwiki")),
+            ("en.example.org.:8080", Some("enwiki")),
+            ("en.example.org..", None),
+            (".", None),
             ("localhost", None),
             ("[::1]:7231", Some("six")),
             ("de.example.org", None),

@@ -12,7 +12,7 @@ use super::{read, rewrite, time, timegate, timemap, write};
 use crate::{
     Api,
     caching::Caching,
-    extract::{READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
+    extract::{Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
     no_body::NoBody,
     problem::{Problem, Result, header_value},
 };
@@ -46,7 +46,14 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
         return Err(Problem::read_only());
     }
     match (&head.method, resource) {
-        (&Method::POST, Resource::RevisionList(_)) => write::revision(api, page, headers, body).await,
+        (&Method::POST, Resource::RevisionList(list)) => {
+            if list != Listed::default() {
+                return Err(Problem::malformed(
+                    "a new revision is posted to ?rev/, without &limit= and &page=",
+                ));
+            }
+            write::revision(api, page, headers, body).await
+        }
         (&Method::POST, Resource::Document(Selector::Revision(rev))) => {
             write::render(api, page, RenderBase::Revision(rev), headers, body).await
         }

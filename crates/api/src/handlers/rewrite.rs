@@ -3,7 +3,7 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
-use rashomon_buckets::{NewProperty, Page, PropertyName, Staged, Tid, Written};
+use rashomon_buckets::{Expect, NewProperty, Page, PropertyName, PropertyVersion, Staged, Tid, Written};
 
 use super::write::receive_body;
 use crate::{
@@ -31,7 +31,7 @@ pub(crate) async fn property(
     }
     let mut body = receive_body(api, body)?;
     let staged = receive(api, &page, tid, &name, headers, &mut body).await;
-    let (stored, staged) = match staged {
+    let (stored, staged, expect) = match staged {
         Ok(received) => received,
         Err(problem) => {
             body.drain().await;
@@ -40,7 +40,6 @@ pub(crate) async fn property(
     };
     let new =
         NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
-    let expect = conditional::expectation(headers);
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let rewritten = api.write(async move { buckets.rewrite(&target, tid, new, expect).await }).await?;
     let (version, _) = rewritten.map_err(|error| Problem::of_page(error, &page))?;
@@ -58,27 +57,29 @@ async fn receive(
     name: &PropertyName,
     headers: &HeaderMap,
     body: &mut RequestBody,
-) -> Result<(StoredHeaders, Staged)> {
+) -> Result<(StoredHeaders, Staged, Expect)> {
     refuse_content_encoding(headers)?;
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed(
-            "a PUT replaces what there is, and all of it: its condition is If-Match",
+            "a PUT replaces what there is, and all of it: its condition is If-Match or If-Unmodified-Since",
         ));
     }
     let stored = stored_headers(headers)?;
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
-    if !render.properties.contains_key(name) {
+    let rev = render.record.rev;
+    let Some(old) = render.properties.get(name) else {
         return Err(Problem::not_found(format!(
-            "render {tid} has no {name} to be replaced; POST it to ?rev/{}/ instead",
-            render.record.rev
+            "render {tid} has no {name} to be replaced; POST it to ?rev/{rev}/ instead"
         )));
-    }
+    };
+    let version = PropertyVersion { rev, tid, rewritten_at: old.rewritten_at };
+    let expect = conditional::expectation(headers, &version);
     let mut sink = api.buckets.stage(page, name);
     while let Some(piece) = body.next().await? {
         sink.write(&piece).await.map_err(on_page)?;
     }
-    Ok((stored, sink.finish().await.map_err(on_page)?))
+    Ok((stored, sink.finish().await.map_err(on_page)?, expect))
 }
 
 /// What is kept of the request's headers: its type and its language. Its `X-` headers are those of proxies as

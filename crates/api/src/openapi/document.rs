@@ -33,7 +33,7 @@ A page's sub-resources are addressed in the query string **as a path**: `Main_Pa
 list of keys and values, and has one spelling. Since the paths of OpenAPI cannot hold it, `paths` has the page \
 with all that its methods may answer, and the extension `x-ms-paths` has each sub-resource as a path of its own.
 
-Every GET takes HEAD too. Every answer has an `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. \
+Every GET takes HEAD too, and every path OPTIONS, whose answer has the methods in `Allow`. Every answer has an `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. \
 Links in answers are relative to the page, so that they hold under any prefix.";
 
 /// The answer that every operation has beside its own.
@@ -228,8 +228,9 @@ fn header_ref(name: &str) -> Ref {
 fn any_problem() -> Response {
     response(&[&Answer {
         status: 0,
-        meaning: "A problem that any request may meet: a malformed URL (400), a method that is not taken (405), a \
-                  URL that is too long (414), a body that does not arrive (408), a store that does not answer (503).",
+        meaning: "A problem that any request may meet: a malformed URL, or none or two of Host (400), a method \
+                  that is not taken (405), a head or a body that does not arrive in time (408), a URL that is too long \
+                  (414), headers that are too large (431), a store that does not answer (503).",
         content: Content::Problem,
         headers: &[],
     }])

@@ -97,7 +97,7 @@ pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
 }
 
 /// The headers of requests: name, meaning, example.
-pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 9] = [
+pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     (
         "If-None-Match",
         "Entity tags of what the client has: 304 if one of them still holds.",
@@ -111,6 +111,11 @@ pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 9] = [
     (
         "If-Modified-Since",
         "304 if it has not changed since. Counts under a tid only: the latest can change within a second.",
+        "Wed, 25 Sep 2013 16:43:09 GMT",
+    ),
+    (
+        "If-Unmodified-Since",
+        "Where there is no If-Match: 412 if it has changed since.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     ("Range", "One range of bytes.", "bytes=0-1023"),

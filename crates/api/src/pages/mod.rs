@@ -25,7 +25,7 @@ use self::{address::Address, answer::problem_page};
 use crate::{
     Api,
     caching::Caching,
-    extract::{Resource, Selector},
+    extract::{Listed, Resource, Selector},
     handlers::page::redirect,
     problem::{Problem, Result},
 };
@@ -86,7 +86,7 @@ async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {
 async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Response> {
     match resource {
         Resource::Page => history::list(api, page, None).await,
-        Resource::RevisionList(list) => history::list(api, page, list.after).await,
+        Resource::RevisionList(Listed { limit: None, after }) => history::list(api, page, after).await,
         Resource::Document(Selector::Render(tid)) => render::show(api, page, tid).await,
         Resource::Document(Selector::Revision(rev)) => render::newest_of(api, page, rev).await,
         Resource::Document(Selector::Latest) => render::latest(api, page).await,

@@ -154,6 +154,10 @@ async fn malformed_queries() {
             world.request(method, &url, &URLENCODED, "_rev=6&html=y").await.expect(404);
         }
     }
+    for query in ["rev/&limit=1", "rev/&page=NQ", "rev/&limit=1&page=NQ"] {
+        world.get(&format!("{PAGE}?{query}")).await.expect(200);
+        world.post(&format!("{PAGE}?{query}"), "_rev=6&html=y").await.expect(400);
+    }
     assert_eq!(world.dump().await, before);
 }
 

@@ -47,6 +47,26 @@ async fn a_date_counts_under_a_tid_only() {
 }
 
 #[tokio::test]
+async fn what_has_changed_since_a_date_is_refused_where_that_is_asked() {
+    let (world, tid, _) = world_of_one().await;
+    let same = [("if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
+    let before = [("if-unmodified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];
+    let property = format!("{PAGE}?rev/{tid}/html");
+    for url in [&property, &format!("{PAGE}?rev/latest/html")] {
+        world.get_with(url, &same).await.expect(200);
+        world.get_with(url, &before).await.expect(412);
+        let tagged = [before[0], ("if-match", "*")];
+        world.get_with(url, &tagged).await.expect(200);
+    }
+    world.request("PUT", &property, &before, "new").await.expect(412);
+    world.request("PUT", &property, &same, "new").await.expect(200);
+    world.clock.advance(std::time::Duration::from_secs(1));
+    // It has been replaced a second after the render was made.
+    world.request("PUT", &property, &same, "newer").await.expect(412);
+    assert_eq!(world.get(&property).await.text(), "new");
+}
+
+#[tokio::test]
 async fn json_has_an_entity_tag_of_its_bytes() {
     let (world, _, _) = world_of_one().await;
     for query in ["rev/", "rev/latest/", "rev/7/", "timemap/html"] {

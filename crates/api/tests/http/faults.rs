@@ -51,6 +51,7 @@ async fn a_write_goes_on_when_its_client_goes_away() {
     let gate = Gate::new();
     world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
     let request = Request::post(format!("{PAGE}?rev/"))
+        .header("host", "localhost")
         .header("content-type", "application/x-www-form-urlencoded")
         .body(Body::from("_rev=1&html=x"))
         .unwrap();

@@ -366,7 +366,7 @@ async fn pages_are_to_be_read_only() {
     let world = World::with(Settings { read_only: true, ..Settings::default() }).await;
     for url in ["/", "/pages/enwiki/", SHOWN, "/docs", "/openapi.json", "/assets/style.css"] {
         let answer = world.request("POST", url, &[], "x").await.expect(405);
-        assert_eq!(answer.header("allow"), "GET,HEAD", "{url}");
+        assert_eq!(answer.header("allow"), "GET, HEAD, OPTIONS", "{url}");
     }
     let head = world.request("HEAD", "/", &[], "").await;
     assert_eq!(head.header("content-length"), world.get("/").await.body.len().to_string());

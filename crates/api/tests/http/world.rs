@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::{DomainName, PropertyName, Revisioned, schemas};
@@ -98,7 +98,10 @@ impl World {
         Self { router: rashomon_api::router(api.clone()), api, store, clock }
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn send(&self, mut request: Request<Body>) -> Answer {
+        if !request.headers().contains_key(header::HOST) {
+            request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+        }
         let is_head = request.method() == Method::HEAD;
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();

@@ -41,7 +41,8 @@ const fn redirect(meaning: &'static str) -> Answer {
 
 const NOT_MODIFIED: Answer =
     answer(304, Empty, &["ETag", "Cache-Control"], "The client has it already: If-None-Match names it.");
-const FAILED: Answer = problem(412, "If-Match names something else.");
+const FAILED: Answer =
+    problem(412, "If-Match names something else, or If-Unmodified-Since a time before it was changed.");
 
 const fn get(
     id: &'static str,

@@ -46,7 +46,14 @@ const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range be
 /// The page, its revisions, renders and properties.
 pub(super) const READING: &[Operation] = &[
     Operation {
-        headers: &["If-None-Match", "If-Match", "Range", "If-Range", "Accept-Encoding"],
+        headers: &[
+            "If-None-Match",
+            "If-Match",
+            "If-Unmodified-Since",
+            "Range",
+            "If-Range",
+            "Accept-Encoding",
+        ],
         ..get(
             "readLatestProperty",
             Reading,
@@ -163,7 +170,15 @@ pub(super) const READING: &[Operation] = &[
         )
     },
     Operation {
-        headers: &["If-None-Match", "If-Match", "If-Modified-Since", "Range", "If-Range", "Accept-Encoding"],
+        headers: &[
+            "If-None-Match",
+            "If-Match",
+            "If-Modified-Since",
+            "If-Unmodified-Since",
+            "Range",
+            "If-Range",
+            "Accept-Encoding",
+        ],
         description: "The address to keep: it always means these bytes, unless they are replaced in place.",
         ..get(
             "readProperty",

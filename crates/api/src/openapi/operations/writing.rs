@@ -117,7 +117,7 @@ pub(super) const WRITING: &[Operation] = &[
         )
     },
     Operation {
-        headers: &["If-Match", "Content-Type", "Content-Language"],
+        headers: &["If-Match", "If-Unmodified-Since", "Content-Type", "Content-Language"],
         description: "Destructive: the bytes that stood there are gone. Other renders that had taken the property \
                       over keep theirs. The same bytes and type again change nothing.",
         curl: "-T page.html -H 'Content-Type: text/html; charset=utf-8'",
@@ -134,7 +134,10 @@ pub(super) const WRITING: &[Operation] = &[
                     &["ETag", "Location", "Cache-Control"],
                     "It is replaced, durably.",
                 ),
-                problem(400, "Its condition is If-Match alone, and it is of the whole body."),
+                problem(
+                    400,
+                    "Its condition is If-Match or If-Unmodified-Since, and it is of the whole body.",
+                ),
                 FORBIDDEN,
                 problem(404, "There is no such render, or it has no such property to be replaced."),
                 FAILED,

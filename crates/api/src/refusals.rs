@@ -1,0 +1,101 @@
+//! Requests whose head cannot be read, and which therefore reach no handler: they get an answer as any other
+//! bad request does, with a cure and a name, and are counted and logged.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, Collected};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::{
+    Api,
+    conversation::Ended,
+    observe::Record,
+    problem::{Kind, Problem},
+    times,
+};
+
+/// After the last answer, so many bytes are still read, so that the client gets to read it instead of finding
+/// its connection reset.
+const LINGER_BYTES: u64 = 64 << 20;
+
+/// And for so long.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+
+/// What is said to a client whose request made the library give up; `None` where it does not wait for an
+/// answer, or has had one.
+pub(crate) fn problem_of<S>(
+    ended: &Ended<S>,
+    error: &hyper::Error,
+    max_head_bytes: usize,
+) -> Option<Problem> {
+    let problem = match ended.refused {
+        Some(StatusCode::URI_TOO_LONG) => Problem::new(
+            Kind::UriTooLong,
+            "the URL is longer than any that is read; a title has at most 1,024 bytes",
+        ),
+        Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => Problem::new(
+            Kind::HeadTooLarge,
+            format!(
+                "the request line and the headers have more than {max_head_bytes} bytes, or more than 100 headers: \
+                 send fewer, and shorter ones"
+            ),
+        ),
+        Some(_) => Problem::malformed(format!(
+            "the request is not HTTP/1.1 ({error}): in a URL all but ASCII's visible characters are \
+             percent-encoded, and so are <, > and `; headers are lines of 'name: value'; a body has one \
+             Content-Length, or is chunked"
+        )),
+        None if ended.unanswered && error.is_parse_version_h2() => {
+            Problem::malformed("this server speaks HTTP/1.1: ask without HTTP/2, or let a proxy translate")
+        }
+        None if ended.unanswered && error.is_timeout() => {
+            Problem::new(Kind::RequestTimeout, "the request's head did not arrive in time: send it at once")
+        }
+        None => return None,
+    };
+    Some(problem.with_cause(error))
+}
+
+/// Answers with a problem, counted and logged, to a client that waits for nothing else.
+pub(crate) async fn send<S: AsyncWrite + Unpin>(
+    api: &Api,
+    stream: &mut S,
+    problem: Problem,
+) -> std::io::Result<()> {
+    let response = Record::of_unread(api).finish(problem.into_response());
+    stream.write_all(&whole(api, response).await).await
+}
+
+/// The bytes of an answer after which the connection is closed.
+async fn whole(api: &Api, response: Response) -> Vec<u8> {
+    let (mut head, body) = response.into_parts();
+    // The body of a problem is in memory.
+    let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    head.headers.insert(header::CONTENT_LENGTH, body.len().into());
+    head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let date = times::format_http_date(api.clock.now());
+    head.headers.insert(header::DATE, crate::problem::header_value(&date));
+    let mut bytes = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+    for (name, value) in &head.headers {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+/// Closes a connection, within reason so that the client can read the end of the last answer: a system that is
+/// told to close while bytes are unread takes back what the client has not read yet.
+pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    if stream.shutdown().await.is_ok() {
+        let mut rest = stream.take(LINGER_BYTES);
+        let mut nowhere = tokio::io::sink();
+        let drained = tokio::io::copy(&mut rest, &mut nowhere);
+        let _ = tokio::time::timeout(LINGER_TIME, drained).await;
+    }
+}

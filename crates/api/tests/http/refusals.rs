@@ -1,0 +1,189 @@
+//! What no handler ever sees: requests that are refused before there is one to ask.
+
+use std::time::Duration;
+
+use rashomon_api::ServeOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    socket::{Server, get, read_until},
+    world::{PAGE, World},
+};
+
+/// Checks that it is the whole of a problem, with a name, and gives its document.
+#[track_caller]
+fn problem(answer: &str, status: u16) -> serde_json::Value {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    assert_eq!(head.split(' ').nth(1), Some(status.to_string().as_str()), "{answer}");
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    assert_eq!(header("content-type"), Some("application/problem+json"), "{answer}");
+    assert_eq!(header("cache-control"), Some("no-store"), "{answer}");
+    assert!(header("x-request-id").is_some_and(|id| id.len() == 25), "{answer}");
+    assert!(header("date").is_some_and(|date| date.ends_with(" GMT")), "{answer}");
+    assert_eq!(header("content-length"), Some(body.len().to_string().as_str()), "{answer}");
+    let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(problem["status"], status);
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.len() > 20), "{problem}");
+    problem
+}
+
+/// Sends a request without reading before all of it is sent, and reads all that comes, to the orderly end.
+async fn refused(server: &Server, request: &[u8], status: u16) -> serde_json::Value {
+    let mut stream = server.connect().await;
+    // It may be refused before it is whole.
+    let _ = stream.write_all(request).await;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("the answer is not lost to a reset");
+    problem(&answer, status)
+}
+
+async fn requests_of_class(world: &World, class: &str) -> u64 {
+    let line =
+        format!("rashomon_http_requests_total{{route=\"other\",method=\"other\",status=\"{class}\"}} ");
+    let metrics = world.get("/metrics").await;
+    metrics.text().lines().find_map(|found| found.strip_prefix(&line)?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn heads_that_cannot_be_read_are_answered_as_problems() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let requests: [(&[u8], &str); 13] = [
+        (b"GET /v1/enwiki/page/<p> HTTP/1.1\r\nhost: a\r\n\r\n", "percent-encoded"),
+        (b"GET /v1/enwiki/page/`p` HTTP/1.1\r\nhost: a\r\n\r\n", "percent-encoded"),
+        (b"GET /v1/enwiki/page/a b HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1"),
+        (b"GET /v1/enwiki/page/\xff HTTP/1.1\r\nhost: a\r\n\r\n", "percent-encoded"),
+        (b"GET /\0 HTTP/1.1\r\nhost: a\r\n\r\n", "percent-encoded"),
+        (b"G<T / HTTP/1.1\r\nhost: a\r\n\r\n", "method"),
+        (b"nonsense\r\n\r\n", "HTTP/1.1"),
+        (b"GET / HTTP/3.0\r\nhost: a\r\n\r\n", "version"),
+        (b"GET / HTTP/1.1\r\nhost: a\r\nno header\r\n\r\n", "header"),
+        (b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: ten\r\n\r\n", "content-length"),
+        (b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", "content-length"),
+        (b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n", "transfer-encoding"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "HTTP/2"),
+    ];
+    for (request, named) in requests {
+        let shown = String::from_utf8_lossy(request);
+        let problem = refused(&server, request, 400).await;
+        assert!(problem["detail"].as_str().unwrap().contains(named), "{shown}: {problem}");
+        assert_eq!(problem["type"], "urn:rashomon:problem:malformed");
+    }
+    assert_eq!(requests_of_class(&world, "4xx").await, requests.len() as u64);
+}
+
+#[tokio::test]
+async fn heads_that_are_too_large_are_answered_with_the_limit() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    for bytes in [17_000, 65_400, 65_536, 70_000, 120_000] {
+        let url = format!("/v1/enwiki/page/{}", "a".repeat(bytes));
+        let problem = refused(&server, &get(&url, "connection: close\r\n"), 414).await;
+        assert_eq!(problem["type"], "urn:rashomon:problem:uri-too-long");
+    }
+    let url = format!("/v1/enwiki/page/{}", "a".repeat(600_000));
+    let problem = refused(&server, &get(&url, ""), 431).await;
+    assert!(problem["detail"].as_str().unwrap().contains("131072"), "{problem}");
+    let large = get("/healthz", &format!("x-large: {}\r\n", "a".repeat(200_000)));
+    refused(&server, &large, 431).await;
+    refused(&server, &get("/healthz", &"x-many: 1\r\n".repeat(200)), 431).await;
+}
+
+#[tokio::test]
+async fn a_request_of_http_1_1_names_one_host() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    for host in ["", "host: a\r\nhost: a\r\n", "host: a\r\nhost: b\r\n", "host: a b\r\n", "host: a@b\r\n"] {
+        let request = format!("GET /healthz HTTP/1.1\r\n{host}connection: close\r\n\r\n");
+        let problem = refused(&server, request.as_bytes(), 400).await;
+        assert!(problem["detail"].as_str().unwrap().contains("Host"), "{problem}");
+    }
+    // One of HTTP/1.0 may do without, unless the host is what it is about.
+    let problem = refused(&server, b"GET /wiki/Main_Page HTTP/1.0\r\n\r\n", 400).await;
+    assert!(problem["detail"].as_str().unwrap().contains("Host"), "{problem}");
+    for request in
+        ["GET /healthz HTTP/1.0\r\n\r\n", "GET /healthz HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n"]
+    {
+        let answer = server.exchange(request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.0 200 "), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_answered_and_an_idle_connection_is_not() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions { head_seconds: 1, ..ServeOptions::default() }).await;
+    refused(&server, b"GET / HTTP/1.1\r\nhost: a\r\n", 408).await;
+    assert_eq!(server.exchange(b"").await, "");
+    // After an answer, too.
+    let mut stream = server.connect().await;
+    stream.write_all(&get("/healthz", "")).await.unwrap();
+    read_until(&mut stream, "}").await;
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "");
+    let mut stream = server.connect().await;
+    stream.write_all(&get("/healthz", "")).await.unwrap();
+    read_until(&mut stream, "}").await;
+    stream.write_all(b"GET / HT").await.unwrap();
+    stream.read_to_string(&mut rest).await.unwrap();
+    problem(&rest, 408);
+}
+
+#[tokio::test]
+async fn a_refusal_follows_the_answers_before_it() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=x-body-x").await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let good = get(&format!("{PAGE}?rev/latest/html"), "");
+    let bad = b"GET /<p> HTTP/1.1\r\nhost: a\r\n\r\n";
+    // One after the other, and all at once.
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        stream.write_all(&good).await.unwrap();
+        read_until(&mut stream, "x-body-x").await;
+    }
+    stream.write_all(bad).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    problem(&answer, 400);
+    let mut stream = server.connect().await;
+    stream.write_all(&[&good[..], &good, bad].concat()).await.unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).await.unwrap();
+    assert_eq!(answers.matches("x-body-x").count(), 2, "{answers}");
+    let (_, last) = answers.rsplit_once("x-body-x").unwrap();
+    problem(last, 400);
+}
+
+#[tokio::test]
+async fn what_is_stored_is_never_taken_for_a_refusal() {
+    let world = World::new().await;
+    let lookalike =
+        "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\ndate: Mon, 01 Jan 2024 00:00:00 GMT\r\n\r\n";
+    let encoded: String = lookalike.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    world.revision(&format!("_rev=1&html={encoded}")).await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        stream.write_all(&get(&format!("{PAGE}?rev/latest/html"), "")).await.unwrap();
+        let answer = read_until(&mut stream, lookalike).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_read_although_the_request_is_not() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    // Nobody reads the body of a request that takes none.
+    let length = 20 << 20;
+    let head = format!("POST /healthz HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+    let mut stream = server.connect().await;
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    stream.write_all(&vec![b'x'; length]).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("the answer is not lost to a reset");
+    problem(&answer, 405);
+}
