@@ -16,7 +16,7 @@ use crate::{
     no_body::NoBody,
     problem::{Kind, Problem, Result, header_value},
     range::{self, Selection},
-    stored_headers, times,
+    times,
 };
 
 /// What somebody's HTML may do in our origin: be looked at. It is in a sandbox, so that it runs no script and
@@ -168,7 +168,7 @@ fn common_headers(
     let mut headers = HeaderMap::with_capacity(16);
     let Headers { content_type, other } = &property.info.headers;
     // An import may have brought others than a write may.
-    for (name, value) in other.iter().filter(|(name, _)| stored_headers::is_kept(name)) {
+    for (name, value) in other.iter().filter(|(name, _)| Headers::is_kept(name)) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }

@@ -7,6 +7,7 @@ mod catalog;
 mod content;
 mod definitions;
 mod error;
+mod headers;
 mod locks;
 mod model;
 mod names;
@@ -19,10 +20,11 @@ pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, Missing, Result};
+pub use headers::{GivenHeaders, HeaderError, Headers};
 pub use model::{
-    Expect, ExportRecord, Headers, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,
-    NewRender, NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
-    RevisionDetail, RevisionRecord, RevisionSummary, SlotRecord, StoredRevision, Written,
+    Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty, NewRender,
+    NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
+    RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
 /// What went wrong in the store below.

@@ -5,17 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Body, PropertyName, Revision, Sha1, Staged, Tid};
-
-/// The headers that are kept with a property and returned with it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Headers {
-    /// `Content-Type`.
-    pub content_type: String,
-    /// Others, their names in lower case: `content-language` and `x-...`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub other: BTreeMap<String, String>,
-}
+use crate::{Body, Headers, PropertyName, Revision, Sha1, Staged, Tid};
 
 /// The revision that another was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,6 +282,17 @@ pub struct Written {
     pub tid: Tid,
     /// `false`: it stood so already, and nothing was changed.
     pub created: bool,
+}
+
+/// What became of a replacement in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rewritten {
+    /// The property's version now.
+    pub version: PropertyVersion,
+    /// What is known of it now.
+    pub info: PropertyInfo,
+    /// `false`: it stood so already, and nothing was changed.
+    pub replaced: bool,
 }
 
 /// Which version a property must have for a write to it to happen.

@@ -7,7 +7,8 @@ use std::{collections::HashSet, time::Duration};
 
 use futures::future::join_all;
 use rashomon_buckets::{
-    Error, Expect, Headers, ImportRender, ImportRevision, Missing, PropertyVersion, RenderBase, Tid, schemas,
+    Error, Expect, Headers, ImportRender, ImportRevision, Missing, PropertyVersion, RenderBase, Rewritten,
+    Tid, schemas,
 };
 
 use support::{START, World, at, bytes, name, noise, page, record, rev};
@@ -44,13 +45,13 @@ async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
     // A type that is given replaces the one that stands, with the same bytes too.
     let mut property = world.stage(&page, &[("html", "two")]).await.remove(0);
     property.content_type = Some("text/html; v=2".to_owned());
-    let (second, info) = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
-    assert!(second.rewritten_at > version.rewritten_at);
-    assert_eq!(info.headers.content_type, "text/html; v=2");
+    let second = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
+    assert!(second.replaced && second.version.rewritten_at > version.rewritten_at);
+    assert_eq!(second.info.headers.content_type, "text/html; v=2");
     // So does another header; those that are not named stay.
     let mut property = world.stage(&page, &[("html", "two")]).await.remove(0);
     property.other_headers.insert("content-language".to_owned(), "de".to_owned());
-    let (_, info) = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
+    let Rewritten { info, .. } = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
     assert_eq!(info.headers.content_type, "text/html; v=2");
     let headers: Vec<_> = info.headers.other.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     assert_eq!(headers, [("content-language", "de"), ("x-a", "b")]);
@@ -83,8 +84,9 @@ async fn the_same_bytes_change_nothing() {
     let written: Vec<_> = world.rows(&schemas::RENDERS).await;
     world.pass(HOUR);
     for (property, body) in bodies {
-        let version = world.rewrite(&page, tid, property, body).await.unwrap();
-        assert_eq!(version.rewritten_at, None);
+        let property = world.stage(&page, &[(property, body)]).await.remove(0);
+        let rewritten = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
+        assert_eq!((rewritten.replaced, rewritten.version.rewritten_at), (false, None));
     }
     assert_eq!(world.rows(&schemas::RENDERS).await, written, "not even the write time");
     let without_spare_chunks = world.buckets.collect_orphans(Duration::ZERO).await.unwrap();
@@ -167,7 +169,7 @@ async fn of_32_rewrites_of_one_version_exactly_one_gets_through(world: World) {
         assert!(results.iter().all(|result| matches!(result, Ok(_) | Err(Error::NotExpected))));
         let won: Vec<_> = results.into_iter().flatten().collect();
         assert_eq!(won.len(), 1);
-        version = won[0].0;
+        version = won[0].version;
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_buckets::{NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title};
+use rashomon_buckets::{
+    HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title,
+};
 use rashomon_clock::Timestamp;
 
 /// What comes next in a history.
@@ -124,7 +126,7 @@ pub enum LeftOutReason {
         /// The property.
         name: PropertyName,
         /// What is wrong.
-        fault: String,
+        fault: HeaderError,
     },
     /// One of its renders cannot be kept, and it would not be whole without.
     #[error("its render {tid}: {reason}")]

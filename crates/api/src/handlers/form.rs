@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use rashomon_buckets::{NewProperty, Page, PropertyName, Staged};
+use rashomon_buckets::{GivenHeaders, NewProperty, Page, PropertyName, Staged};
 
 use crate::{
     Api,
     encoding::{FormReader, RequestBody},
     problem::{Problem, Result},
-    stored_headers::StoredHeaders,
+    stored_headers,
 };
 
 /// The most properties of one write.
@@ -60,7 +60,7 @@ impl Form {
 #[derive(Debug)]
 struct Received {
     name: PropertyName,
-    headers: StoredHeaders,
+    headers: GivenHeaders,
     body: Staged,
 }
 
@@ -69,7 +69,7 @@ struct Received {
 struct Receiving {
     seen: BTreeSet<String>,
     texts: BTreeMap<String, String>,
-    equivalents: BTreeMap<PropertyName, StoredHeaders>,
+    equivalents: BTreeMap<PropertyName, GivenHeaders>,
     properties: Vec<Received>,
 }
 
@@ -116,7 +116,7 @@ impl Receiving {
             return Err(too_many());
         }
         let headers = field.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = StoredHeaders::parse(headers)?;
+        let headers = stored_headers::parse(headers)?;
         let mut sink = api.buckets.stage(page, &name);
         while let Some(piece) = reader.chunk().await? {
             sink.write(&piece).await.map_err(|error| Problem::of_page(error, page))?;
@@ -133,7 +133,7 @@ impl Receiving {
         let mut properties = Vec::with_capacity(self.properties.len());
         for Received { name, headers, body } in self.properties {
             let headers = headers.or(self.equivalents.remove(&name).unwrap_or_default());
-            let StoredHeaders { content_type, other: other_headers } = headers;
+            let GivenHeaders { content_type, other: other_headers } = headers;
             properties.push(NewProperty { name, content_type, other_headers, body });
         }
         match self.equivalents.keys().next() {
@@ -162,11 +162,11 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
 }
 
 /// The headers in a field such as `_http-equiv.html`.
-fn parse_equivalents(text: &str) -> Result<StoredHeaders> {
+fn parse_equivalents(text: &str) -> Result<GivenHeaders> {
     let headers: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| {
         Problem::malformed(format!(
             "{HTTP_EQUIV}NAME is a JSON object of headers, such as {{\"Content-Type\": \"text/html\"}}"
         ))
     })?;
-    StoredHeaders::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    stored_headers::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }

@@ -3,7 +3,9 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
-use rashomon_buckets::{Expect, NewProperty, Page, PropertyName, PropertyVersion, Staged, Tid, Written};
+use rashomon_buckets::{
+    Expect, GivenHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten, Staged, Tid, Written,
+};
 
 use super::write::receive_body;
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
     encoding::{RequestBody, refuse_content_encoding},
     json,
     problem::{Kind, Problem, Result, header_value},
-    stored_headers::StoredHeaders,
+    stored_headers,
 };
 
 /// `PUT ?rev/{tid}/html`
@@ -42,9 +44,10 @@ pub(crate) async fn property(
         NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let rewritten = api.write(async move { buckets.rewrite(&target, tid, new, expect).await }).await?;
-    let (version, _) = rewritten.map_err(|error| Problem::of_page(error, &page))?;
+    let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
+    let message = if replaced { "Replaced" } else { "Unchanged" };
     let written = Written { rev: version.rev, tid: version.tid, created: false };
-    let mut response = json::written(&page, StatusCode::OK, "Replaced", &written);
+    let mut response = json::written(&page, StatusCode::OK, message, &written);
     response.headers_mut().insert(header::ETAG, header_value(&conditional::etag(&version)));
     Ok(response)
 }
@@ -57,14 +60,14 @@ async fn receive(
     name: &PropertyName,
     headers: &HeaderMap,
     body: &mut RequestBody,
-) -> Result<(StoredHeaders, Staged, Expect)> {
+) -> Result<(GivenHeaders, Staged, Expect)> {
     refuse_content_encoding(headers)?;
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed(
             "a PUT replaces what there is, and all of it: its condition is If-Match or If-Unmodified-Since",
         ));
     }
-    let stored = stored_headers(headers)?;
+    let stored = kept_headers(headers)?;
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
     let rev = render.record.rev;
@@ -84,7 +87,7 @@ async fn receive(
 
 /// What is kept of the request's headers: its type and its language. Its `X-` headers are those of proxies as
 /// often as the client's own, and say who asked.
-fn stored_headers(headers: &HeaderMap) -> Result<StoredHeaders> {
+fn kept_headers(headers: &HeaderMap) -> Result<GivenHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
         for value in headers.get_all(&name) {
@@ -93,5 +96,5 @@ fn stored_headers(headers: &HeaderMap) -> Result<StoredHeaders> {
             kept.push((name.as_str().to_owned(), value));
         }
     }
-    StoredHeaders::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)))
+    stored_headers::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)))
 }

@@ -11,7 +11,7 @@ use super::{
     write::{MAX_BODIES, body_of, check_index, whole},
 };
 use crate::{
-    Error, Expect, Missing, NewProperty, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision,
+    Error, Expect, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision, Rewritten,
     Tid, Versions,
     content::{BodyRow, Stored},
     rows::{RenderRow, RevisionRow},
@@ -19,8 +19,7 @@ use crate::{
 };
 
 impl Revisioned {
-    /// Replaces the bytes and the type of a property in place, and gives its new version. The same bytes and
-    /// type change nothing; a type or another header that is not given stays.
+    /// Replaces the bytes and the type of a property in place. The same bytes and type change nothing; a type or another header that is not given stays.
     ///
     /// The whole render gets a new write time, so that what was due for the old one is not for the new.
     pub async fn rewrite(
@@ -29,7 +28,7 @@ impl Revisioned {
         tid: Tid,
         property: NewProperty,
         expect: Expect,
-    ) -> Result<(PropertyVersion, PropertyInfo)> {
+    ) -> Result<Rewritten> {
         let (this, page) = (self.clone(), page.clone());
         whole(async move { this.0.rewrite(&page, tid, property, expect).await }).await
     }
@@ -42,7 +41,7 @@ impl Shared {
         tid: Tid,
         mut property: NewProperty,
         expect: Expect,
-    ) -> Result<(PropertyVersion, PropertyInfo)> {
+    ) -> Result<Rewritten> {
         let rev = self.revision_of(page, tid).await?;
         let _revision = self.locks.revision(page, rev).await;
         let (revision, render) = futures::future::try_join(
@@ -78,7 +77,7 @@ impl Shared {
             && new.info.sha1 == old.info.sha1
             && new.info.size == old.info.size
         {
-            return Ok((stands, old.info));
+            return Ok(Rewritten { version: stands, info: old.info, replaced: false });
         }
         // Later than the last replacement too, which history may have brought from a clock that was ahead.
         let at = self.after(standing.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
@@ -106,7 +105,8 @@ impl Shared {
             write.release(set);
         }
         self.commit(write).await?;
-        Ok((PropertyVersion { rev, tid, rewritten_at: Some(at) }, new.info))
+        let version = PropertyVersion { rev, tid, rewritten_at: Some(at) };
+        Ok(Rewritten { version, info: new.info, replaced: true })
     }
 
     /// The bodies that are written again with the one that is replaced: those of its render, or (where it

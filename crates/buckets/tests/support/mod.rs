@@ -227,7 +227,7 @@ impl World {
         expect: Expect,
     ) -> Result<PropertyVersion> {
         let property = self.stage(page, &[(property, body)]).await.remove(0);
-        Ok(self.buckets.rewrite(page, tid, property, expect).await?.0)
+        Ok(self.buckets.rewrite(page, tid, property, expect).await?.version)
     }
 
     /// The bytes of a property of a render, which has it.

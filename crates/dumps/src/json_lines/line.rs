@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use rashomon_buckets::{
-    ExportRecord, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title,
+    ExportRecord, GivenHeaders, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo, Tid,
+    Title,
 };
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::headers;
 use crate::{LeftOutReason, Problem, SourceProperty, timestamps};
 
 /// What kind of line it is.
@@ -153,9 +153,12 @@ impl PropertyValue {
     /// The property, or what is wrong with it.
     pub(super) fn into_property(self, name: PropertyName) -> Result<SourceProperty, Fault> {
         let malformed = |what| Fault::Problem(Problem::Malformed(what));
-        if let Some(fault) = headers::fault(self.content_type.as_deref(), &self.headers) {
-            return Err(LeftOutReason::BadProperty { name, fault }.into());
-        }
+        let content_type = self.content_type.iter().map(|value| ("content-type", value.as_str()));
+        let others = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers = match GivenHeaders::parse(content_type.chain(others)) {
+            Ok(headers) => headers,
+            Err(fault) => return Err(LeftOutReason::BadProperty { name, fault }.into()),
+        };
         let body = match (self.text, self.base64) {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => {
@@ -166,8 +169,8 @@ impl PropertyValue {
         };
         Ok(SourceProperty {
             name,
-            content_type: self.content_type,
-            other_headers: self.headers,
+            content_type: headers.content_type,
+            other_headers: headers.other,
             rewritten_at: self.rewritten_at.map(|Time(time)| time),
             sha1: self.sha1,
             body,

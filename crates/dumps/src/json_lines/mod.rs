@@ -1,6 +1,5 @@
 //! Histories as JSON lines: our own format, which holds everything. See `docs/json-lines.md`.
 
-mod headers;
 mod line;
 mod reader;
 mod writer;

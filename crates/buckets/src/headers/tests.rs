@@ -1,0 +1,84 @@
+use super::*;
+
+fn parse(headers: &[(&str, &str)]) -> std::result::Result<GivenHeaders, HeaderError> {
+    GivenHeaders::parse(headers.iter().copied())
+}
+
+#[test]
+fn some_headers_are_kept() {
+    let kept = parse(&[
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("CONTENT-LANGUAGE", "de"),
+        ("X-Spec-Version", " 2.8 "),
+        ("x-review", "done"),
+        ("x-odd.!~name", ""),
+    ])
+    .unwrap();
+    assert_eq!(kept.content_type.as_deref(), Some("text/html; charset=utf-8"));
+    let other: Vec<_> = kept.other.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let expected =
+        [("content-language", "de"), ("x-odd.!~name", ""), ("x-review", "done"), ("x-spec-version", "2.8")];
+    assert_eq!(other, expected);
+}
+
+#[test]
+fn others_are_refused() {
+    for name in [
+        "Set-Cookie",
+        "Location",
+        "Content-Length",
+        "Cache-Control",
+        "ETag",
+        "Content-Security-Policy",
+        "X-Accel-Redirect",
+        "x-accel-buffering",
+        "X-Sendfile",
+        "X-SENDFILE-Type",
+        "X-LIGHTTPD-send-file",
+        "x-rev",
+        "X-Parent",
+        "X-Request-Id",
+        "X-Content-Type-Options",
+        "Content-Encoding",
+    ] {
+        assert_eq!(parse(&[(name, "1")]), Err(HeaderError::NotKept(name.to_ascii_lowercase())), "{name}");
+    }
+}
+
+#[test]
+fn together_they_are_not_long() {
+    let half = "a".repeat(MAX_BYTES / 2 - "x-y".len());
+    assert!(parse(&[("x-y", &half), ("x-z", &half)]).is_ok());
+    assert_eq!(parse(&[("x-y", &half), ("x-zz", &half)]), Err(HeaderError::TooLong));
+}
+
+#[test]
+fn what_is_no_header_is_refused() {
+    let value = |name: &str| HeaderError::Value(name.to_owned());
+    for (name, text, expected) in [
+        ("", "x", HeaderError::Name),
+        ("x y", "z", HeaderError::Name),
+        ("x-é", "z", HeaderError::Name),
+        ("x-y:", "z", HeaderError::Name),
+        ("x-(y)", "z", HeaderError::Name),
+        ("x-y", "a\nb", value("x-y")),
+        ("x-y", "é", value("x-y")),
+        ("x-y", "\u{7f}", value("x-y")),
+        ("Content-Type", "a/b\r\nx: y", value("content-type")),
+        ("content-type", " ", HeaderError::NoType),
+    ] {
+        assert_eq!(parse(&[(name, text)]), Err(expected), "{name}: {text}");
+    }
+    let twice = |name: &str| Err(HeaderError::Twice(name.to_owned()));
+    assert_eq!(parse(&[("x-y", "1"), ("X-Y", "1")]), twice("x-y"));
+    assert_eq!(parse(&[("content-type", "a/b"), ("Content-Type", "a/b")]), twice("content-type"));
+}
+
+#[test]
+fn the_first_to_speak_is_heard() {
+    let part = parse(&[("content-type", "a/b"), ("x-y", "1")]).unwrap();
+    let field = parse(&[("content-type", "c/d"), ("x-y", "2"), ("x-z", "3")]).unwrap();
+    let both = parse(&[("content-type", "a/b"), ("x-y", "1"), ("x-z", "3")]).unwrap();
+    assert_eq!(part.or(field.clone()), both);
+    assert_eq!(GivenHeaders::default().or(field.clone()), field);
+}
