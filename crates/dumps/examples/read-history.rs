@@ -11,7 +11,9 @@ fn main() {
     let clock = SystemClock::new();
     let source = Source::file(File::open(path).unwrap()).unwrap();
     let mut plain = Vec::new();
-    compression::read(source, &Default::default(), |reader| reader.read_to_end(&mut plain)).unwrap().unwrap();
+    compression::read(source, &Default::default(), |reader, _| reader.read_to_end(&mut plain))
+        .unwrap()
+        .unwrap();
     let unpacked = clock.monotonic();
 
     let mut reader = HistoryReader::new(plain.as_slice(), ReadLimits::default()).unwrap();

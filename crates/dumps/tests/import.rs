@@ -160,6 +160,7 @@ async fn what_is_cut_short_leaves_what_is_complete_and_says_where() {
     assert_eq!(read.place.page.as_deref(), Some("P"));
     assert_eq!(read.place.revision.as_deref(), Some("7"));
     assert_eq!(read.place.offset, cut.len() as u64);
+    assert_eq!(read.place.compressed, None);
     assert_eq!(text(&wiki, "P", 6).await, "b");
     // It goes on where it was stopped.
     let report = wiki.import(whole).await.unwrap();
@@ -223,7 +224,7 @@ async fn damaged_compression_is_an_error_with_both_places() {
 async fn an_archive_that_cannot_be_opened_is_an_error() {
     let wiki = Wiki::new().await;
     let error = wiki.import(b"7z\xbc\xaf\x27\x1c and nothing that belongs there").await.unwrap_err();
-    assert!(error.to_string().starts_with("at its beginning"), "{error}");
+    assert!(error.to_string().starts_with("at its beginning: "), "{error}");
     assert_eq!(error.report.revisions(), 0);
 }
 

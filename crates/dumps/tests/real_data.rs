@@ -38,7 +38,7 @@ type Texts = BTreeMap<(String, i64), Vec<u8>>;
 /// The first text of each revision, and how the input ends.
 fn texts(source: Source) -> Texts {
     let mut texts = Texts::new();
-    let read = compression::read(source, &Default::default(), |input| {
+    let read = compression::read(source, &Default::default(), |input, _| {
         let mut reader = HistoryReader::new(input, ReadLimits::default()).unwrap();
         while let Ok(Some(event)) = reader.next() {
             let Event::Revision(title, revision) = event else { continue };
@@ -124,7 +124,7 @@ async fn what_mediawiki_wrote_comes_out_as_it_wrote_it() {
     wiki.import_from(open(&path), 2).await.unwrap();
     let (_, export) = wiki.export(Format::Xml).await;
     let mut written = String::new();
-    compression::read(open(&path), &Default::default(), |input| input.read_to_string(&mut written))
+    compression::read(open(&path), &Default::default(), |input, _| input.read_to_string(&mut written))
         .unwrap()
         .unwrap();
     assert_eq!(pages(&export), pages(&written));

@@ -70,7 +70,7 @@ impl Default for DecompressionLimits {
     }
 }
 
-/// Hands what the source holds, decompressed, to `read`.
+/// Hands what the source holds, decompressed, to `read`, and says how it is compressed.
 ///
 /// What `read` sees as the end is the end: where the compressed data is cut short or damaged, or something
 /// follows it that does not belong to it, reading fails. The error's kind is `UnexpectedEof` where it is cut
@@ -78,7 +78,7 @@ impl Default for DecompressionLimits {
 pub fn read<T>(
     source: Source,
     limits: &DecompressionLimits,
-    read: impl FnOnce(&mut dyn Read) -> T,
+    read: impl FnOnce(&mut dyn Read, Compression) -> T,
 ) -> io::Result<T> {
     match source.into_parts() {
         (Input::File(mut file), consumed) => {
@@ -121,7 +121,7 @@ fn stream<T>(
     input: Box<dyn Read + Send + '_>,
     compression: Compression,
     limits: &DecompressionLimits,
-    read: impl FnOnce(&mut dyn Read) -> T,
+    read: impl FnOnce(&mut dyn Read, Compression) -> T,
 ) -> io::Result<T> {
     let input = BufReader::with_capacity(1 << 16, input);
     let mut reader: Box<dyn Read> = match compression {
@@ -143,7 +143,7 @@ fn stream<T>(
             Box::new(decoder)
         }
     };
-    Ok(read(&mut reader))
+    Ok(read(&mut reader, compression))
 }
 
 /// The older format of lzma has no way to go on, so its decoder does not look at what follows.

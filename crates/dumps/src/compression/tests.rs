@@ -49,7 +49,7 @@ const CONCATENABLE: [(Compression, Compress); 4] = [
 
 fn read_all(input: Vec<u8>, limits: &DecompressionLimits) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
-    read(Source::stream(Cursor::new(input)), limits, |reader| reader.read_to_end(&mut all))??;
+    read(Source::stream(Cursor::new(input)), limits, |reader, _| reader.read_to_end(&mut all))??;
     Ok(all)
 }
 
@@ -106,8 +106,9 @@ fn what_is_cut_short_is_an_error_wherever_it_is_cut() {
 
 #[test]
 fn what_follows_and_does_not_belong_to_it_is_an_error() {
-    let all: Vec<_> = CONCATENABLE.into_iter().chain([(Compression::Lzma, lzma as Compress)]).collect();
-    for (compression, compress) in all {
+    let others = [(Compression::Lzma, lzma as Compress), (Compression::SevenZip, seven_zip as Compress)];
+    for (compression, compress) in CONCATENABLE.into_iter().chain(others) {
+        assert_eq!(decompressed(compress(TEXT)).unwrap(), TEXT);
         for garbage in [&b"x"[..], b"garbage after the end of it", &[0; 5]] {
             let input = [&compress(TEXT)[..], garbage].concat();
             assert!(decompressed(input).is_err(), "{compression:?} and {garbage:?}");
@@ -147,6 +148,10 @@ fn memory_of_xz_is_bounded() {
 fn archive(names: &[&str]) -> Vec<u8> {
     // Made by hand: one stored file (method Copy) per name, each in a folder of its own.
     seven_zip_fixture::archive(names, TEXT)
+}
+
+fn seven_zip(text: &[u8]) -> Vec<u8> {
+    seven_zip_fixture::archive(&["dump.xml"], text)
 }
 
 /// A 7z archive of stored files, as the format's description has it.
@@ -210,7 +215,7 @@ fn an_archive_is_read_from_a_file_and_from_a_stream() {
     let source = Source::file(file_of(&input)).unwrap();
     assert_eq!(source.size(), Some(input.len() as u64));
     let mut all = Vec::new();
-    read(source, &DecompressionLimits::default(), |reader| reader.read_to_end(&mut all)).unwrap().unwrap();
+    read(source, &DecompressionLimits::default(), |reader, _| reader.read_to_end(&mut all)).unwrap().unwrap();
     assert_eq!(all, TEXT);
 }
 
@@ -233,7 +238,7 @@ fn what_has_been_read_is_counted_as_it_lies_there() {
     let size = input.len() as u64;
     let source = Source::file(file_of(&input)).unwrap();
     let consumed = source.consumed();
-    read(source, &DecompressionLimits::default(), |reader| io::copy(reader, &mut io::sink()))
+    read(source, &DecompressionLimits::default(), |reader, _| io::copy(reader, &mut io::sink()))
         .unwrap()
         .unwrap();
     assert_eq!(consumed.load(Ordering::Relaxed), size);
@@ -252,7 +257,7 @@ fn a_source_that_fails_is_told_from_what_is_in_it() {
         let half = whole.len() / 2;
         let source = Source::stream(Cursor::new(whole[..half].to_vec()).chain(Failing));
         let result =
-            read(source, &DecompressionLimits::default(), |reader| io::copy(reader, &mut io::sink()))
+            read(source, &DecompressionLimits::default(), |reader, _| io::copy(reader, &mut io::sink()))
                 .unwrap();
         assert!(source_failed(&result.unwrap_err()), "{compression:?}");
     }

@@ -11,7 +11,7 @@ use tokio::{
 use super::ImportFailure;
 use crate::{
     Event, HistoryReader, LeftOut, Place, Problem, ReadError, ReadLimits, Source, SourceRevision,
-    compression::{self, DecompressionLimits},
+    compression::{self, Compression, DecompressionLimits},
 };
 
 /// The most revisions of a group.
@@ -79,13 +79,20 @@ impl Feed {
         limits: ReadLimits,
     ) -> Result<(), ImportFailure> {
         let consumed = source.consumed();
-        let read = compression::read(source, decompression, |input| self.read(input, limits));
+        // Where nothing came out of it, there is no place in it to name.
+        let mut compressed = false;
+        let read = compression::read(source, decompression, |input, compression| {
+            compressed = compression != Compression::None;
+            self.read(input, limits)
+        });
         let mut error = match read {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
             Err(error) => ReadError { problem: Problem::of_io(error), place: Place::default() },
         };
-        error.place.compressed = Some(consumed.load(Ordering::Relaxed)).filter(|_| error.is_of_compression());
+        if compressed && error.is_of_compression() {
+            error.place.compressed = Some(consumed.load(Ordering::Relaxed));
+        }
         Err(error.into())
     }
 
