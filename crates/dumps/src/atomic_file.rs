@@ -1,16 +1,23 @@
 //! Files that are there whole, or not at all.
 
 use std::{
-    ffi::OsString,
-    fs::{self, File},
+    ffi::{OsStr, OsString},
+    fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
 };
 
 use tempfile::NamedTempFile;
 
+/// The end of the names that files have until they are whole.
+const SUFFIX: &str = ".part";
+
+/// How much of such a name is chance.
+const RANDOM_CHARACTERS: usize = 6;
+
 /// A file that is written under another name in the same folder, and gets its own when it is whole and synced.
-/// Dropped before that, it leaves nothing behind.
+/// Dropped before that, it leaves nothing behind. A process that is killed has no time for that: what it left is
+/// deleted by the next one that writes a file of this name.
 ///
 /// What is no regular file, such as a device or a pipe that has a name, is written directly: nothing can take
 /// its place.
@@ -45,14 +52,8 @@ impl AtomicFile {
         };
         let mut prefix = OsString::from(".");
         prefix.push(name);
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix).suffix(".part");
-        #[cfg(unix)]
-        {
-            // What the user's mask leaves of it, as for any other file.
-            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        }
-        let file = builder.tempfile_in(&folder)?;
+        delete_abandoned(&folder, &prefix);
+        let file = temporary(&folder, &prefix)?;
         Ok(Self { target: Target::Temporary { file, path, folder } })
     }
 
@@ -76,6 +77,49 @@ impl AtomicFile {
             Target::Direct(_) => Ok(()),
         }
     }
+}
+
+/// A file of a new name, which is locked for as long as somebody writes to it.
+fn temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
+    loop {
+        let create = |path: &Path| File::options().write(true).create_new(true).open(path);
+        let file = tempfile::Builder::new()
+            .prefix(prefix)
+            .rand_bytes(RANDOM_CHARACTERS)
+            .suffix(SUFFIX)
+            .make_in(folder, create)?;
+        match file.as_file().try_lock() {
+            // Before it was locked, another process may have taken it for abandoned.
+            Ok(()) if !file.path().exists() => {}
+            Err(TryLockError::WouldBlock) => {}
+            // Where a file system knows no locks, none is ever taken for abandoned.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+}
+
+/// Deletes files that a killed process has left: nobody holds their locks. What cannot be deleted stays.
+fn delete_abandoned(folder: &Path, prefix: &OsStr) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file
+            && is_temporary(&entry.file_name(), prefix)
+            && let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            // It is only tidiness, and no reason not to write.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_temporary(name: &OsStr, prefix: &OsStr) -> bool {
+    let random = (name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes()))
+        .and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+    random.is_some_and(|random| {
+        random.len() == RANDOM_CHARACTERS && random.iter().all(u8::is_ascii_alphanumeric)
+    })
 }
 
 #[cfg(test)]
@@ -111,6 +155,25 @@ mod tests {
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(folder.path()), ["out.xml"]);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_deleted_and_what_others_write_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.xml");
+        let kept =
+            [".other.xmlabcdef.part", ".out.xml.part", ".out.xmlabc.ef.part", ".out.xmlabcdef.zst.part"];
+        for name in kept.iter().chain(&[".out.xmlabcdef.part", ".out.xmlABC123.part"]) {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let (first, second) = (AtomicFile::create(&path).unwrap(), AtomicFile::create(&path).unwrap());
+        assert_eq!(names(folder.path()).len(), kept.len() + 2);
+        assert!(kept.iter().all(|name| folder.path().join(name).exists()));
+        first.handle().unwrap().write_all(b"first").unwrap();
+        first.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        second.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
     }
 
     #[cfg(unix)]

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use rashomon_buckets::{BucketName, Page};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Named, Warning, export};
+use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Loss, Named, Warning, export};
 
 use self::target::Target;
 use crate::{
@@ -117,7 +117,7 @@ async fn write(
         Ok(Ok(done)) => done,
         Ok(Err(error)) => {
             gone.wait().await;
-            return Err(failure(&error));
+            return Err(failure(&error, arguments.output.as_deref()));
         }
         Err(exit) => {
             gone.wait().await;
@@ -130,10 +130,15 @@ async fn write(
     Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
-fn failure(error: &ExportError) -> CommandError {
+fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
     match error {
         ExportError::Write(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {
             CommandError::Export("whoever read the export stopped before its end".to_owned())
+        }
+        ExportError::Write(source) => {
+            let target =
+                output.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+            CommandError::Export(format!("cannot write {target}: {source}"))
         }
         error => CommandError::Export(error.to_string()),
     }
@@ -150,6 +155,12 @@ fn tell(report: &ExportReport, elapsed: Duration) {
         "written, although the schema does not allow it",
         "more are not as the schema wants",
     );
+    if report.invalid.first.iter().any(|warning| matches!(warning.loss, Loss::NotUnique { .. })) {
+        output::note(
+            "numbers that come twice: MediaWiki would mix up the pages, and the schema refuses them; export these \
+             pages apart with --title, or all of them with --format jsonl, which minds no numbers",
+        );
+    }
     if report.properties_left_out > 0 {
         output::note(format_args!(
             "{} of renders, such as html, have no place in XML; --format jsonl holds them",

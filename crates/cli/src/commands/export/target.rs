@@ -38,6 +38,7 @@ impl Target {
         let writer = match output {
             None => Writer::Standard(io::stdout()),
             Some(path) => {
+                look(path)?;
                 let file = Output::create(path).map_err(|source| cannot_write(path, source))?;
                 Writer::File(Box::new(file), path.to_owned())
             }
@@ -55,6 +56,19 @@ impl Target {
                 source,
             }),
         }
+    }
+}
+
+/// Whether there is a directory for the file.
+fn look(path: &Path) -> Result<(), CommandError> {
+    let directory = path.parent().filter(|directory| *directory != Path::new(""));
+    match directory {
+        Some(directory) if !directory.is_dir() => Err(CommandError::Usage(format!(
+            "cannot write {}: there is no directory {}",
+            path.display(),
+            directory.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
