@@ -39,10 +39,11 @@ pub(crate) enum Command {
     /// that is damaged or cut short, every whole revision before the damage is stored.
     ///
     /// A revision that stands with other content is in conflict, and left as it is. What can never be true is
-    /// left out: a revision without a positive number, a title or a time, one that is made in the future (more
-    /// than 5 minutes after the import begins), or that is its own parent; in JSON lines also what HTTP could
-    /// not give back, such as a content type that is none. Both are counted and named, and the rest goes in.
-    /// A text with another sha1 than its dump says goes in as it is; it is counted and named too.
+    /// left out: a revision without a positive number, a title or a time, one that is made in the future (after
+    /// the import begins, by more than the setting `skew`, 5 minutes), or that is its own parent; in JSON lines
+    /// also what HTTP could not give back, such as a content type that is none. Both are counted and named, and
+    /// the rest goes in. A text with another sha1 than its dump says goes in as it is; it is counted and named
+    /// too.
     ///
     /// Progress goes to standard error, the counts to standard output at the end.
     #[command(
@@ -63,15 +64,20 @@ pub(crate) enum Command {
     /// without wikitext) is named in a warning; JSON lines hold everything.
     #[command(
         after_help = "Exit codes:\n  0  everything was written\n  1  an error ended the export; no file was \
-        left under the final name\n  3  everything that the format can hold was written; what it cannot is named \
-        on standard\n     error\n\nExample:\n  rashomon export --domain enwiki --history --output enwiki.xml.zst"
+        left under the final name\n  2  the command line is wrong, or names a directory that is not there; \
+        nothing was done\n  3  what the format can hold was written; pages that are not there, what was left \
+        out, and\n     what the schema of XML exports does not allow are named on standard error\n  130, 143  \
+        interrupted; no file was left under the final name\n\nExamples:\n  rashomon export --domain enwiki \
+        --history --output enwiki.xml.zst\n  rashomon export --domain enwiki --title Main_Page --format jsonl | \
+        head"
     )]
     Export(ExportArguments),
 
     /// Check every stored byte against its checksum, and that all parts are there
     #[command(
-        after_help = "Exit codes:\n  0  the store is sound\n  1  it is not; each problem is named on standard \
-        output"
+        after_help = "Exit codes:\n  0  the store is sound\n  1  it is not, each problem is named on standard output; or \
+        it cannot be opened,\n     which is told on standard error\n  2  the command line is wrong, or there is \
+        no store"
     )]
     Verify(VerifyArguments),
 
@@ -125,7 +131,7 @@ pub(crate) struct StoreArguments {
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
-    /// The configuration file (TOML) of the server of this store
+    /// The configuration file (TOML) that the store is served with: where it is, and what it allows
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -143,7 +149,7 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
     pub(crate) to: Option<ServerUrl>,
 
-    /// How many pages are stored side by side [default: one a core]
+    /// How many pages are stored side by side [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
 

@@ -9,8 +9,8 @@ Exit codes:
   1    an error, which is told on standard error; or `verify` found problems
   2    the command line or the configuration is wrong; nothing was done
   3    `import` or `export` finished, but not everything went in or out; what did not is told
-  130  ended by Ctrl-C (`import`, `export`, or a server told twice)
-  143  ended by SIGTERM (`import`, `export`, or a server told twice)";
+  130  ended by Ctrl-C (`import`, `export`, `verify`, or a server told twice)
+  143  ended by SIGTERM (`import`, `export`, `verify`, or a server told twice)";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -45,9 +45,7 @@ impl Store {
         let (tables, backend): (Arc<dyn TableStore>, _) = match &settings.store {
             StoreUrl::Memory => (Arc::new(Memory::new(Arc::clone(&clock))), Backend::Memory),
             StoreUrl::Sqlite(directory) => {
-                if absent == Absent::Refuse {
-                    look(directory)?;
-                }
+                look(directory, absent)?;
                 let store = SqliteStore::open(directory, Arc::clone(&clock), Options::default());
                 let store = Arc::new(store.map_err(CommandError::Open)?);
                 (Arc::clone(&store) as Arc<dyn TableStore>, Backend::Sqlite(store))
@@ -107,8 +105,16 @@ impl Backend {
     }
 }
 
-/// Whether there is anything in the directory.
-fn look(directory: &Path) -> Result<(), CommandError> {
+/// Whether it is a directory, or may become one.
+fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
+    if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
+        let message =
+            format!("{} is no directory, as a store is: name one with --data DIR", directory.display());
+        return Err(CommandError::Usage(message));
+    }
+    if absent == Absent::Make {
+        return Ok(());
+    }
     let empty = match std::fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,

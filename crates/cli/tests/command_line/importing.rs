@@ -111,7 +111,7 @@ fn the_files_after_a_damaged_one_are_named() {
 fn what_is_no_dump_is_told_before_anything_is_done() {
     let directory = tempdir().unwrap();
     let import = |file: &str| run(directory.path(), &["import", "--data", "data", "--domain", "wiki", file]);
-    import("none.xml").ends_with(1).tells(&["cannot read none.xml"]);
+    import("none.xml").ends_with(2).tells(&["cannot read none.xml: No such file"]);
     import(".").ends_with(2).tells(&["is a directory"]);
     assert!(!directory.path().join("data").exists());
     fs::write(directory.path().join("text.txt"), "just words\n").unwrap();

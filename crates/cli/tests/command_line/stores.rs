@@ -112,5 +112,6 @@ fn a_file_that_is_no_store_is_refused() {
     fs::write(directory.path().join("data/rashomon.sqlite"), "a diary, say\n".repeat(1000)).unwrap();
     run(directory.path(), &["stats", "--data", "data"]).ends_with(1).tells(&["data", "is no store"]);
     fs::write(directory.path().join("file"), "").unwrap();
-    run(directory.path(), &["serve", "--data", "file"]).ends_with(1).tells(&["file"]);
+    let ran = run(directory.path(), &["serve", "--data", "file"]).ends_with(2);
+    ran.tells(&["file is no directory", "--data DIR"]);
 }

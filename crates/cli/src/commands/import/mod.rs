@@ -8,6 +8,7 @@ mod report;
 mod server_url;
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -23,6 +24,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // A name that is mistyped is told before anything is done, not after the hours that the others take.
+    // So it is the command line that is wrong, whatever is wrong with the name.
     arguments.files.iter().try_for_each(|file| look(file))?;
     match &arguments.to {
         Some(server) => remote::run(server, &arguments, clock, signals).await,
@@ -33,15 +35,19 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
 /// The name of standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Whether there is a file of this name that can be read.
+/// Whether there is something of this name that can be read.
 fn look(file: &Path) -> Result<(), CommandError> {
     if is_standard_input(file) {
         return Ok(());
     }
-    let failure = |source| CommandError::Io { doing: format!("cannot read {}", file.display()), source };
+    let failure = |error| CommandError::Usage(format!("cannot read {}: {error}", file.display()));
     let metadata = std::fs::metadata(file).map_err(failure)?;
     if metadata.is_dir() {
         return Err(CommandError::Usage(format!("{} is a directory: name the dumps in it", file.display())));
+    }
+    // Whoever opens a pipe that has a name may wait, and takes it from who comes next.
+    if metadata.is_file() {
+        File::open(file).map_err(failure)?;
     }
     Ok(())
 }
