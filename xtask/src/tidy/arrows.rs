@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-tables", &["rashomon-clock"]),
     ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-tables-cassandra", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-buckets", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),

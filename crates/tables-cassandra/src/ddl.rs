@@ -1,0 +1,197 @@
+//! The tables as CQL, for the store to make and for people to read.
+
+use std::fmt::Write;
+
+use rashomon_tables::{ColumnType, Direction, Schema};
+
+use crate::{
+    Options, Replication,
+    cell::{self, CELL},
+    names::quoted,
+};
+
+/// Levels of ten: a row that is read is in few SSTables, however often its partition is written.
+pub(crate) const COMPACTION: &str =
+    "compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}";
+
+/// The schemas as CQL, with the reasons: for review, and for whoever makes the tables where the service may
+/// not. The order of statements is one that `cqlsh` can run, and running them again does nothing.
+#[must_use]
+pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
+    let keyspace = &options.keyspace;
+    let mut text = format!(
+        "-- The tables of Rashomon in the keyspace {keyspace}.\n\
+         --\n\
+         -- The value columns of a row are one frozen value, `{CELL}`, so that of two writers at once one\n\
+         -- wins the whole row. `{EXPIRES_AT}` is when the row becomes invisible. Points in time are\n\
+         -- microseconds since 1970 in a bigint, since a CQL timestamp has milliseconds. The comments of the\n\
+         -- tables are read by the service, which refuses a table whose comment is another one.\n\n\
+         -- It stays as it is where it stands already.\n{};\n",
+        create_keyspace(options),
+        EXPIRES_AT = cell::EXPIRES_AT,
+    );
+    for schema in schemas {
+        let notes = notes(schema);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n{notes}{};\n{};\n",
+            create_type(keyspace, schema),
+            create_table(keyspace, schema, &[])
+        );
+    }
+    text.push_str(
+        "\n-- Cassandra 5.0 alone; leave this out on ScyllaDB and on Cassandra 4. Unified compaction in levels\n\
+         -- keeps a partition that is written again and again in few SSTables, so that reads stay short.\n",
+    );
+    for schema in schemas {
+        let _ = writeln!(text, "ALTER TABLE {} WITH {COMPACTION};", qualified(keyspace, schema.name()));
+    }
+    text
+}
+
+fn notes(schema: &Schema) -> String {
+    let mut notes = format!("-- {}\n", describe(schema, schema.version(), schema.values().len()));
+    if schema.swap_only() {
+        notes.push_str(
+            "-- Written by lightweight transactions alone, which bring times of their own; hence the field\n\
+             -- written_at. Never write to it in another way.\n",
+        );
+    }
+    notes
+}
+
+/// The table's name with its keyspace.
+pub(crate) fn qualified(keyspace: &str, name: &str) -> String {
+    format!("{keyspace}.{}", quoted(name))
+}
+
+/// The name of the type of the table's cells.
+pub(crate) fn type_name(schema: &Schema) -> String {
+    format!("{}_cell", schema.name())
+}
+
+pub(crate) const fn type_of(column_type: ColumnType) -> &'static str {
+    match column_type {
+        ColumnType::Text => "text",
+        ColumnType::Int | ColumnType::Timestamp => "bigint",
+        ColumnType::TimeUuid => "timeuuid",
+        ColumnType::Blob => "blob",
+    }
+}
+
+pub(crate) fn create_keyspace(options: &Options) -> String {
+    let replicas = match &options.replication {
+        Replication::Simple(copies) => {
+            format!("'class': 'SimpleStrategy', 'replication_factor': {copies}")
+        }
+        Replication::ByDatacenter(copies) => copies
+            .iter()
+            .fold("'class': 'NetworkTopologyStrategy'".to_owned(), |text, (datacenter, copies)| {
+                format!("{text}, '{}': {copies}", datacenter.replace('\'', "''"))
+            }),
+    };
+    format!("CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{{replicas}}}", options.keyspace)
+}
+
+pub(crate) fn create_type(keyspace: &str, schema: &Schema) -> String {
+    let fields: Vec<_> = cell::fields(schema)
+        .into_iter()
+        .map(|(name, column_type)| format!("    {} {}", quoted(name), type_of(column_type)))
+        .collect();
+    format!(
+        "CREATE TYPE IF NOT EXISTS {} (\n{}\n)",
+        qualified(keyspace, &type_name(schema)),
+        fields.join(",\n")
+    )
+}
+
+/// One statement a field: some servers take no more.
+pub(crate) fn add_field(keyspace: &str, schema: &Schema, field: &str, column_type: ColumnType) -> String {
+    format!(
+        "ALTER TYPE {} ADD {} {}",
+        qualified(keyspace, &type_name(schema)),
+        quoted(field),
+        type_of(column_type)
+    )
+}
+
+pub(crate) fn create_table(keyspace: &str, schema: &Schema, options: &[&str]) -> String {
+    let mut columns = String::new();
+    for column in schema.partition().iter().chain(schema.clustering().iter().map(|(column, _)| column)) {
+        let _ = writeln!(columns, "    {} {},", quoted(column.name), type_of(column.column_type));
+    }
+    let partition = names(schema.partition().iter().map(|column| column.name));
+    let clustering: String =
+        schema.clustering().iter().map(|(column, _)| format!(", {}", quoted(column.name))).collect();
+    let order: Vec<_> = (schema.clustering().iter())
+        .map(|(column, direction)| format!("{} {}", quoted(column.name), order_of(*direction)))
+        .collect();
+    let order = (!order.is_empty()).then(|| format!("CLUSTERING ORDER BY ({})", order.join(", ")));
+    let comment = comment_option(&describe(schema, schema.version(), schema.values().len()));
+    let options: Vec<_> =
+        order.into_iter().chain([comment]).chain(options.iter().map(|&option| option.to_owned())).collect();
+    format!(
+        "CREATE TABLE IF NOT EXISTS {} (\n{columns}    {CELL} frozen<{}>,\n    \
+         PRIMARY KEY (({partition}){clustering})\n) WITH {}",
+        qualified(keyspace, schema.name()),
+        quoted(&type_name(schema)),
+        options.join("\n    AND ")
+    )
+}
+
+pub(crate) fn set_comment(keyspace: &str, schema: &Schema, comment: &str) -> String {
+    format!("ALTER TABLE {} WITH {}", qualified(keyspace, schema.name()), comment_option(comment))
+}
+
+fn comment_option(comment: &str) -> String {
+    format!("comment = '{}'", comment.replace('\'', "''"))
+}
+
+/// The schema in one line, as of a version and with the first of its value columns: what the table's comment
+/// is, by which a table is known again. It must never change for a schema that stands.
+pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
+    let column = |name: &str, column_type: ColumnType| format!("{name} {}", kind_of(column_type));
+    let partition = schema.partition().iter().map(|it| column(it.name, it.column_type));
+    let clustering = (schema.clustering().iter())
+        .map(|(it, direction)| format!("{} {}", column(it.name, it.column_type), order_of(*direction)));
+    let values = schema.values().iter().take(values).map(|it| column(it.name, it.column_type));
+    let list = |columns: Vec<String>| columns.join(", ");
+    let mut line = format!(
+        "Rashomon: {} version {version}, partition ({}), clustering ({}), values ({})",
+        schema.name(),
+        list(partition.collect()),
+        list(clustering.collect()),
+        list(values.collect()),
+    );
+    if let Some(ttl) = schema.default_ttl() {
+        let _ = write!(line, ", expires after {} us", ttl.as_micros());
+    }
+    if schema.swap_only() {
+        line.push_str(", swapped");
+    }
+    line
+}
+
+/// Finer than the types of CQL: two of ours are a `bigint`.
+const fn kind_of(column_type: ColumnType) -> &'static str {
+    match column_type {
+        ColumnType::Text => "text",
+        ColumnType::Int => "int",
+        ColumnType::Timestamp => "time",
+        ColumnType::TimeUuid => "timeuuid",
+        ColumnType::Blob => "blob",
+    }
+}
+
+pub(crate) const fn order_of(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ascending => "asc",
+        Direction::Descending => "desc",
+    }
+}
+
+/// Names in a list, as CQL takes them.
+pub(crate) fn names(names: impl Iterator<Item = &'static str>) -> String {
+    names.map(quoted).collect::<Vec<_>>().join(", ")
+}

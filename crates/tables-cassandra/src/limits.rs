@@ -1,0 +1,77 @@
+//! What Cassandra takes: what is beyond it is refused before anything is sent, so that nothing is changed.
+
+use std::ops::Bound;
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Error, Mutation, Result, Value};
+
+use crate::wire;
+
+/// The greatest length of a partition's key, and of all clustering columns of a row: both have 16 bits.
+const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// How many statements a batch can have: its protocol has 16 bits for them.
+const MAX_MUTATIONS: usize = u16::MAX as usize;
+/// What a request may take. Servers take 16 MiB (`native_transport_max_frame_size`, and half a segment of the
+/// commit log); the rest is for what surrounds the values.
+const MAX_REQUEST_BYTES: usize = 15 << 20;
+/// About what a statement of a batch takes beside its values: its id, and lengths.
+const STATEMENT_BYTES: usize = 128;
+
+/// `Invalid` unless Cassandra takes the partition and these clustering values.
+pub(crate) fn check_key<'a>(
+    partition: &[Value],
+    clustering: impl IntoIterator<Item = &'a Value>,
+) -> Result<()> {
+    let length = wire::partition_key(partition).len();
+    if length == 0 {
+        return Err(Error::Invalid("a partition whose only column is empty".to_owned()));
+    }
+    let clustering: usize = clustering.into_iter().map(Value::size).sum();
+    for (what, bytes) in [("a partition", length), ("clustering columns", clustering)] {
+        if bytes > MAX_KEY_BYTES {
+            return Err(Error::Invalid(format!("{what} of {bytes} bytes, above {MAX_KEY_BYTES}")));
+        }
+    }
+    Ok(())
+}
+
+/// `Invalid` unless Cassandra takes the batch, which keeps the rules of the table layer.
+pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
+    if batch.mutations.len() > MAX_MUTATIONS {
+        return Err(Error::Invalid(format!(
+            "a batch of {} mutations, above {MAX_MUTATIONS}",
+            batch.mutations.len()
+        )));
+    }
+    let mut request = 0;
+    for mutation in &batch.mutations {
+        let (clustering, written_at): (Vec<&Value>, _) = match mutation {
+            Mutation::Put { clustering, written_at, values, .. } => {
+                request += values.iter().flatten().map(Value::size).sum::<usize>();
+                (clustering.iter().collect(), written_at)
+            }
+            Mutation::Delete { clustering, written_at, .. } => (clustering.iter().collect(), written_at),
+            Mutation::DeleteRange { range, written_before, .. } => {
+                // Both bounds are of one column, so the longer one counts.
+                let bounds = [&range.lower, &range.upper].into_iter().filter_map(|bound| match bound {
+                    Bound::Included(value) | Bound::Excluded(value) => Some(value),
+                    Bound::Unbounded => None,
+                });
+                let bound = bounds.max_by_key(|value| value.size());
+                (range.prefix.iter().chain(bound).collect(), written_before)
+            }
+        };
+        if *written_at == Timestamp::MIN {
+            return Err(Error::Invalid("a write time that Cassandra keeps for itself".to_owned()));
+        }
+        request += STATEMENT_BYTES + wire::partition_key(&batch.partition).len();
+        request += clustering.iter().map(|value| value.size()).sum::<usize>();
+        check_key(&batch.partition, clustering)?;
+    }
+    if request > MAX_REQUEST_BYTES {
+        return Err(Error::Invalid(format!(
+            "a batch that takes {request} bytes with its keys, above {MAX_REQUEST_BYTES}: split it"
+        )));
+    }
+    Ok(())
+}

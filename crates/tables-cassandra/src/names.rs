@@ -1,0 +1,118 @@
+//! Names of keyspaces, tables and columns as they stand in CQL.
+
+use std::borrow::Cow;
+
+use rashomon_tables::{Error, Result};
+
+/// No keyspace has a longer name.
+const MAX_KEYSPACE: usize = 48;
+
+/// Words that CQL keeps for itself, of Cassandra and ScyllaDB both; as names they stand in quotes.
+const RESERVED: &[&str] = &[
+    "add",
+    "allow",
+    "alter",
+    "and",
+    "apply",
+    "asc",
+    "authorize",
+    "batch",
+    "begin",
+    "by",
+    "cast",
+    "columnfamily",
+    "create",
+    "default",
+    "delete",
+    "desc",
+    "describe",
+    "drop",
+    "entries",
+    "execute",
+    "from",
+    "full",
+    "grant",
+    "if",
+    "in",
+    "index",
+    "infinity",
+    "insert",
+    "into",
+    "is",
+    "keyspace",
+    "limit",
+    "materialized",
+    "mbean",
+    "mbeans",
+    "modify",
+    "nan",
+    "norecursive",
+    "not",
+    "null",
+    "of",
+    "on",
+    "or",
+    "order",
+    "primary",
+    "rename",
+    "replace",
+    "revoke",
+    "schema",
+    "scylla_clustering_bound",
+    "scylla_counter_shard_list",
+    "scylla_timeuuid_list_index",
+    "select",
+    "set",
+    "table",
+    "to",
+    "token",
+    "truncate",
+    "unlogged",
+    "unset",
+    "update",
+    "use",
+    "using",
+    "view",
+    "where",
+    "with",
+];
+
+/// The name as CQL takes it. Names are `[a-z][a-z0-9_]*`, so nothing in them needs to be escaped.
+pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
+    if RESERVED.contains(&name) { format!("\"{name}\"").into() } else { name.into() }
+}
+
+/// `Invalid` unless it names a keyspace.
+pub(crate) fn check_keyspace(name: &str) -> Result<()> {
+    let letters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    if letters && name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= MAX_KEYSPACE {
+        Ok(())
+    } else {
+        Err(Error::Invalid(format!(
+            "`{name}` is no name of a keyspace: small letters, digits and `_`, a letter first, \
+             at most {MAX_KEYSPACE}"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_cql_are_quoted() {
+        assert_eq!(quoted("index"), "\"index\"");
+        assert_eq!(quoted("timestamp"), "timestamp");
+        assert!(RESERVED.is_sorted());
+    }
+
+    #[test]
+    fn names_of_keyspaces_are_checked() {
+        for good in ["a", "wiki_2"] {
+            assert!(check_keyspace(good).is_ok(), "{good}");
+        }
+        for bad in ["", "Wiki", "2wiki", "_wiki", "wiki-2", "wiki; DROP", &"a".repeat(49)] {
+            assert!(matches!(check_keyspace(bad), Err(Error::Invalid(_))), "{bad}");
+        }
+    }
+}

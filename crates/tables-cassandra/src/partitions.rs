@@ -1,0 +1,145 @@
+//! Listing partitions, in the order of their tokens.
+
+use std::num::NonZeroUsize;
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Cursor, Error, Page, Partition, Result, Scan, Value};
+use scylla::deserialize::row::ColumnIterator;
+
+use crate::{
+    errors::unexpected,
+    read,
+    session::Cluster,
+    table::Table,
+    wire::{self, Bound},
+};
+
+/// How many partitions are asked for at once, at most.
+const MAX_PARTITIONS: usize = 500;
+/// A page ends after so many partitions without a visible row, so that no call takes for ever.
+const MAX_PASSED_OVER: usize = 2_000;
+/// Of one token there are so many partitions at most: two are rare already, it has 64 bits.
+const MAX_OF_ONE_TOKEN: usize = 10_000;
+
+/// A partition that has rows.
+struct Found {
+    token: i64,
+    /// Of its first row.
+    expires_at: Option<Timestamp>,
+    partition: Partition,
+}
+
+/// A page of partitions. The cursor is the last one's token and values. Partitions of one token are sorted by
+/// their keys, so a page may end between two of them.
+pub(crate) async fn partitions(
+    cluster: &Cluster,
+    table: &Table,
+    after: Option<&Cursor>,
+    limit: NonZeroUsize,
+    now: Timestamp,
+) -> Result<Page<Partition>> {
+    let (mut token, mut found) = (i64::MIN, Vec::new());
+    if let Some(after) = after {
+        let (at, partition) = position(table, after)?;
+        let key = wire::partition_key(&partition);
+        found = fetch(cluster, table, "=", at, MAX_OF_ONE_TOKEN).await?;
+        found.retain(|other| wire::partition_key(&other.partition) > key);
+        token = at;
+    }
+    let (mut items, mut passed_over) = (Vec::new(), 0);
+    loop {
+        for Found { token: at, expires_at, partition } in found {
+            let cursor = cursor(at, &partition);
+            token = at;
+            if has_visible_row(cluster, table, &partition, expires_at, now).await? {
+                items.push(partition);
+            } else {
+                passed_over += 1;
+            }
+            if items.len() == limit.get() || passed_over == MAX_PASSED_OVER {
+                return Ok(Page { items, next: Some(cursor) });
+            }
+        }
+        let wanted = (limit.get() - items.len()).min(MAX_PARTITIONS);
+        found = fetch(cluster, table, ">", token, wanted).await?;
+        if found.is_empty() {
+            return Ok(Page { items, next: None });
+        }
+        // The last token may have more than were asked for.
+        if found.len() == wanted
+            && let Some(last) = found.last().map(|last| last.token)
+        {
+            found.retain(|other| other.token != last);
+            found.extend(fetch(cluster, table, "=", last, MAX_OF_ONE_TOKEN).await?);
+        }
+    }
+}
+
+/// The first row decides, unless it has expired.
+async fn has_visible_row(
+    cluster: &Cluster,
+    table: &Table,
+    partition: &Partition,
+    expires_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<bool> {
+    if expires_at.is_none_or(|expires_at| now < expires_at) {
+        return Ok(true);
+    }
+    let mut scan = Scan::new(partition.clone(), NonZeroUsize::MIN);
+    loop {
+        let page = read::scan(cluster, table, &scan, now).await?;
+        if !page.items.is_empty() || page.next.is_none() {
+            return Ok(!page.items.is_empty());
+        }
+        scan.after = page.next;
+    }
+}
+
+async fn fetch(
+    cluster: &Cluster,
+    table: &Table,
+    comparison: &str,
+    token: i64,
+    wanted: usize,
+) -> Result<Vec<Found>> {
+    let limit = i32::try_from(wanted).unwrap_or(i32::MAX);
+    let values = [Bound::Long(token), Bound::Int(limit)];
+    let answer = cluster.read(table.partitions(comparison), &values).await?;
+    let rows = answer.rows::<ColumnIterator<'_, '_>>().map_err(unexpected)?;
+    rows.map(|row| read_found(table, row.map_err(unexpected)?)).collect()
+}
+
+fn read_found(table: &Table, row: ColumnIterator<'_, '_>) -> Result<Found> {
+    let columns: std::result::Result<Vec<_>, _> =
+        row.map(|column| column.map(|column| column.slice.map(|slice| slice.as_slice()))).collect();
+    let columns = columns.map_err(unexpected)?;
+    let found = match &columns[..] {
+        [Some(token), expires_at, partition @ ..] => (|| {
+            let types = table.schema.partition().iter().zip(partition);
+            Some(Found {
+                token: i64::from_be_bytes((*token).try_into().ok()?),
+                expires_at: expires_at.and_then(wire::micros_of),
+                partition: types
+                    .map(|(column, bytes)| wire::value_of(column.column_type, (*bytes)?))
+                    .collect::<Option<_>>()?,
+            })
+        })(),
+        _ => None,
+    };
+    found.ok_or_else(|| {
+        Error::Corrupt(format!("a partition of table {} has a key of other types", table.schema.name()))
+    })
+}
+
+fn cursor(token: i64, partition: &[Value]) -> Cursor {
+    let Cursor(values) = wire::cursor(partition);
+    Cursor([&token.to_be_bytes()[..], &values].concat().into())
+}
+
+fn position(table: &Table, Cursor(cursor): &Cursor) -> Result<(i64, Partition)> {
+    let token = cursor.first_chunk().ok_or_else(wire::unknown_cursor)?;
+    let types = table.schema.partition().iter().map(|column| column.column_type);
+    let partition = wire::values_at(&Cursor(cursor.slice(token.len()..)), types)?;
+    Ok((i64::from_be_bytes(*token), partition))
+}

@@ -1,0 +1,163 @@
+//! Reading rows: one, or a page of a scan.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Key, Page, Result, Row, Scan, Value};
+use scylla::deserialize::row::ColumnIterator;
+
+use crate::{
+    cell,
+    errors::{corrupt, unexpected},
+    session::Cluster,
+    slices,
+    table::{self, Table},
+    wire::{self, Bound},
+};
+
+/// How many rows are asked for at once where nothing is known of how long they are.
+const FIRST_ROWS: usize = 16;
+/// How many rows are asked for at once, at most.
+const MAX_ROWS: usize = 1_000;
+/// A page of a scan ends after so many rows that have expired, so that no call takes for ever.
+const MAX_PASSED_OVER: usize = 4_000;
+
+/// The row under a key, expired or not.
+pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<Option<Row>> {
+    let values: Vec<_> = table::bind(&key.partition).chain(table::bind(&key.clustering)).collect();
+    let rows = cluster.read(table.get(), &values).await?;
+    let row = rows.maybe_first_row::<ColumnIterator<'_, '_>>().map_err(unexpected)?;
+    row.map(|row| read_row(table, &key.partition, Some(key), row)).transpose()
+}
+
+/// A page of a scan, as of now.
+pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
+    let mut page = Building::new(table, scan);
+    let columns = table.schema.clustering();
+    let mut after = match &scan.after {
+        Some(cursor) => {
+            let types = columns.iter().map(|(column, _)| column.column_type);
+            let after = wire::values_at(cursor, types)?;
+            if !scan.range.contains(&after) {
+                return Err(wire::unknown_cursor());
+            }
+            Some(after)
+        }
+        None => None,
+    };
+    'cursor: loop {
+        for range in slices::behind(table.schema, &scan.range, scan.order, after.as_deref()) {
+            let wanted = page.wanted();
+            let rows = fetch(cluster, table, scan, &range, wanted).await?;
+            let (all, last) = (rows.len() < wanted, rows.last().map(|row| row.key.clustering.clone()));
+            for row in rows {
+                let at = wire::cursor(&row.key.clustering);
+                page.push(row, now);
+                if page.is_full() {
+                    return Ok(Page { items: page.rows, next: Some(at) });
+                }
+            }
+            if !all {
+                after = last;
+                continue 'cursor;
+            }
+        }
+        return Ok(Page { items: page.rows, next: None });
+    }
+}
+
+/// The first rows of a range, expired ones among them.
+async fn fetch(
+    cluster: &Cluster,
+    table: &Table,
+    scan: &Scan,
+    range: &ClusteringRange,
+    wanted: usize,
+) -> Result<Vec<Row>> {
+    let limit = Bound::Int(i32::try_from(wanted).unwrap_or(i32::MAX));
+    let values: Vec<_> =
+        table::bind(&scan.partition).chain(table::bind_range(range)).chain([limit]).collect();
+    let answer = cluster.read(table.scan(range, scan.order), &values).await?;
+    let mut rows = Vec::with_capacity(answer.rows_num());
+    for row in answer.rows::<ColumnIterator<'_, '_>>().map_err(unexpected)? {
+        rows.push(read_row(table, &scan.partition, None, row.map_err(unexpected)?)?);
+    }
+    table.saw_rows(rows.len(), rows.iter().map(Row::size).sum());
+    Ok(rows)
+}
+
+/// The row that an answer holds: its write time, its cell, and its clustering columns unless the key is known.
+fn read_row(
+    table: &Table,
+    partition: &[Value],
+    key: Option<&Key>,
+    row: ColumnIterator<'_, '_>,
+) -> Result<Row> {
+    let schema = table.schema;
+    let columns: std::result::Result<Vec<_>, _> =
+        row.map(|column| column.map(|column| column.slice.map(|slice| slice.as_slice()))).collect();
+    let columns = columns.map_err(unexpected)?;
+    let [written_at, cell, clustering @ ..] = &columns[..] else {
+        return Err(unexpected("it has too few columns"));
+    };
+    let key = match key {
+        Some(key) => Some(key.clone()),
+        None => schema
+            .clustering()
+            .iter()
+            .zip(clustering)
+            .map(|((column, _), bytes)| wire::value_of(column.column_type, (*bytes)?))
+            .collect::<Option<_>>()
+            .map(|clustering| Key::new(partition.to_vec(), clustering)),
+    };
+    let key = key.ok_or_else(|| corrupt(schema, &Key::new(partition.to_vec(), Vec::new())))?;
+    let cell = cell.and_then(|cell| cell::decode(schema, cell));
+    let written_at = written_at.and_then(wire::micros_of);
+    match (cell, written_at) {
+        (Some(cell), Some(written_at)) => Ok(Row {
+            key,
+            values: cell.values,
+            written_at: cell.written_at.unwrap_or(written_at),
+            expires_at: cell.expires_at,
+        }),
+        _ => Err(corrupt(schema, &key)),
+    }
+}
+
+/// A page while it is filled.
+struct Building<'a> {
+    table: &'a Table,
+    scan: &'a Scan,
+    rows: Vec<Row>,
+    bytes: usize,
+    passed_over: usize,
+}
+
+impl<'a> Building<'a> {
+    const fn new(table: &'a Table, scan: &'a Scan) -> Self {
+        Self { table, scan, rows: Vec::new(), bytes: 0, passed_over: 0 }
+    }
+
+    /// How many rows to ask for: as many as are missing, as far as one can tell from what rows of the table
+    /// took before. Servers bound an answer by rows and not by bytes.
+    fn wanted(&self) -> usize {
+        let fitting = match self.table.typical_row_bytes() {
+            Some(bytes) => self.scan.max_bytes.saturating_sub(self.bytes).div_ceil(bytes),
+            None => FIRST_ROWS,
+        };
+        let missing = self.scan.limit.get() - self.rows.len();
+        missing.min(fitting.clamp(1, MAX_ROWS))
+    }
+
+    fn push(&mut self, row: Row, now: Timestamp) {
+        if row.is_visible(now) {
+            self.bytes += row.size();
+            self.rows.push(row);
+        } else {
+            self.passed_over += 1;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let full = self.rows.len() == self.scan.limit.get() || self.bytes >= self.scan.max_bytes;
+        (full && !self.rows.is_empty()) || self.passed_over >= MAX_PASSED_OVER
+    }
+}

@@ -1,0 +1,72 @@
+//! When a request is made again.
+
+use scylla::{
+    errors::{DbError, RequestAttemptError},
+    policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession},
+};
+
+/// How often a request is made again, at most.
+const MAX_RETRIES: usize = 2;
+
+/// Makes a request again that may be made twice, on the next node, at most twice, and always at the
+/// consistency that it was made with.
+#[derive(Debug)]
+pub(crate) struct NextNode;
+
+impl RetryPolicy for NextNode {
+    fn new_session(&self) -> Box<dyn RetrySession> {
+        Box::new(Retries(0))
+    }
+}
+
+struct Retries(usize);
+
+impl RetrySession for Retries {
+    fn decide_should_retry(&mut self, request: RequestInfo<'_>) -> RetryDecision {
+        if !request.is_idempotent || self.0 == MAX_RETRIES || !another_node_may_answer(request.error) {
+            return RetryDecision::DontRetry;
+        }
+        self.0 += 1;
+        RetryDecision::RetryNextTarget(None)
+    }
+
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// Whether the fault may be the node's own, and not the request's.
+const fn another_node_may_answer(error: &RequestAttemptError) -> bool {
+    match error {
+        RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => true,
+        RequestAttemptError::DbError(error, _) => matches!(
+            error,
+            DbError::Unavailable { .. }
+                | DbError::Overloaded
+                | DbError::IsBootstrapping
+                | DbError::TruncateError
+                | DbError::ReadTimeout { .. }
+                | DbError::WriteTimeout { .. }
+                | DbError::ReadFailure { .. }
+                | DbError::WriteFailure { .. }
+                | DbError::ServerError
+                | DbError::RateLimitReached { .. }
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_requests_own_fault_is_not_made_again() {
+        let error = |error| RequestAttemptError::DbError(error, String::new());
+        assert!(another_node_may_answer(&error(DbError::Overloaded)));
+        assert!(another_node_may_answer(&error(DbError::ServerError)));
+        for own in [DbError::Invalid, DbError::SyntaxError, DbError::Unauthorized] {
+            assert!(!another_node_may_answer(&error(own)));
+        }
+    }
+}

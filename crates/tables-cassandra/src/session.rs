@@ -1,0 +1,261 @@
+//! The connection to the cluster.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use rashomon_tables::{Error, Result};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use scylla::{
+    client::{
+        execution_profile::ExecutionProfile,
+        session::{Session, TlsContext},
+        session_builder::SessionBuilder,
+    },
+    frame,
+    policies::{
+        load_balancing::{
+            DefaultPolicy, LoadBalancingPolicy, NodeIdentifier, SingleTargetLoadBalancingPolicy,
+        },
+        speculative_execution::SimpleSpeculativeExecutionPolicy,
+    },
+    response::query_result::QueryRowsResult,
+    serialize::row::SerializeRow,
+    statement::{
+        batch::{Batch, BatchType},
+        prepared::PreparedStatement,
+        unprepared::Statement,
+    },
+};
+use tokio::sync::Semaphore;
+
+use crate::{
+    Compression, Consistency, Options, SerialConsistency, ddl,
+    errors::{from_change, not_prepared, unavailable, unexpected},
+    retry::NextNode,
+    statements::Statements,
+    wire::Bound,
+};
+
+/// On so many more nodes a request is made, where those before do not answer in time.
+const MAX_SPECULATIONS: usize = 2;
+/// How many requests are under way at once; whoever comes then waits.
+const MAX_IN_FLIGHT: usize = 1_024;
+/// How long making or changing a table may take, and until all nodes know of it.
+const CHANGE_LIMIT: Duration = Duration::from_secs(30);
+/// How often nodes are asked whether they all know of a change.
+const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
+/// From this version on Cassandra has unified compaction. ScyllaDB says that it is 3.
+const UNIFIED_COMPACTION: u32 = 5;
+
+/// The cluster, and one keyspace of it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    session: Session,
+    keyspace: String,
+    request_timeout: Duration,
+    release: String,
+    statements: Statements,
+    in_flight: Semaphore,
+}
+
+impl Cluster {
+    /// Finds the cluster. The error names the contact points.
+    pub(crate) async fn connect(options: &Options) -> Result<Self> {
+        options.check()?;
+        let failed = |what: &dyn std::fmt::Display| {
+            Error::Unavailable(format!("no cluster at {}: {what}", options.contact_points.join(", ")))
+        };
+        let builder = builder(options)?;
+        let session = tokio::time::timeout(options.connect_timeout, builder.build())
+            .await
+            .map_err(|_| failed(&format!("no answer within {:?}", options.connect_timeout)))?
+            .map_err(|error| failed(&error))?;
+        let mut cluster = Self {
+            session,
+            keyspace: options.keyspace.clone(),
+            request_timeout: options.request_timeout,
+            release: String::new(),
+            statements: Statements::default(),
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
+        };
+        let local = cluster.query("SELECT release_version FROM system.local", ()).await?;
+        cluster.release = local.single_row::<(String,)>().map_err(unexpected)?.0;
+        cluster.create_keyspace(options).await?;
+        Ok(cluster)
+    }
+
+    async fn create_keyspace(&self, options: &Options) -> Result<()> {
+        const STANDING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        let standing = self.query(STANDING, (self.keyspace.clone(),)).await?;
+        if standing.rows_num() > 0 {
+            return Ok(());
+        }
+        self.change(&format!("keyspace {}", self.keyspace), ddl::create_keyspace(options)).await
+    }
+
+    pub(crate) fn keyspace(&self) -> &str {
+        &self.keyspace
+    }
+
+    pub(crate) const fn request_timeout(&self) -> Duration {
+        self.request_timeout
+    }
+
+    /// What the node that was connected to says that it is.
+    pub(crate) fn release(&self) -> &str {
+        &self.release
+    }
+
+    pub(crate) fn has_unified_compaction(&self) -> bool {
+        let major = self.release.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        major.is_some_and(|major| major >= UNIFIED_COMPACTION)
+    }
+
+    /// Reads once what is seldom read.
+    pub(crate) async fn query(&self, text: &str, values: impl SerializeRow) -> Result<QueryRowsResult> {
+        let result = self.session.query_unpaged(text, values).await.map_err(|error| unavailable(&error))?;
+        result.into_rows_result().map_err(unexpected)
+    }
+
+    /// Makes or changes `what`, and waits until all nodes know of it.
+    ///
+    /// All of a cluster's clients send such statements to one node, as far as they see the same nodes: two
+    /// that make one table on two nodes at once can make two tables of one name.
+    pub(crate) async fn change(&self, what: &str, text: String) -> Result<()> {
+        let mut statement = Statement::new(text);
+        statement.set_request_timeout(Some(CHANGE_LIMIT));
+        let state = self.session.get_cluster_state();
+        let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
+        if let Some(node) = nodes.min_by_key(|node| node.host_id) {
+            let node = NodeIdentifier::Node(Arc::clone(node));
+            statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(node, None)));
+        }
+        self.session.query_unpaged(statement, ()).await.map_err(|error| from_change(what, &error))?;
+        Ok(())
+    }
+
+    /// The statement, prepared; marked as one that may be made twice.
+    pub(crate) async fn prepare(&self, text: String) -> Result<PreparedStatement> {
+        if let Some(prepared) = self.statements.get(&text) {
+            return Ok(prepared);
+        }
+        let preparing = tokio::time::timeout(self.request_timeout, self.session.prepare(text.as_str())).await;
+        let mut prepared = preparing
+            .map_err(|_| Error::Unavailable("a statement was not prepared in time".to_owned()))?
+            .map_err(|error| not_prepared(&error))?;
+        prepared.set_is_idempotent(true);
+        self.statements.insert(text, prepared.clone());
+        Ok(prepared)
+    }
+
+    /// Reads.
+    pub(crate) async fn read(&self, text: String, values: &[Bound<'_>]) -> Result<QueryRowsResult> {
+        let prepared = self.prepare(text).await?;
+        self.read_prepared(&prepared, values).await
+    }
+
+    pub(crate) async fn read_prepared(
+        &self,
+        prepared: &PreparedStatement,
+        values: &[Bound<'_>],
+    ) -> Result<QueryRowsResult> {
+        let _permit = self.in_flight.acquire().await.map_err(unexpected)?;
+        let result =
+            self.session.execute_unpaged(prepared, values).await.map_err(|error| unavailable(&error))?;
+        result.into_rows_result().map_err(unexpected)
+    }
+
+    /// Applies the statements, which are of one partition: all or none.
+    pub(crate) async fn apply(&self, statements: Vec<(PreparedStatement, Vec<Bound<'_>>)>) -> Result<()> {
+        let _permit = self.in_flight.acquire().await.map_err(unexpected)?;
+        let done = if let [(statement, values)] = &statements[..] {
+            self.session.execute_unpaged(statement, values).await
+        } else {
+            let mut batch = Batch::new(BatchType::Logged);
+            batch.set_is_idempotent(true);
+            let (statements, values): (Vec<_>, Vec<_>) = statements.into_iter().unzip();
+            for statement in statements {
+                batch.append_statement(statement);
+            }
+            self.session.batch(&batch, values).await
+        };
+        done.map(drop).map_err(|error| unavailable(&error))
+    }
+}
+
+fn builder(options: &Options) -> Result<SessionBuilder> {
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&options.contact_points)
+        .default_execution_profile_handle(profile(options).into_handle())
+        .compression(options.compression.map(|compression| match compression {
+            Compression::Lz4 => frame::Compression::Lz4,
+            Compression::Snappy => frame::Compression::Snappy,
+        }))
+        .connection_timeout(options.connect_timeout)
+        .keyspaces_to_fetch([&options.keyspace])
+        .schema_agreement_timeout(CHANGE_LIMIT)
+        .schema_agreement_interval(AGREEMENT_INTERVAL);
+    if let Some(credentials) = &options.credentials {
+        builder = builder.user(&credentials.user, &credentials.password);
+    }
+    if let Some(authorities) = &options.tls {
+        builder = builder.tls_context(Some(tls(authorities)?));
+    }
+    if let Some(datacenter) = &options.local_datacenter {
+        builder = builder.prefer_datacenter(datacenter.clone());
+    }
+    Ok(builder)
+}
+
+fn profile(options: &Options) -> ExecutionProfile {
+    use frame::types;
+    let speculation = SimpleSpeculativeExecutionPolicy {
+        max_retry_count: MAX_SPECULATIONS,
+        retry_interval: options.attempt_timeout,
+    };
+    ExecutionProfile::builder()
+        .consistency(match options.consistency {
+            Consistency::LocalQuorum => types::Consistency::LocalQuorum,
+            Consistency::Quorum => types::Consistency::Quorum,
+            Consistency::All => types::Consistency::All,
+        })
+        .serial_consistency(Some(match options.serial_consistency {
+            SerialConsistency::Serial => types::SerialConsistency::Serial,
+            SerialConsistency::LocalSerial => types::SerialConsistency::LocalSerial,
+        }))
+        .request_timeout(Some(options.request_timeout))
+        .retry_policy(Arc::new(NextNode))
+        .speculative_execution_policy(Some(Arc::new(speculation)))
+        .load_balancing_policy(load_balancing(options))
+        .build()
+}
+
+/// Asks the replicas of a partition, and never another data centre than the local one, if that is known: its
+/// answer would come from too far, and its quorum is not the one that was asked for.
+fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
+    let policy = DefaultPolicy::builder().token_aware(true).permit_dc_failover(false);
+    match &options.local_datacenter {
+        Some(datacenter) => policy.prefer_datacenter(datacenter.clone()).build(),
+        None => policy.build(),
+    }
+}
+
+/// Trusts whom the authorities in this PEM file vouch for, and nobody else.
+fn tls(authorities: &Path) -> Result<TlsContext> {
+    let failed = |what: &dyn std::fmt::Display| {
+        Error::Unsupported(format!("no certificates in {}: {what}", authorities.display()))
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(authorities).map_err(|error| failed(&error))? {
+        roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(failed(&"it is empty"));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsContext::Rustls023(Arc::new(config)))
+}

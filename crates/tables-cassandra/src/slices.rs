@@ -1,0 +1,96 @@
+//! The ranges that are left of a range behind a cursor.
+
+use std::ops::Bound;
+
+use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
+
+/// Ranges whose rows, one range after the other, are those of `range` behind the row `after`.
+///
+/// CQL can say "behind this row" in one condition only where all columns are sorted the same way, and
+/// ScyllaDB only where none of them is fixed. So behind (a, b) are the rows that begin with a and are beyond
+/// b in the second column, and then the rows beyond a in the first.
+pub(crate) fn behind(
+    schema: &Schema,
+    range: &ClusteringRange,
+    order: Order,
+    after: Option<&[Value]>,
+) -> Vec<ClusteringRange> {
+    let Some(after) = after else { return Some(range.clone()).into_iter().filter(may_have_rows).collect() };
+    let first = range.prefix.len();
+    let ranges = (first..schema.clustering().len()).rev().map(|column| {
+        let within = column == first;
+        let beyond = Bound::Excluded(after[column].clone());
+        let far = |limit: &Bound<Value>| if within { limit.clone() } else { Bound::Unbounded };
+        let upwards = (schema.clustering()[column].1 == Direction::Ascending) == (order == Order::Forward);
+        let (lower, upper) = if upwards { (beyond, far(&range.upper)) } else { (far(&range.lower), beyond) };
+        ClusteringRange { prefix: after[..column].to_vec(), lower, upper }
+    });
+    ranges.filter(may_have_rows).collect()
+}
+
+/// Whether a value can lie between the bounds. Servers differ in what they say to one where none can.
+pub(crate) fn may_have_rows(range: &ClusteringRange) -> bool {
+    match (&range.lower, &range.upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Included(lower), Bound::Included(upper)) => lower <= upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Included(upper) | Bound::Excluded(upper),
+        ) => lower < upper,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_tables::ColumnType;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::builder("mixed")
+            .partition("page", ColumnType::Text)
+            .clustering("property", ColumnType::Text, Direction::Ascending)
+            .clustering("rev", ColumnType::Int, Direction::Descending)
+            .build()
+    }
+
+    #[test]
+    fn behind_a_row_is_the_rest_of_its_prefix_and_then_what_follows() {
+        let after = [Value::from("a"), Value::Int(5)];
+        let all = ClusteringRange::all();
+        let a = || ClusteringRange::prefix(vec!["a".into()]);
+        assert_eq!(
+            behind(&schema(), &all, Order::Forward, Some(&after)),
+            [a().below(5), all.clone().above("a")]
+        );
+        assert_eq!(
+            behind(&schema(), &all, Order::Reverse, Some(&after)),
+            [a().above(5), all.clone().below("a")]
+        );
+        assert_eq!(behind(&schema(), &all, Order::Forward, None), [all]);
+    }
+
+    #[test]
+    fn the_bounds_of_the_range_hold_behind_a_row() {
+        let after = [Value::from("a"), Value::Int(5)];
+        let range = ClusteringRange::prefix(vec!["a".into()]).at_least(2).at_most(7);
+        let a = || ClusteringRange::prefix(vec!["a".into()]);
+        assert_eq!(behind(&schema(), &range, Order::Forward, Some(&after)), [a().at_least(2).below(5)]);
+        assert_eq!(behind(&schema(), &range, Order::Reverse, Some(&after)), [a().above(5).at_most(7)]);
+        let range = ClusteringRange::all().at_most("a");
+        assert_eq!(behind(&schema(), &range, Order::Forward, Some(&after)), [a().below(5)]);
+        let row = ClusteringRange::prefix(after.to_vec());
+        assert_eq!(behind(&schema(), &row, Order::Forward, Some(&after)), []);
+    }
+
+    #[test]
+    fn nothing_lies_between_bounds_that_cross() {
+        let all = ClusteringRange::all;
+        for empty in [all().at_least(2).below(2), all().above(2).at_most(2), all().at_least(3).at_most(2)] {
+            assert!(!may_have_rows(&empty), "{empty:?}");
+        }
+        for range in [all(), all().at_least(2).at_most(2), all().above(2).below(4), all().above(2)] {
+            assert!(may_have_rows(&range), "{range:?}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Statements that the cluster has prepared, by their text.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+};
+
+use scylla::statement::prepared::PreparedStatement;
+
+/// A table has a bounded number of statements: their texts differ by which columns are bounded, and how. So
+/// nothing is ever dropped from here.
+#[derive(Debug, Default)]
+pub(crate) struct Statements(RwLock<HashMap<String, PreparedStatement>>);
+
+impl Statements {
+    pub(crate) fn get(&self, text: &str) -> Option<PreparedStatement> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(text).cloned()
+    }
+
+    pub(crate) fn insert(&self, text: String, statement: PreparedStatement) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(text, statement);
+    }
+}

@@ -1,0 +1,138 @@
+//! The store: what its callers see of the cluster.
+
+use std::{fmt, num::NonZeroUsize, sync::Arc};
+
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, stream};
+use rashomon_clock::Clock;
+use rashomon_tables::{Batch, Cursor, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore};
+
+use crate::{
+    Options,
+    catalog::Catalog,
+    create, limits, partitions, read,
+    session::Cluster,
+    swap::{Call, Locks},
+    table::Table,
+    write,
+};
+
+/// How many batches of one call are written side by side.
+const MAX_SIDE_BY_SIDE: usize = 16;
+
+/// A store in a keyspace of a cluster, which others may write to as well.
+///
+/// After a fault of the cluster calls are `Unavailable`, and succeed again when it is over; the store need not
+/// be opened again.
+pub struct CassandraStore {
+    cluster: Cluster,
+    clock: Arc<dyn Clock>,
+    catalog: Catalog,
+    creating: tokio::sync::Mutex<()>,
+    locks: Locks,
+}
+
+impl CassandraStore {
+    /// Finds the cluster, and makes the keyspace where it is not there.
+    ///
+    /// `Unavailable` where no contact point answers within [`Options::connect_timeout`]; `Unsupported` where
+    /// the keyspace would have to be made and the user may not; `Invalid` where the options cannot be meant.
+    pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
+        Ok(Self {
+            cluster: Box::pin(Cluster::connect(&options)).await?,
+            clock,
+            catalog: Catalog::default(),
+            creating: tokio::sync::Mutex::default(),
+            locks: Locks::new(),
+        })
+    }
+
+    /// The version that the cluster says it is of.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        self.cluster.release()
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        batch.check()?;
+        batch.mutations.iter().try_for_each(|mutation| self.catalog.get(mutation.table()).map(drop))?;
+        limits::check_batch(batch)
+    }
+}
+
+impl fmt::Debug for CassandraStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CassandraStore").field("keyspace", &self.cluster.keyspace()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableStore for CassandraStore {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        let _one_at_a_time = self.creating.lock().await;
+        if self.catalog.get(schema).is_err() {
+            create::create(&self.cluster, schema).await?;
+            self.catalog.insert(Table::new(self.cluster.keyspace(), schema));
+        }
+        Ok(())
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        table.check_key(key)?;
+        let table = self.catalog.get(table)?;
+        limits::check_key(&key.partition, &key.clustering)?;
+        let row = read::get(&self.cluster, &table, key).await?;
+        let now = self.clock.now();
+        Ok(row.filter(|row| row.is_visible(now)))
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        scan.check(table)?;
+        let table = self.catalog.get(table)?;
+        limits::check_key(&scan.partition, &scan.range.prefix)?;
+        read::scan(&self.cluster, &table, &scan, self.clock.now()).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        let table = self.catalog.get(table)?;
+        partitions::partitions(&self.cluster, &table, after.as_ref(), limit, self.clock.now()).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        // All is checked before anything is sent, so that `Invalid` means that nothing was changed.
+        first.iter().chain([&then]).try_for_each(|batch| self.check(batch))?;
+        let now = self.clock.now();
+        let mut beside = Vec::with_capacity(first.len());
+        for batch in &first {
+            beside.push(write::apply(&self.cluster, &self.catalog, batch, now));
+        }
+        stream::iter(beside).buffer_unordered(MAX_SIDE_BY_SIDE).try_collect::<()>().await?;
+        write::apply(&self.cluster, &self.catalog, &then, now).await
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        Swap::check(table, key, expected, new.as_ref())?;
+        let table = self.catalog.get(table)?;
+        limits::check_key(&key.partition, &key.clustering)?;
+        let call = Call {
+            cluster: &self.cluster,
+            table: &table,
+            clock: &*self.clock,
+            key,
+            expected,
+            new: new.as_ref(),
+        };
+        call.run(&self.locks).await
+    }
+}

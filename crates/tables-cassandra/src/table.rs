@@ -1,0 +1,151 @@
+//! A table that this process has created, and the statements on it.
+
+use std::{
+    ops::Bound as Limit,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
+
+use crate::{
+    cell::{CELL, EXPIRES_AT},
+    ddl,
+    names::quoted,
+    wire::Bound,
+};
+
+/// A table that this process has created.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) schema: &'static Schema,
+    /// With its keyspace.
+    name: String,
+    /// About how many bytes its rows take, as last seen; 0 until then.
+    row_bytes: AtomicUsize,
+}
+
+impl Table {
+    pub(crate) fn new(keyspace: &str, schema: &'static Schema) -> Self {
+        Self { schema, name: ddl::qualified(keyspace, schema.name()), row_bytes: AtomicUsize::new(0) }
+    }
+
+    /// About how many bytes a row takes; `None` where none was seen.
+    pub(crate) fn typical_row_bytes(&self) -> Option<usize> {
+        Some(self.row_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// So many rows of so many bytes in all were seen. The mean moves by a quarter of the way, so that one odd
+    /// partition does not decide for the others.
+    pub(crate) fn saw_rows(&self, rows: usize, bytes: usize) {
+        let Some(seen) = bytes.checked_div(rows) else { return };
+        let mean = self.typical_row_bytes().map_or(seen, |mean| (3 * mean + seen) / 4);
+        self.row_bytes.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// `USING TIMESTAMP ? AND TTL ?`, the cell, the key. A TTL of 0 is none.
+    ///
+    /// `UPDATE` and not `INSERT`: the cell is all there is of a row, and goes when the cell goes.
+    pub(crate) fn put(&self) -> String {
+        format!("UPDATE {} USING TIMESTAMP ? AND TTL ? SET {CELL} = ? WHERE {}", self.name, self.whole_key())
+    }
+
+    /// `USING TIMESTAMP ?`, then the partition and the range's values.
+    pub(crate) fn delete(&self, range: &ClusteringRange) -> String {
+        format!("DELETE FROM {} USING TIMESTAMP ? WHERE {}", self.name, self.within(range))
+    }
+
+    /// A row: its key.
+    pub(crate) fn get(&self) -> String {
+        format!("SELECT writetime({CELL}), {CELL} FROM {} WHERE {}", self.name, self.whole_key())
+    }
+
+    /// Rows: the partition, the range's values, and how many.
+    pub(crate) fn scan(&self, range: &ClusteringRange, order: Order) -> String {
+        let columns = self.schema.clustering();
+        let selected: String =
+            columns.iter().map(|(column, _)| format!(", {}", quoted(column.name))).collect();
+        let reverse = (order == Order::Reverse && !columns.is_empty()).then(|| {
+            let by = columns.iter().map(|(column, direction)| {
+                let opposite = match direction {
+                    Direction::Ascending => Direction::Descending,
+                    Direction::Descending => Direction::Ascending,
+                };
+                format!("{} {}", quoted(column.name), ddl::order_of(opposite))
+            });
+            format!(" ORDER BY {}", by.collect::<Vec<_>>().join(", "))
+        });
+        format!(
+            "SELECT writetime({CELL}), {CELL}{selected} FROM {} WHERE {}{} LIMIT ?",
+            self.name,
+            self.within(range),
+            reverse.unwrap_or_default()
+        )
+    }
+
+    /// The first row of each partition in order of their tokens: a token, and how many. `comparison` is `=`
+    /// or `>`.
+    pub(crate) fn partitions(&self, comparison: &str) -> String {
+        let partition = ddl::names(self.schema.partition().iter().map(|column| column.name));
+        format!(
+            "SELECT token({partition}), {CELL}.{EXPIRES_AT}, {partition} FROM {} \
+             WHERE token({partition}) {comparison} ? PER PARTITION LIMIT 1 LIMIT ?",
+            self.name
+        )
+    }
+
+    /// TTL, cell and key, and then the cell that is expected, unless none is.
+    pub(crate) fn swap(&self, row_expected: bool) -> String {
+        format!(
+            "UPDATE {} USING TTL ? SET {CELL} = ? WHERE {} IF {CELL} = {}",
+            self.name,
+            self.whole_key(),
+            if row_expected { "?" } else { "null" }
+        )
+    }
+
+    /// The key, and the cell that is expected.
+    pub(crate) fn swap_out(&self) -> String {
+        format!("DELETE FROM {} WHERE {} IF {CELL} = ?", self.name, self.whole_key())
+    }
+
+    fn partition(&self) -> Vec<String> {
+        self.schema.partition().iter().map(|column| format!("{} = ?", quoted(column.name))).collect()
+    }
+
+    fn whole_key(&self) -> String {
+        let mut relations = self.partition();
+        relations.extend(
+            self.schema.clustering().iter().map(|(column, _)| format!("{} = ?", quoted(column.name))),
+        );
+        relations.join(" AND ")
+    }
+
+    fn within(&self, range: &ClusteringRange) -> String {
+        let mut relations = self.partition();
+        let names = || self.schema.clustering().iter().map(|(column, _)| quoted(column.name));
+        relations.extend(names().take(range.prefix.len()).map(|name| format!("{name} = ?")));
+        for (limit, comparisons) in [(&range.lower, [">=", ">"]), (&range.upper, ["<=", "<"])] {
+            let comparison = match limit {
+                Limit::Unbounded => continue,
+                Limit::Included(_) => comparisons[0],
+                Limit::Excluded(_) => comparisons[1],
+            };
+            relations.extend(names().nth(range.prefix.len()).map(|name| format!("{name} {comparison} ?")));
+        }
+        relations.join(" AND ")
+    }
+}
+
+/// What a range binds, after the partition.
+pub(crate) fn bind_range(range: &ClusteringRange) -> impl Iterator<Item = Bound<'_>> {
+    let limits = [&range.lower, &range.upper].into_iter().filter_map(|limit| match limit {
+        Limit::Included(value) | Limit::Excluded(value) => Some(value),
+        Limit::Unbounded => None,
+    });
+    range.prefix.iter().chain(limits).map(Bound::Value)
+}
+
+/// What a key or a part of it binds.
+pub(crate) fn bind(values: &[Value]) -> impl Iterator<Item = Bound<'_>> {
+    values.iter().map(Bound::Value)
+}

@@ -1,0 +1,157 @@
+//! Values as they travel, and cursors made of them.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ColumnType, Cursor, Error, Result, TimeUuid, Value};
+use scylla::{
+    frame::response::result::ColumnType as CqlType,
+    serialize::{
+        SerializationError,
+        value::SerializeValue,
+        writers::{CellWriter, WrittenCellProof},
+    },
+};
+use uuid::Uuid;
+
+/// What stands for a `?` in a statement. The types were checked against the schema, and not against what the
+/// server says of the statement: of a frozen type that has grown since, that may be out of date.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bound<'a> {
+    Value(&'a Value),
+    Bytes(&'a [u8]),
+    Long(i64),
+    Int(i32),
+}
+
+impl SerializeValue for Bound<'_> {
+    fn serialize<'b>(
+        &self,
+        _: &CqlType<'_>,
+        writer: CellWriter<'b>,
+    ) -> std::result::Result<WrittenCellProof<'b>, SerializationError> {
+        let written = match self {
+            Self::Value(value) => writer.set_value(&bytes_of(value)),
+            Self::Bytes(bytes) => writer.set_value(bytes),
+            Self::Long(number) => writer.set_value(&number.to_be_bytes()),
+            Self::Int(number) => writer.set_value(&number.to_be_bytes()),
+        };
+        written.map_err(SerializationError::new)
+    }
+}
+
+/// A value as Cassandra has it. Times are `bigint`, since a `timestamp` has milliseconds.
+pub(crate) fn bytes_of(value: &Value) -> Cow<'_, [u8]> {
+    match value {
+        Value::Text(text) => text.as_bytes().into(),
+        Value::Blob(bytes) => bytes[..].into(),
+        Value::Int(number) => number.to_be_bytes().to_vec().into(),
+        Value::Timestamp(time) => time.as_micros().to_be_bytes().to_vec().into(),
+        Value::TimeUuid(uuid) => uuid.as_uuid().as_bytes().to_vec().into(),
+    }
+}
+
+/// The value of these bytes, if they are of this type. It is copied, so that a value that is kept does not
+/// keep the whole answer that it came in.
+pub(crate) fn value_of(column_type: ColumnType, bytes: &[u8]) -> Option<Value> {
+    Some(match column_type {
+        ColumnType::Text => Value::Text(str::from_utf8(bytes).ok()?.to_owned()),
+        ColumnType::Blob => Value::Blob(Bytes::copy_from_slice(bytes)),
+        ColumnType::Int => Value::Int(i64::from_be_bytes(bytes.try_into().ok()?)),
+        ColumnType::Timestamp => Value::Timestamp(micros_of(bytes)?),
+        ColumnType::TimeUuid => Value::TimeUuid(TimeUuid::new(Uuid::from_slice(bytes).ok()?)?),
+    })
+}
+
+/// The point in time of these bytes, if they are of one.
+pub(crate) fn micros_of(bytes: &[u8]) -> Option<Timestamp> {
+    Some(Timestamp::from_micros(i64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
+/// A partition's key as Cassandra stores it, by whose bytes it sorts partitions of one token.
+pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
+    if let [alone] = partition {
+        return bytes_of(alone).into_owned();
+    }
+    let mut key = Vec::new();
+    for value in partition {
+        let bytes = bytes_of(value);
+        // A longer one is refused by `limits`, whatever stands here.
+        key.extend_from_slice(&u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_be_bytes());
+        key.extend_from_slice(&bytes);
+        key.push(0);
+    }
+    key
+}
+
+/// A cursor that stands at these values.
+pub(crate) fn cursor(values: &[Value]) -> Cursor {
+    let mut cursor = Vec::new();
+    for value in values {
+        let bytes = bytes_of(value);
+        cursor.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        cursor.extend_from_slice(&bytes);
+    }
+    Cursor(cursor.into())
+}
+
+/// The values that a cursor stands at; `Invalid` where it is none of columns of these types.
+pub(crate) fn values_at(
+    Cursor(cursor): &Cursor,
+    columns: impl Iterator<Item = ColumnType>,
+) -> Result<Vec<Value>> {
+    let mut rest = &cursor[..];
+    let values: Option<Vec<_>> = columns
+        .map(|column_type| {
+            let (length, after) = rest.split_first_chunk()?;
+            let (bytes, after) =
+                after.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)?;
+            rest = after;
+            value_of(column_type, bytes)
+        })
+        .collect();
+    values.filter(|_| rest.is_empty()).ok_or_else(unknown_cursor)
+}
+
+pub(crate) fn unknown_cursor() -> Error {
+    Error::Invalid("a cursor that this store never gave for this scan".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_cursors_come_back() {
+        let uuid = TimeUuid::new(Uuid::from_fields(1, 2, 0x1003, &[0x80, 1, 2, 3, 4, 5, 6, 7]));
+        let values = [
+            Value::from("wiki"),
+            Value::from(""),
+            Value::Int(i64::MIN),
+            Value::Timestamp(Timestamp::MAX),
+            Value::TimeUuid(uuid.expect("version 1")),
+            Value::Blob(Bytes::from_static(b"\0\xff")),
+        ];
+        let types = || values.iter().map(Value::column_type);
+        assert_eq!(values_at(&cursor(&values), types()).expect("its own cursor"), values);
+        let Cursor(bytes) = cursor(&values);
+        for wrong in [&bytes[..bytes.len() - 1], &bytes[1..], &[&bytes[..], b"\0"].concat()] {
+            let cursor = Cursor(Bytes::copy_from_slice(wrong));
+            assert!(matches!(values_at(&cursor, types()), Err(Error::Invalid(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_type_are_no_value() {
+        assert_eq!(value_of(ColumnType::Text, b"\xff"), None);
+        assert_eq!(value_of(ColumnType::Int, b"\0"), None);
+        assert_eq!(value_of(ColumnType::TimeUuid, &[0; 16]), None);
+    }
+
+    #[test]
+    fn keys_of_partitions_are_as_cassandra_stores_them() {
+        assert_eq!(partition_key(&["ab".into()]), b"ab");
+        assert_eq!(partition_key(&["ab".into(), 1.into()]), b"\0\x02ab\0\0\x08\0\0\0\0\0\0\0\x01\0");
+    }
+}

@@ -1,0 +1,14 @@
+//! The store in Cassandra keeps the contract.
+
+use crate::fixtures::{Keyspace, node};
+
+rashomon_tables::contract_tests!(match Keyspace::new() {
+    Some(keyspace) => keyspace,
+    None => return,
+});
+
+#[test]
+fn random_operations() {
+    let Some(node) = node() else { return };
+    rashomon_tables::contract::random::hold(8, || Keyspace::on(node.clone()));
+}
