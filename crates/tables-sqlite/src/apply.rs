@@ -16,7 +16,7 @@ use crate::{
 /// stand close together.
 const MAX_SMALL_BYTES: usize = 1_000;
 
-/// Applies all of a call, or fails halfway: the caller has a savepoint to go back to.
+/// Applies all of a call, or fails halfway: the caller goes back to where it was before.
 pub(crate) fn write(connection: &Connection, write: &Write) -> rusqlite::Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }
@@ -48,18 +48,28 @@ fn put(
         if envelope.len() > MAX_SMALL_BYTES { Some(insert_large(connection, envelope)?) } else { None };
     let small = large.is_none().then_some(envelope);
     let expires_at = expires_at.map(Timestamp::as_micros);
-    // The trigger deletes the large value of the row that is replaced.
-    let changed = connection
+    let columns = params![key, written_at.as_micros(), expires_at, large, small];
+    // Two statements, of which most rows need one. An upsert would be one, and costs more: because of the
+    // trigger that an update has, SQLite would keep copies of the pages it changes to undo it alone.
+    let inserted = connection
         .prepare_cached(
             "INSERT INTO rows (key, written_at, expires_at, large, value) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (key) DO UPDATE SET written_at = excluded.written_at,
-                 expires_at = excluded.expires_at, large = excluded.large, value = excluded.value
-             WHERE excluded.written_at >= rows.written_at",
+             ON CONFLICT (key) DO NOTHING",
         )?
-        .execute(params![key, written_at.as_micros(), expires_at, large, small])?;
+        .execute(columns)?;
+    if inserted > 0 {
+        return Ok(());
+    }
+    // The trigger deletes the large value of the row that is replaced.
+    let updated = connection
+        .prepare_cached(
+            "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5
+             WHERE key = ?1 AND written_at <= ?2",
+        )?
+        .execute(columns)?;
     match large {
         // A later row stands.
-        Some(large) if changed == 0 => {
+        Some(large) if updated == 0 => {
             connection.prepare_cached("DELETE FROM large_values WHERE id = ?1")?.execute([large]).map(drop)
         }
         _ => Ok(()),

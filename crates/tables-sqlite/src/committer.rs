@@ -1,8 +1,9 @@
 //! The one thread that writes.
 //!
 //! It takes as many calls off the queue as are there, up to a bound, and commits them as one transaction, so
-//! that they share one fsync. Each has a savepoint of its own, so that one that fails takes no other with it.
-//! It never waits for more calls to come: while it commits, the next ones queue up.
+//! that they share one fsync. Where one of them fails, all is undone and done again with a savepoint a call, so
+//! that it takes no other with it: savepoints cost a copy of every page that is changed, and calls hardly ever
+//! fail. It never waits for more calls to come: while it commits, the next ones queue up.
 
 mod upkeep;
 
@@ -12,7 +13,7 @@ use std::sync::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use rashomon_clock::Clock;
+use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{Error, Generations, Result, Schema, Slot, Swap};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -161,19 +162,17 @@ impl Committer {
     fn commit_group(&mut self, group: Vec<Call>) {
         let now = self.parts.clock.now();
         let applied = self.transaction(|connection, touched| {
-            let apply = |call: &Call| {
-                let applied = savepoint(connection, || match call {
-                    Call::Write(write, _) => {
-                        apply::write(connection, write).map(|()| None).map_err(|error| from_sqlite(&error))
-                    }
-                    Call::Swap(swap, _) => apply::swap(connection, swap, now).map(Some),
-                })?;
-                if applied.is_ok() {
-                    touched.extend_from_slice(call.slots());
+            let applied = match apply_all(connection, &group, now) {
+                Ok(applied) => applied.into_iter().map(Ok).collect(),
+                Err(_) => {
+                    roll_back(connection);
+                    begin(connection)?;
+                    apply_each(connection, &group, now)?
                 }
-                Ok(applied)
             };
-            group.iter().map(apply).collect::<Result<Vec<_>>>()
+            let done = group.iter().zip(&applied).filter(|(_, applied)| applied.is_ok());
+            touched.extend(done.flat_map(|(call, _)| call.slots()));
+            Ok(applied)
         });
         self.parts.counters.calls.fetch_add(group.len() as u64, Ordering::Relaxed);
         self.parts.counters.commits.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +198,7 @@ impl Committer {
             return Err(Error::Unavailable(reason.clone()));
         }
         let connection = &self.parts.connection;
-        execute(connection, "BEGIN IMMEDIATE").map_err(|error| from_sqlite(&error))?;
+        begin(connection)?;
         let mut slots = Vec::new();
         let changed = match changes(connection, &mut slots) {
             Ok(changed) => changed,
@@ -272,6 +271,16 @@ impl Call {
         }
     }
 
+    /// Changes what it asks for, or fails halfway.
+    fn apply(&self, connection: &Connection, now: Timestamp) -> Result<Option<Swap>> {
+        match self {
+            Self::Write(write, _) => {
+                apply::write(connection, write).map(|()| None).map_err(|error| from_sqlite(&error))
+            }
+            Self::Swap(swap, _) => apply::swap(connection, swap, now).map(Some),
+        }
+    }
+
     /// Tells the caller, if it still waits.
     fn answer(self, applied: Result<Option<Swap>>) {
         match self {
@@ -279,6 +288,16 @@ impl Call {
             Self::Swap(_, reply) => drop(reply.send(applied.and_then(|swap| swap.ok_or_else(closed)))),
         }
     }
+}
+
+/// Applies all calls, or fails at the first that fails.
+fn apply_all(connection: &Connection, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
+    group.iter().map(|call| call.apply(connection, now)).collect()
+}
+
+/// Applies those of the calls that do not fail. The outer error is one that undid the transaction.
+fn apply_each(connection: &Connection, group: &[Call], now: Timestamp) -> Result<Vec<Result<Option<Swap>>>> {
+    group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
 }
 
 /// Runs a change that is undone alone where it fails. The outer error is one that undid the transaction.
@@ -294,6 +313,10 @@ fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> 
     }
     execute(connection, "RELEASE call").map_err(sqlite)?;
     Ok(changed)
+}
+
+fn begin(connection: &Connection) -> Result<()> {
+    execute(connection, "BEGIN IMMEDIATE").map_err(|error| from_sqlite(&error))
 }
 
 fn roll_back(connection: &Connection) {
