@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Error as StoreError, Row, Value};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     Error, ExportRecord, Headers, Page, Parent, PropertyInfo, PropertyName, Result, Revision, RevisionRecord,
@@ -83,28 +83,34 @@ pub(crate) fn clustering_tid(row: &Row, column: usize) -> Option<Tid> {
 
 /// A property in the JSON of an index row. Short names: there are as many of them as renders.
 #[derive(Serialize, Deserialize)]
-struct PropertyJson {
+struct PropertyJson<H = Headers> {
     #[serde(flatten)]
-    headers: Headers,
+    headers: H,
     size: u64,
     sha1: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     rewritten_at: Option<i64>,
 }
 
-pub(crate) fn properties_to_json(properties: &Properties) -> Value {
-    let json: BTreeMap<&PropertyName, PropertyJson> = (properties.iter())
-        .map(|(name, info)| {
+/// Properties as they stand in an index row.
+struct PropertiesJson<'a>(&'a Properties);
+
+impl Serialize for PropertiesJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, info)| {
             let json = PropertyJson {
-                headers: info.headers.clone(),
+                headers: &info.headers,
                 size: info.size,
                 sha1: info.sha1.to_string(),
                 rewritten_at: info.rewritten_at.map(Timestamp::as_micros),
             };
             (name, json)
-        })
-        .collect();
-    to_json(&json)
+        }))
+    }
+}
+
+pub(crate) fn properties_to_json(properties: &Properties) -> Value {
+    to_json(&PropertiesJson(properties))
 }
 
 /// The bytes that properties take in an index row.

@@ -12,16 +12,22 @@ use crate::{PropertyInfo, Result, rows};
 const LEVEL: i32 = 1;
 
 thread_local! {
-    static COMPRESSOR: RefCell<zstd::bulk::Compressor<'static>> =
-        RefCell::new(zstd::bulk::Compressor::new(LEVEL).expect("the level exists"));
+    /// With room for a frame, which is made there and copied: it would else be kept with all the room that
+    /// zstd asks for beforehand, four times what it needs.
+    static COMPRESSOR: RefCell<(zstd::bulk::Compressor<'static>, Vec<u8>)> =
+        RefCell::new((zstd::bulk::Compressor::new(LEVEL).expect("the level exists"), Vec::new()));
     static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> =
         RefCell::new(zstd::bulk::Decompressor::new().expect("no dictionary is asked for"));
 }
 
 /// The bytes as one zstd frame.
 pub(crate) fn compress(plain: &[u8]) -> Bytes {
-    let frame = COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(plain));
-    frame.expect("the buffer is as large as zstd asks for").into()
+    COMPRESSOR.with_borrow_mut(|(compressor, buffer)| {
+        buffer.clear();
+        buffer.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+        compressor.compress_to_buffer(plain, buffer).expect("the buffer is as large as zstd asks for");
+        Bytes::copy_from_slice(buffer)
+    })
 }
 
 /// The bytes of a frame that has exactly `size` of them, which is no more than a chunk has.

@@ -37,7 +37,14 @@ impl Sha1 {
 impl fmt::Display for Sha1 {
     /// In lower-case hex.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // Each revision has several in its rows, so this is not left to `{:02x}` a byte.
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 40];
+        for (digits, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            digits[0] = DIGITS[usize::from(byte >> 4)];
+            digits[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&hex).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -53,16 +53,22 @@ impl PropertySink {
                 self.chunks.append(&self.page, &mut set, &self.buffer).await?;
                 Stored::Chunks(set)
             }
-            None => inline(self.buffer.into()),
+            None => Stored::inline(&self.buffer),
         };
         Ok(Staged { size: self.size, sha1: Sha1(self.sha1.finalize().into()), stored })
     }
 }
 
-/// Compressed, where that makes it smaller.
-fn inline(plain: Bytes) -> Stored {
-    let frame = compress(&plain);
-    if frame.len() < plain.len() { Stored::Zstd(frame) } else { Stored::Identity(plain) }
+impl Stored {
+    /// Compressed, where that makes it smaller.
+    fn inline(plain: &[u8]) -> Self {
+        let frame = compress(plain);
+        if frame.len() < plain.len() {
+            Self::Zstd(frame)
+        } else {
+            Self::Identity(Bytes::copy_from_slice(plain))
+        }
+    }
 }
 
 impl Staged {
@@ -71,7 +77,7 @@ impl Staged {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
             sha1: Sha1::of(plain),
-            stored: inline(Bytes::copy_from_slice(plain)),
+            stored: Stored::inline(plain),
         })
     }
 }
