@@ -35,7 +35,7 @@ impl Headers {
 /// The headers that are given for a property, each at most once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GivenHeaders {
-    /// `Content-Type`; not empty. Whether it is a media type, nobody here knows.
+    /// `Content-Type`: a type and a subtype. Whether what follows them are parameters, nobody here knows.
     pub content_type: Option<String>,
     /// The others, their names in lower case; each is one that is kept.
     pub other: BTreeMap<String, String>,
@@ -68,7 +68,7 @@ impl GivenHeaders {
 
     fn add(&mut self, name: String, value: &str) -> std::result::Result<(), HeaderError> {
         let twice = if name == "content-type" {
-            if value.is_empty() {
+            if !is_media_type(value) {
                 return Err(HeaderError::NoType);
             }
             self.content_type.replace(value.to_owned()).is_some()
@@ -91,6 +91,13 @@ impl GivenHeaders {
     }
 }
 
+/// Whether it begins with a type and a subtype (RFC 9110, section 8.3.1).
+fn is_media_type(value: &str) -> bool {
+    let essence = value.split(';').next().unwrap_or_default().trim_end();
+    let is_name = |text: &str| !text.is_empty() && text.bytes().all(is_token);
+    essence.split_once('/').is_some_and(|(kind, subtype)| is_name(kind) && is_name(subtype))
+}
+
 /// What a header's name is made of (RFC 9110, section 5.6.2).
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
@@ -107,7 +114,7 @@ pub enum HeaderError {
     /// The value of this header goes beyond one line of ASCII.
     #[error("the value of {0} is not visible ASCII")]
     Value(String),
-    /// A type that is empty.
+    /// A type that is none.
     #[error("a Content-Type is a media type, such as text/html; charset=utf-8")]
     NoType,
     /// This one is given more than once.

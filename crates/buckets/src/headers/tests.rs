@@ -66,6 +66,9 @@ fn what_is_no_header_is_refused() {
         ("x-y", "\u{7f}", value("x-y")),
         ("Content-Type", "a/b\r\nx: y", value("content-type")),
         ("content-type", " ", HeaderError::NoType),
+        ("content-type", "nonsense", HeaderError::NoType),
+        ("content-type", "/html", HeaderError::NoType),
+        ("content-type", "text/ht ml", HeaderError::NoType),
     ] {
         assert_eq!(parse(&[(name, text)]), Err(expected), "{name}: {text}");
     }

@@ -198,6 +198,8 @@ fn what_could_not_be_given_back_as_it_came_is_left_out() {
         (r#"{"text":"","headers":{"set-cookie":"a=b"}}"#, "set-cookie"),
         (r#"{"text":"","headers":{"x-a":"b\r\nset-cookie: c"}}"#, "x-a"),
         (r#"{"text":"","content_type":"text/html\r\nx: y"}"#, "content-type"),
+        (r#"{"text":"","content_type":"nonsense"}"#, "Content-Type"),
+        (r#"{"text":"","content_type":"text/ html"}"#, "Content-Type"),
     ] {
         let properties = format!(r#","properties":{{"html":{value}}}}}"#);
         let revision = REVISION.replace('}', &properties);
