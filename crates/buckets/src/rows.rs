@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Error as StoreError, Row, Value};
+use rashomon_tables::{Error as StoreError, Key, Row, Value};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     Error, ExportRecord, Headers, Page, Parent, PropertyInfo, PropertyName, Result, Revision, RevisionRecord,
-    Sha1, Tid,
+    Sha1, Tid, schemas,
 };
 
 /// The properties of a revision or of a render.
@@ -63,7 +63,31 @@ pub(crate) fn to_json(value: &impl Serialize) -> Value {
 
 /// A row that was not written by this program, or not by this version of it.
 pub(crate) fn unreadable(what: &str, row: &Row) -> Error {
-    StoreError::Corrupt(format!("a row of {what} cannot be understood: {:?}", row.key)).into()
+    StoreError::Corrupt(format!("a row of {what} cannot be understood: {}", key_in_words(what, &row.key)))
+        .into()
+}
+
+/// What a key of a table names, for people.
+pub(crate) fn key_in_words(table: &str, key: &Key) -> String {
+    let Some(schema) = schemas::all().into_iter().find(|schema| schema.name() == table) else {
+        return format!("{key:?}");
+    };
+    let clustering = schema.clustering().iter().map(|(column, _)| column);
+    let columns = schema.partition().iter().chain(clustering).map(|column| match column.name {
+        "rev" => "revision",
+        "tid" => "render",
+        "chunk_set" => "body in chunks",
+        name => name,
+    });
+    let values = key.partition.iter().chain(&key.clustering).map(|value| match value {
+        Value::Text(text) => text.clone(),
+        Value::Int(number) => number.to_string(),
+        Value::Timestamp(time) => jiff::Timestamp::from_microsecond(time.as_micros())
+            .map_or_else(|_| format!("{} µs", time.as_micros()), |time| time.to_string()),
+        Value::TimeUuid(uuid) => Tid::from(*uuid).to_string(),
+        Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    });
+    columns.zip(values).map(|(column, value)| format!("{column} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The number in a clustering column.

@@ -172,6 +172,67 @@ async fn an_entry_that_leads_nowhere_is_found() {
     }
 }
 
+/// Whoever reads it knows where to look, and no key as the store has it.
+#[tokio::test]
+async fn what_is_wrong_is_named_in_words() {
+    let place = "domain enwiki, bucket page, title Main_Page";
+    for (table, expected) in [
+        (&*schemas::RENDER_CONTENT, vec!["property html of render ", " of revision 5 is missing"]),
+        (&*schemas::REVISION_CONTENT, vec!["property wikitext of revision 5 is missing"]),
+        (&*schemas::REVISIONS_BY_TIME, vec!["revision 5 cannot be found by its time"]),
+        (&*schemas::REVISIONS_BY_TID, vec!["render ", " of revision 5 cannot be found by its tid"]),
+    ] {
+        let (world, _) = world().await;
+        for row in world.rows(table).await {
+            delete(&world, table, &row).await;
+        }
+        let problems = world.verify().await.problems;
+        let names = |problem: &&String| {
+            problem.starts_with(place) && expected.iter().all(|part| problem.contains(part))
+        };
+        assert!(problems.iter().any(|problem| names(&problem)), "{}: {problems:?}", table.name());
+    }
+    let (world, _) = world().await;
+    for table in [&*schemas::RENDERS, &*schemas::RENDER_CONTENT, &*schemas::SITE_INFOS] {
+        for mut row in world.rows(table).await {
+            row.values.iter_mut().for_each(|value| *value = None);
+            put(&world, table, &row).await;
+        }
+    }
+    let problems = world.verify().await.problems;
+    let render = format!("a row of renders cannot be understood: {place}, revision 6, render ");
+    for expected in [&render, "a row of site_infos cannot be understood: domain enwiki"] {
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{expected}: {problems:?}");
+    }
+    for raw in ["Key {", "Text(", "Int(", "TimeUuid(", "Blob("] {
+        assert!(!problems.iter().any(|problem| problem.contains(raw)), "{raw}: {problems:?}");
+    }
+}
+
+/// They are no damage, and go by themselves when their time comes.
+#[tokio::test]
+async fn chunks_that_nobody_names_are_counted() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let (world, _) = world().await;
+    let main = page("Main_Page");
+    let orphans = async || world.buckets.count_orphans(HOUR).await.unwrap();
+    world.pass(2 * HOUR);
+    assert_eq!(orphans().await, 0, "all that stands is named");
+    // Two are received and not stored; one is replaced, and so nobody's too.
+    for seed in [2, 3] {
+        world.stage(&main, &[("meta", noise(seed, 1_000_001))]).await;
+    }
+    let newest = world.buckets.newest_render(&main, rev(5)).await.unwrap().tid;
+    world.rewrite(&main, newest, "meta", "{}").await.unwrap();
+    assert_eq!(orphans().await, 0, "they are too young");
+    world.pass(2 * HOUR);
+    assert_eq!(orphans().await, 3);
+    world.assert_whole().await;
+    assert_eq!(orphans().await, 3, "counting leaves them");
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(orphans().await, 0);
+}
+
 #[tokio::test]
 async fn what_exports_said_can_be_understood() {
     for table in [&*schemas::PAGES, &*schemas::SITE_INFOS] {

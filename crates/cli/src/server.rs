@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Chunks of a body that are younger than this may still be on their way to be named by a write.
-const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Takes an address to listen on.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {

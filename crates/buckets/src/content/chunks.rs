@@ -164,6 +164,48 @@ impl ChunkStore {
         }
     }
 
+    /// How many sets there are that [`Self::collect`] would delete.
+    pub(crate) async fn count_collectable(&self, age: Duration) -> Result<u64> {
+        let due = self.clock.now().saturating_sub(age);
+        let mut counted = 0;
+        let mut after = None;
+        loop {
+            let hours = self.store.partitions(&CHUNK_SETS, after, COLLECT_PAGE).await?;
+            for hour in hours.items {
+                counted += self.count_hour(hour, due).await?;
+            }
+            after = hours.next;
+            if after.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+
+    async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
+        let mut counted = 0;
+        let mut after = None;
+        loop {
+            let scan = Scan::new(hour.clone(), COLLECT_PAGE).after(after);
+            let notes = self.store.scan(&CHUNK_SETS, scan).await?;
+            for note in &notes.items {
+                let Some((page, name)) = noted(note, due) else { continue };
+                let reference = Key::new(partition_of(&page), vec![name]);
+                let counts = match self.store.get(&CHUNK_REFERENCES, &reference).await? {
+                    None => true,
+                    // It may have been noted twice, and is counted where its release was.
+                    Some(named) => {
+                        rows::timestamp(&named, 0).is_some_and(|at| rows::timestamp(note, 3) == Some(at))
+                    }
+                };
+                counted += u64::from(counts);
+            }
+            after = notes.next;
+            if after.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+
     /// Deletes a set unless it is named, or was until a short time ago: then another note says when to look.
     async fn collect_set(&self, page: &Page, name: &Value, due: Timestamp, now: Timestamp) -> Result<bool> {
         let reference = Key::new(partition_of(page), vec![name.clone()]);

@@ -137,6 +137,11 @@ impl Revisioned {
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
         self.0.chunks.collect(age).await
     }
+
+    /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now.
+    pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
+        self.0.chunks.count_collectable(age).await
+    }
 }
 
 impl Shared {

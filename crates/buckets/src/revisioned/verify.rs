@@ -2,16 +2,19 @@
 
 use std::fmt::Display;
 
-use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Row, Scan, Schema, Value};
+use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, Schema, Value};
 use sha1::Digest;
 
-use super::{Revisioned, Shared, read::INDEX_PAGE, render_key, rev_key};
+use super::{
+    Revisioned, Shared, read::INDEX_PAGE, render_content_key, render_key, rev_key, revision_content_key,
+};
 use crate::{
-    Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Title,
+    Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid,
+    Title,
     content::{BodyRow, Stored},
     rows::{
-        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid,
-        unreadable,
+        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, key_in_words, partition_of,
+        rev_of_tid, unreadable,
     },
     schemas::{
         CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
@@ -43,7 +46,7 @@ pub struct VerifyReport {
 
 impl VerifyReport {
     fn problem(&mut self, page: &Page, problem: impl Display) {
-        self.problem_of(format_args!("{} {}", page.domain, page.title), problem);
+        self.problem_of(in_words(page), problem);
     }
 
     fn problem_of(&mut self, place: impl Display, problem: impl Display) {
@@ -79,7 +82,13 @@ impl Revisioned {
                 let partitions = self.0.store.partitions(table, after, INDEX_PAGE).await?;
                 for partition in partitions.items {
                     let Some(page) = page_of(&partition) else {
-                        report.problem_of(table.name(), format_args!("{partition:?} is no page"));
+                        report.problem_of(
+                            table.name(),
+                            format_args!(
+                                "{} is no page",
+                                key_in_words(table.name(), &Key::new(partition, Vec::new()))
+                            ),
+                        );
                         continue;
                     };
                     let result = if table.name() == REVISIONS.name() {
@@ -87,7 +96,7 @@ impl Revisioned {
                     } else {
                         self.0.verify_has_revision(&page, table, &mut report).await
                     };
-                    report.corrupt_is_problem(format_args!("{} {}", page.domain, page.title), result)?;
+                    report.corrupt_is_problem(in_words(&page), result)?;
                 }
                 after = partitions.next;
                 if after.is_none() {
@@ -96,10 +105,18 @@ impl Revisioned {
             }
         }
         for domain in self.catalog().domains().await? {
-            report.corrupt_is_problem(&domain, self.catalog().site_info(&domain).await)?;
+            report.corrupt_is_problem(
+                format_args!("domain {domain}"),
+                self.catalog().site_info(&domain).await,
+            )?;
         }
         Ok(report)
     }
+}
+
+fn in_words(page: &Page) -> String {
+    let Page { domain, bucket, title } = page;
+    format!("domain {domain}, bucket {bucket}, title {title}")
 }
 
 fn page_of(partition: &[Value]) -> Option<Page> {
@@ -130,7 +147,42 @@ impl Shared {
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
         found += self.verify_bodies(page, &RENDER_CONTENT, report, progress).await?;
         if found < named {
-            report.problem(page, format_args!("{} bodies that its index names are missing", named - found));
+            self.name_missing(page, report).await?;
+        }
+        Ok(())
+    }
+
+    /// Names the bodies that the indexes of a page name and that are not there.
+    async fn name_missing(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
+            for row in &rows {
+                let RevisionRow { record, properties, .. } = RevisionRow::from_row(row)?;
+                for name in properties.keys() {
+                    let key = revision_content_key(name, record.rev);
+                    if self.get(&REVISION_CONTENT, page, key).await?.is_none() {
+                        report.problem(
+                            page,
+                            format_args!("{} is missing", body_in_words(name, record.rev, None)),
+                        );
+                    }
+                }
+            }
+        }
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
+            for row in &rows {
+                let RenderRow { rev, tid, properties, .. } = RenderRow::from_row(row)?;
+                for name in properties.keys() {
+                    let key = render_content_key(name, rev, tid);
+                    if self.get(&RENDER_CONTENT, page, key).await?.is_none() {
+                        report.problem(
+                            page,
+                            format_args!("{} is missing", body_in_words(name, rev, Some(tid))),
+                        );
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -142,7 +194,7 @@ impl Shared {
         report: &mut VerifyReport,
     ) -> Result<()> {
         if self.first(&REVISIONS, page, ClusteringRange::all()).await?.is_none() {
-            report.problem(page, format_args!("it has {} and no revision", table.name()));
+            report.problem(page, format_args!("it has rows of {} and no revision", table.name()));
         }
         Ok(())
     }
@@ -192,7 +244,10 @@ impl Shared {
                 named += row.properties.len() as u64;
                 let by_tid = self.get(&REVISIONS_BY_TID, page, vec![row.tid.as_time_uuid().into()]).await?;
                 if by_tid.map(|row| rev_of_tid(&row)).transpose()? != Some(row.rev) {
-                    report.problem(page, format_args!("render {} cannot be found by its tid", row.tid));
+                    report.problem(
+                        page,
+                        format_args!("render {} of revision {} cannot be found by its tid", row.tid, row.rev),
+                    );
                 }
                 if self.get(&REVISIONS, page, rev_key(row.rev)).await?.is_none() {
                     let (tid, rev) = (row.tid, row.rev);
@@ -206,7 +261,7 @@ impl Shared {
             for row in &rows {
                 let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
                 if self.get(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await?.is_none() {
-                    report.problem(page, format_args!("tid {tid} leads to no render"));
+                    report.problem(page, format_args!("render {tid}, which its tid leads to, is not there"));
                 }
             }
         }
@@ -228,10 +283,7 @@ impl Shared {
                 let Some(name) = property_name(row) else { return Err(unreadable(table.name(), row)) };
                 let rev = clustering_rev(row, 1).ok_or_else(|| unreadable(table.name(), row))?;
                 let body = BodyRow::from_row(row)?;
-                let place = match clustering_tid(row, 2) {
-                    Some(tid) => format!("{name} of render {tid}"),
-                    None => format!("{name} of revision {rev}"),
-                };
+                let place = body_in_words(&name, rev, clustering_tid(row, 2));
                 match self.properties_of(page, row, rev).await?.get(&name) {
                     Some(info) if *info == body.info => found += 1,
                     Some(_) => {
@@ -242,7 +294,7 @@ impl Shared {
                 }
                 report.bodies += 1;
                 report.bytes += body.info.size;
-                let place = format_args!("{} {}: {place}", page.domain, page.title);
+                let place = format_args!("{}: {place}", in_words(page));
                 report.corrupt_is_problem(place, self.verify_body(page, body).await)?;
             }
             progress(report.bodies);
@@ -309,6 +361,13 @@ impl Shared {
         let rows = self.scan(table, Scan::new(partition_of(page), INDEX_PAGE).after(cursor)).await?;
         *after = Some(rows.next);
         Ok(Some(rows.items))
+    }
+}
+
+fn body_in_words(name: &PropertyName, rev: Revision, tid: Option<Tid>) -> String {
+    match tid {
+        Some(tid) => format!("property {name} of render {tid} of revision {rev}"),
+        None => format!("property {name} of revision {rev}"),
     }
 }
 

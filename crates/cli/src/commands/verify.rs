@@ -11,6 +11,7 @@ use crate::{
     logging,
     output::{self, counted, thousands},
     progress::{Done, Progress},
+    server::ORPHAN_AGE,
     signals::Signals,
     store::{Absent, Store},
 };
@@ -85,10 +86,13 @@ async fn check_buckets(
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
     let mut show = |bodies| progress.show(Done { items: bodies, bytes: 0, position: 0 });
-    let verified = store.buckets().verify(&mut show).await;
+    let verified = match store.buckets().verify(&mut show).await {
+        Ok(report) => store.buckets().count_orphans(ORPHAN_AGE).await.map(|orphans| (report, orphans)),
+        Err(error) => Err(error),
+    };
     progress.finish();
-    let report = match verified {
-        Ok(report) => report,
+    let (report, orphans) = match verified {
+        Ok(verified) => verified,
         Err(rashomon_buckets::Error::Store(error @ rashomon_tables::Error::Corrupt(_))) => {
             problems.named.push(format!("{error}; what comes after it was not compared"));
             return Ok("not everything could be read".to_owned());
@@ -97,6 +101,12 @@ async fn check_buckets(
     };
     problems.named.extend(report.problems);
     problems.more += report.more_problems;
+    if orphans > 0 {
+        output::line(format_args!(
+            "{} in chunks that no property names: `rashomon serve` collects such, as collect_every says",
+            counted(orphans, "body")
+        ))?;
+    }
     Ok(format!(
         "{}, {}, {}, {} bodies of {}",
         counted(report.pages, "page"),
