@@ -17,6 +17,9 @@ const NAMES: [&str; 4] = ["html", "meta", "wikitext", "slot-x"];
 /// Bodies by the places of their names.
 type Bodies = BTreeMap<usize, u8>;
 
+/// Where the clock begins, in seconds: however often it goes back, no time that is given is its own.
+const CLOCK: i64 = 1000;
+
 #[derive(Debug, Clone)]
 enum Step {
     Revision { rev: i64, at: Option<i64>, bodies: Bodies },
@@ -278,7 +281,8 @@ impl Run {
 fn run(world: impl Future<Output = World>, steps: &[Step]) {
     block_on(async {
         let world = world.await;
-        let mut run = Run { world, page: page("Main_Page"), models: BTreeMap::new(), seconds: 0 };
+        world.clock.set(at(CLOCK));
+        let mut run = Run { world, page: page("Main_Page"), models: BTreeMap::new(), seconds: CLOCK };
         for step in steps {
             run.step(step).await;
         }
