@@ -55,6 +55,21 @@ fn only_what_is_asked_for_is_written() {
     ran.tells(&["cannot write /dev/full: No space left on device"]);
 }
 
+#[test]
+fn numbers_that_come_twice_are_told_with_the_cure() {
+    let directory = tempdir().unwrap();
+    let path = directory.path();
+    import(path, &dump("A", &[("1", "one")]));
+    import(path, &dump("B", &[("1", "other")]));
+    let ran = export(path, "data", &[]).ends_with(3);
+    ran.tells(&[
+        "revision 1 of B: its revision id 1 has come before",
+        "apart with --title",
+        "--format jsonl",
+    ]);
+    export(path, "data", &["--format", "jsonl"]).ends_with(0);
+}
+
 /// The names in a directory that an export may have left.
 fn left(directory: &Path) -> Vec<String> {
     let names =
