@@ -27,7 +27,7 @@ pub struct Settings {
     pub hosts: HashMap<String, DomainName>,
     /// Refuse everything that writes.
     pub read_only: bool,
-    /// The most bytes of a body; an import may be larger.
+    /// The most bytes of a body; an import may be larger, but no line of its JSON lines.
     pub max_body_bytes: u64,
     /// The most bytes of a request's URL.
     pub max_url_bytes: usize,

@@ -128,6 +128,16 @@ pub enum LeftOutReason {
         /// What is wrong.
         fault: HeaderError,
     },
+    /// A property of it has more bytes than its definition allows.
+    #[error("its property {name} has {size} bytes, and at most {limit} are kept: raise max_size of {name}")]
+    TooLarge {
+        /// The property.
+        name: PropertyName,
+        /// Its bytes.
+        size: u64,
+        /// As many as it may have.
+        limit: u64,
+    },
     /// One of its renders cannot be kept, and it would not be whole without.
     #[error("its render {tid}: {reason}")]
     BadRender {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{Body, PropertyName, Revision, Settings, Tid};
+use rashomon_buckets::{Body, Definition, PropertyName, Revision, Settings, Tid};
 use rashomon_dumps::{
     Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
 };
@@ -258,16 +258,43 @@ async fn progress_rises_to_what_the_report_says() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_too_large_for_its_property_is_an_error_that_names_it() {
+async fn a_text_that_is_too_large_for_its_property_is_left_out_alone() {
     let mut settings = Settings::default();
     let mut definition = settings.definitions.get(&PropertyName::wikitext()).clone();
     definition.max_size = 1000;
     settings.definitions.define(PropertyName::wikitext(), definition);
     let wiki = Wiki::with(settings).await;
-    let input = export(&page("P", &[(5, &"a".repeat(1000)), (6, &"a".repeat(1001))]));
-    let error = wiki.import(input).await.unwrap_err();
-    assert_eq!(error.report.created, 1);
-    assert!(error.to_string().contains("in revision 6 of page \"P\""), "{error}");
+    let large = "a".repeat(1001);
+    let input = export(&page("P", &[(5, &large[..1000]), (6, &large), (7, "b")]));
+    let report = wiki.import(input).await.unwrap();
+    assert_eq!((report.pages, report.created, report.left_out.count), (1, 2, 1));
+    let left_out = &report.left_out.first[0];
+    assert_eq!((left_out.title.as_deref(), left_out.rev.map(Revision::get)), (Some("P"), Some(6)));
+    assert!(
+        left_out.reason.to_string().contains("wikitext has 1001 bytes, and at most 1000"),
+        "{left_out:?}"
+    );
+    assert_eq!(text(&wiki, "P", 7).await, "b");
+}
+
+#[tokio::test]
+async fn a_render_that_is_too_large_is_not_left_out_of_its_revision() {
+    let whole = Wiki::new().await;
+    let tid = Tid::imported(&whole.page("P"), Revision::new(5).unwrap(), wiki::NOW);
+    let lines = format!(
+        "{{\"kind\":\"siteinfo\",\"version\":1}}\n{{\"kind\":\"page\",\"title\":\"P\"}}\n\
+         {{\"kind\":\"revision\",\"rev\":5,\"timestamp\":\"2011-01-01T00:00:00Z\",\"properties\":{{}}}}\n\
+         {{\"kind\":\"render\",\"tid\":\"{tid}\",\"properties\":{{\"html\":{{\"text\":\"abc\"}}}}}}\n\
+         {{\"kind\":\"end\",\"pages\":1,\"revisions\":1,\"renders\":1}}\n"
+    );
+    let mut settings = Settings::default();
+    let html = PropertyName::new("html").unwrap();
+    let definition = Definition { max_size: 2, ..settings.definitions.get(&html).clone() };
+    settings.definitions.define(html, definition);
+    let report = Wiki::with(settings).await.import(&lines).await.unwrap();
+    assert_eq!((report.created, report.left_out.count), (0, 1), "{report:?}");
+    assert!(report.left_out.first[0].reason.to_string().contains("html"), "{report:?}");
+    assert_eq!(whole.import(&lines).await.unwrap().created, 1);
 }
 
 #[tokio::test]

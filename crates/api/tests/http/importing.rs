@@ -1,12 +1,18 @@
 //! Whole histories over HTTP.
 
+use std::io::Write;
+
 use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
-use rashomon_api::Settings;
+use rashomon_api::{ServeOptions, Settings};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::world::{Answer, PAGE, World};
+use crate::{
+    socket::Server,
+    world::{Answer, PAGE, World},
+};
 
 const IMPORT: &str = "/v1/enwiki/import";
 
@@ -122,6 +128,42 @@ async fn what_is_no_export_is_a_bad_request() {
         assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, "POST, OPTIONS"));
     }
     assert_eq!(world.dump().await, before);
+}
+
+#[tokio::test]
+async fn what_a_stranger_sends_may_not_take_all_memory() {
+    let world = World::new().await;
+    let before = world.dump().await;
+    let compressed = |window| {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(window).unwrap();
+        encoder.write_all(export().as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let refused = import(&world, compressed(28)).await.expect(400);
+    assert!(refused.text().contains("memory"), "{}", refused.text());
+    assert_eq!(world.dump().await, before);
+    import(&world, compressed(27)).await.expect(200);
+    let world = World::with(Settings { max_body_bytes: 1000, ..Settings::default() }).await;
+    let line = format!("{{\"kind\": \"siteinfo\", \"version\": 1, \"x\": \"{}\"}}\n", "x".repeat(1000));
+    let refused = import(&world, line).await.expect(413);
+    assert!(refused.text().contains("1000 bytes"), "{}", refused.text());
+    // It is no limit of the whole.
+    import(&world, export().replace("one", &"x".repeat(2000))).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_import_that_fails_is_answered_although_most_of_it_is_not_read() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let mut stream = server.connect().await;
+    let body = vec![b'x'; 20 << 20];
+    let head = format!("POST {IMPORT} HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("the answer is not lost to a reset");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("cannot be read"), "{answer}");
 }
 
 #[tokio::test]

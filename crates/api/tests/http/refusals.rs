@@ -157,22 +157,6 @@ async fn a_refusal_follows_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_never_taken_for_a_refusal() {
-    let world = World::new().await;
-    let lookalike =
-        "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\ndate: Mon, 01 Jan 2024 00:00:00 GMT\r\n\r\n";
-    let encoded: String = lookalike.bytes().map(|byte| format!("%{byte:02X}")).collect();
-    world.revision(&format!("_rev=1&html={encoded}")).await;
-    let server = Server::of(&world, ServeOptions::default()).await;
-    let mut stream = server.connect().await;
-    for _ in 0..3 {
-        stream.write_all(&get(&format!("{PAGE}?rev/latest/html"), "")).await.unwrap();
-        let answer = read_until(&mut stream, lookalike).await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    }
-}
-
-#[tokio::test]
 async fn an_answer_is_read_although_the_request_is_not() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;

@@ -50,7 +50,7 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_READ_ONLY", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) read_only: Option<bool>,
 
-    /// The most bytes of a request's body; an import may be larger [default: 256 MiB]
+    /// The most bytes of a request's body; an import may be larger, but no line of its JSON lines [default: 256 MiB]
     #[arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")]
     pub(crate) body_limit: Option<ByteSize>,
 

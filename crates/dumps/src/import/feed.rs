@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use rashomon_buckets::{PageInfo, SiteInfo, Title};
+use rashomon_buckets::{Definitions, PageInfo, SiteInfo, Title};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 
-use super::ImportFailure;
+use super::{ImportFailure, size};
 use crate::{
     Event, HistoryReader, LeftOut, Place, Problem, ReadError, ReadLimits, Source, SourceRevision,
     compression::{self, Compression, DecompressionLimits},
@@ -45,6 +45,7 @@ pub(super) struct Group {
 /// Reads an input, and sends what is in it.
 pub(super) struct Feed {
     sender: mpsc::Sender<Item>,
+    definitions: Definitions,
     memory: Arc<Semaphore>,
     runtime: Handle,
     title: Option<Title>,
@@ -59,9 +60,10 @@ struct NobodyListens;
 
 impl Feed {
     /// To be called on a thread that may be blocked, within a runtime.
-    pub(super) fn new(sender: mpsc::Sender<Item>) -> Self {
+    pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions) -> Self {
         Self {
             sender,
+            definitions,
             memory: Arc::new(Semaphore::new(MAX_BYTES_UNDER_WAY)),
             runtime: Handle::current(),
             title: None,
@@ -127,12 +129,15 @@ impl Feed {
     }
 
     fn revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), NobodyListens> {
+        self.in_page = true;
+        if let Some(left_out) = size::too_large(&title, &revision, &self.definitions) {
+            return self.send(Item::LeftOut(left_out));
+        }
         let bytes = REVISION_BYTES + body_bytes(&revision);
         let full = self.revisions.len() >= MAX_REVISIONS || self.bytes + bytes > MAX_GROUP_BYTES;
         if full || self.title.as_ref() != Some(&title) {
             self.send_group()?;
         }
-        self.in_page = true;
         self.title = Some(title);
         self.bytes += bytes;
         self.revisions.push(revision);

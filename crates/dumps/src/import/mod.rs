@@ -8,6 +8,7 @@
 mod check;
 mod feed;
 mod report;
+mod size;
 mod store;
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
     },
 };
 
-use rashomon_buckets::{Catalog, DomainName, PropertyName, Revisioned, Title};
+use rashomon_buckets::{Catalog, Definitions, DomainName, PropertyName, Revisioned, Title};
 use tokio::{sync::mpsc, task::JoinSet};
 
 pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
@@ -78,14 +79,18 @@ pub async fn import(
 ) -> Result<ImportReport, ImportError> {
     let (size, consumed) = (source.size(), source.consumed());
     let (sender, mut items) = mpsc::channel(QUEUE);
-    let text = buckets.settings().definitions.get(&PropertyName::wikitext()).max_size;
+    let definitions = buckets.settings().definitions.clone();
+    // A text that is larger than its definition allows is left out alone, as long as it can be read at all.
+    let text = definitions.get(&PropertyName::wikitext()).max_size.max(Definitions::DEFAULT_MAX_SIZE);
     let limits = ReadLimits {
         text: usize::try_from(text).unwrap_or(usize::MAX),
         line: options.max_line,
         latest: buckets.latest_time(),
     };
     let decompression = options.decompression;
-    let parser = tokio::task::spawn_blocking(move || Feed::new(sender).run(source, &decompression, limits));
+    let parser = tokio::task::spawn_blocking(move || {
+        Feed::new(sender, definitions).run(source, &decompression, limits)
+    });
 
     let importer =
         Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options.jobs.max(1)));

@@ -16,7 +16,10 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method, header};
 use rashomon_buckets::{BucketName, DomainName, Page};
-use rashomon_dumps::{ImportError, ImportFailure, ImportOptions, ImportProgress, Source, import};
+use rashomon_dumps::{
+    ImportError, ImportFailure, ImportOptions, ImportProgress, Problem::TooLarge, ReadError, Source,
+    compression::DecompressionLimits, import,
+};
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 
@@ -37,6 +40,12 @@ const WAITING_LINES: usize = 4;
 
 /// How long an import may take: as good as for ever, as long as it goes on.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What a compressed body may ask for: less than the command grants, since it is not the server's owner who
+/// sends it. Windows of 128 MiB are the most that `zstd` itself takes without being told, and `xz -9` needs 65
+/// MiB; an archive of 7z waits on the disk until its end has come.
+const DECOMPRESSION: DecompressionLimits =
+    DecompressionLimits { window_log: 27, lzma_memory: 256 << 20, spool: 8 << 30 };
 
 const METHODS: &str = "POST, OPTIONS";
 
@@ -109,7 +118,9 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
         }
     };
     let catalog = api.buckets.catalog();
-    let options = ImportOptions::default();
+    // A line is in memory as a whole.
+    let max_line = usize::try_from(api.settings.max_body_bytes).unwrap_or(usize::MAX);
+    let options = ImportOptions { decompression: DECOMPRESSION, max_line, ..ImportOptions::default() };
     let done = import(&api.buckets, catalog, &domain, Source::asynchronous(reader), &options, progress).await;
     let line = match &done {
         Ok(report) => {
@@ -128,6 +139,12 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
 /// An import that failed before anything became of it.
 fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
     match &error.failure {
+        ImportFailure::Read(ReadError { problem: TooLarge(_), .. }) => Problem::new(
+            Kind::TooLarge,
+            format!(
+                "the import cannot be read: {error}; the command import takes more, on the server's machine"
+            ),
+        ),
         ImportFailure::Read(_) => Problem::malformed(format!("the import cannot be read: {error}")),
         ImportFailure::Store { title, error, .. } => {
             let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: title.clone() };

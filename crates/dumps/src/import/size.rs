@@ -1,0 +1,28 @@
+//! Revisions with more bytes than are kept: each is left out alone, and named.
+
+use rashomon_buckets::{Definitions, Title};
+
+use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
+
+/// What is said of a revision that has a property larger than its definition allows; `None` where none is.
+pub(super) fn too_large(
+    title: &Title,
+    revision: &SourceRevision,
+    definitions: &Definitions,
+) -> Option<LeftOut> {
+    let fault_in = |properties: &[SourceProperty]| {
+        properties.iter().find_map(|SourceProperty { name, body, .. }| {
+            let (size, limit) = (body.len() as u64, definitions.get(name).max_size);
+            (size > limit).then(|| LeftOutReason::TooLarge { name: name.clone(), size, limit })
+        })
+    };
+    let in_renders = || {
+        revision.renders.iter().find_map(|render| {
+            let reason = Box::new(fault_in(&render.properties)?);
+            Some(LeftOutReason::BadRender { tid: render.tid, reason })
+        })
+    };
+    let reason = fault_in(&revision.properties).or_else(in_renders)?;
+    let (title, rev) = (Some(LeftOut::shown(title.as_str())), Some(revision.record.rev));
+    Some(LeftOut { line: revision.line, title, rev, revisions: 1, reason })
+}
