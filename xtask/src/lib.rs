@@ -4,6 +4,7 @@
 //! manifest for the one program that measures the service's own crates.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
+pub mod cassandra;
 pub mod process;
 pub mod service;
 pub mod test;

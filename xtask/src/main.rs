@@ -19,6 +19,9 @@ enum Command {
     Test(xtask::test::Options),
     /// Checks what no compiler checks: arrows between crates, sizes, words, links, decisions.
     Tidy,
+    /// Real nodes of Cassandra on this machine: up, down, status.
+    #[command(subcommand)]
+    Cassandra(xtask::cassandra::Command),
     /// Measures: import, write, read, kill. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => xtask::test::run(&options),
         Command::Tidy => xtask::tidy::run(),
+        Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Bench { arguments } => xtask::bench(&arguments),
     };
     match done {

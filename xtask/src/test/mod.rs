@@ -6,6 +6,7 @@
 //! without: there it is a failure.
 
 mod browser;
+mod cassandra;
 mod demo;
 mod steps;
 mod tools;
@@ -16,7 +17,7 @@ use anyhow::{Result, bail};
 
 use crate::process::Stopwatch;
 use steps::{Need, STEPS, Step};
-use tools::Toolbox;
+pub(crate) use tools::{Tool, Toolbox};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -43,7 +44,7 @@ enum Outcome {
 pub fn run(options: &Options) -> Result<bool> {
     if options.list {
         for step in STEPS {
-            println!("{:<8} {}", step.name, step.about);
+            println!("{:<9} {}", step.name, step.about);
         }
         return Ok(true);
     }
@@ -53,6 +54,9 @@ pub fn run(options: &Options) -> Result<bool> {
     let wanted = |step: &&Step| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
 
     let mut toolbox = Toolbox::new(on_build_server());
+    if STEPS.iter().filter(wanted).any(|step| step.name == "cassandra") {
+        toolbox.cassandra = Some(cassandra::Starting::begin(toolbox.must_have_all()));
+    }
     let mut table: Vec<(&str, Outcome, Duration)> = Vec::new();
     for step in STEPS.iter().filter(wanted) {
         let failed = table.iter().find(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
@@ -70,6 +74,7 @@ pub fn run(options: &Options) -> Result<bool> {
         }
         table.push((step.name, outcome, clock.elapsed()));
     }
+    toolbox.close();
     print_table(&table);
     Ok(!table.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))))
 }
@@ -106,14 +111,14 @@ fn run_step(step: &Step, toolbox: &mut Toolbox) -> Result<Outcome> {
 }
 
 fn print_table(table: &[(&str, Outcome, Duration)]) {
-    println!("\nstep     result      time  remark");
+    println!("\nstep      result      time  remark");
     for (name, outcome, time) in table {
         let (result, remark) = match outcome {
             Outcome::Passed(remark) => ("passed", remark),
             Outcome::Skipped(reason) => ("skipped", reason),
             Outcome::Failed(reason) => ("FAILED", reason),
         };
-        println!("{name:<8} {result:<8} {:>6.1}s  {remark}", time.as_secs_f64());
+        println!("{name:<9} {result:<8} {:>6.1}s  {remark}", time.as_secs_f64());
     }
     let failed = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count();
     let skipped = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_))).count();

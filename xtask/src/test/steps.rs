@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 use anyhow::Result;
 
 use super::{
-    Outcome, browser, demo,
+    Outcome, browser, cassandra, demo,
     tools::{Tool, Toolbox},
 };
 use crate::process::{Finished, cargo, run_logged};
@@ -14,7 +14,7 @@ use crate::process::{Finished, cargo, run_logged};
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// What clippy, the build and the tests have in common, so that nothing is compiled twice.
-const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
+pub(super) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
 
 pub(super) enum Need {
     /// Without it the step cannot run.
@@ -51,6 +51,12 @@ pub(super) const STEPS: &[Step] = &[
             Need::Part(Tool::SevenZip, "7z archives as others write them"),
         ],
         run: test,
+    },
+    Step {
+        name: "cassandra",
+        about: "what is kept in Cassandra, on a node of it",
+        needs: &[],
+        run: cassandra::run,
     },
     Step { name: "kill", about: "kill -9 under load loses nothing, a few times", needs: &[], run: kill },
     Step {
@@ -115,9 +121,15 @@ fn build(_: &mut Toolbox) -> Result<Outcome> {
 
 fn test(_: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(cargo());
-    command.arg("test").args(EVERYTHING).arg("--no-fail-fast");
+    let (variable, elsewhere) = cassandra::ELSEWHERE;
+    command.arg("test").args(EVERYTHING).arg("--no-fail-fast").env(variable, elsewhere);
+    finish_tests("test", command)
+}
+
+/// Runs tests; those that pass are counted and not shown.
+pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
     finish(
-        "test",
+        name,
         command,
         |line| is_no_progress(line) && !line.ends_with(" ... ok"),
         |lines| {

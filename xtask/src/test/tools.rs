@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 
+use super::cassandra::Starting;
 use crate::process::{cargo, find_program, run_logged};
 
 /// The version that the checks of dependencies are made with, so that a new one changes nothing by itself.
@@ -18,10 +19,12 @@ const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Something that a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Tool {
+pub(crate) enum Tool {
     CargoDeny,
     Chromium,
     Curl,
+    Java,
+    Maven,
     SevenZip,
     Xmllint,
     TestData,
@@ -29,15 +32,17 @@ pub(super) enum Tool {
 
 /// Where tools are, once they are looked for.
 #[derive(Debug)]
-pub(super) struct Toolbox {
+pub(crate) struct Toolbox {
     must_have_all: bool,
     found: HashMap<Tool, Result<PathBuf, String>>,
     package_lists_are_new: bool,
+    /// The node that was begun to be started when the run began.
+    pub(super) cassandra: Option<Starting>,
 }
 
 impl Toolbox {
-    pub(super) fn new(must_have_all: bool) -> Self {
-        Self { must_have_all, found: HashMap::new(), package_lists_are_new: false }
+    pub(crate) fn new(must_have_all: bool) -> Self {
+        Self { must_have_all, found: HashMap::new(), package_lists_are_new: false, cassandra: None }
     }
 
     /// Whether a tool that cannot be had is a failure.
@@ -46,7 +51,7 @@ impl Toolbox {
     }
 
     /// Where the tool is; fetches it where it is missing and we may.
-    pub(super) fn fetch(&mut self, tool: Tool) -> Result<PathBuf> {
+    pub(crate) fn fetch(&mut self, tool: Tool) -> Result<PathBuf> {
         if !self.found.contains_key(&tool) {
             let found = self.find_or_fetch(tool).map_err(|error| format!("{error:#}"));
             self.found.insert(tool, found);
@@ -54,15 +59,37 @@ impl Toolbox {
         self.found[&tool].clone().map_err(|reason| anyhow!(reason))
     }
 
+    /// Waits for what is still on its way, so that nothing is left behind when we end.
+    pub(super) fn close(self) {
+        drop(self.cassandra.map(Starting::wait));
+    }
+
     fn find_or_fetch(&mut self, tool: Tool) -> Result<PathBuf> {
         match tool {
             Tool::CargoDeny => cargo_deny(),
             Tool::Chromium => self.debian("chromium", "chromium"),
             Tool::Curl => self.debian("curl", "curl"),
+            Tool::Java => self.java(),
+            Tool::Maven => self.debian("mvn", "maven"),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
             Tool::Xmllint => self.debian("xmllint", "libxml2-utils"),
             Tool::TestData => test_data(),
         }
+    }
+
+    /// The Java that Cassandra 5.0 runs on, and no other one.
+    fn java(&mut self) -> Result<PathBuf> {
+        let java = self.debian("java", "openjdk-17-jre-headless")?;
+        let version = Command::new(&java).arg("-version").output()?.stderr;
+        let version = String::from_utf8_lossy(&version);
+        if !version.contains("version \"17") {
+            bail!(
+                "{} is not Java 17, which Cassandra 5.0 needs: {}",
+                java.display(),
+                version.lines().next().unwrap_or_default()
+            );
+        }
+        Ok(java)
     }
 
     /// A program, from its Debian package if it is missing.

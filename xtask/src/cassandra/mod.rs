@@ -1,0 +1,105 @@
+//! `cargo xtask cassandra`: real nodes of Cassandra on this machine, for tests and for people.
+//!
+//! A node is the server's own program, from the jars that its makers publish on Maven Central, with the
+//! settings in `xtask/cassandra`. Nodes listen on 127.0.0.1, 127.0.0.2 and so on, at Cassandra's own ports.
+//! All that they write lies below `target/xtask/cassandra`.
+
+mod node;
+mod server;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Result, bail, ensure};
+
+use crate::test::Toolbox;
+pub(crate) use node::Node;
+pub(crate) use server::Server;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Starts a ring of nodes, and waits until they take CQL. They go on when this ends.
+    Up {
+        /// How many nodes; each takes about 1 GB of memory.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+        nodes: u8,
+    },
+    /// Stops the nodes, and deletes what was in them.
+    Down,
+    /// Says which nodes run.
+    Status,
+}
+
+/// Runs the command, and says whether all is well.
+pub fn run(command: &Command) -> Result<bool> {
+    match command {
+        Command::Up { nodes } => up(*nodes),
+        Command::Down => down(),
+        Command::Status => status(),
+    }
+}
+
+/// Where everything of Cassandra lies.
+fn folder() -> PathBuf {
+    crate::target().join("xtask/cassandra")
+}
+
+/// Where the nodes lie that people start.
+fn ring() -> PathBuf {
+    folder().join("ring")
+}
+
+/// Where a node for a run of the tests lies. One that an earlier run left behind is ended.
+pub(crate) fn test_ring() -> Result<PathBuf> {
+    let ring = folder().join("test");
+    for (_, process) in Node::running_in(&ring)? {
+        node::stop(process)?;
+    }
+    Ok(ring)
+}
+
+fn up(nodes: u8) -> Result<bool> {
+    let running = Node::running_in(&ring())?;
+    ensure!(
+        running.is_empty(),
+        "{} nodes run already; `cargo xtask cassandra down` stops them",
+        running.len()
+    );
+    let server = Server::fetch(&mut Toolbox::new(false))?;
+    for number in 1..=nodes {
+        let node = server.start(&ring(), number, nodes)?.wait()?;
+        println!("{node}");
+        node.leave();
+    }
+    println!("Tests use the first one when RASHOMON_TEST_CASSANDRA={} is set.", Node::address(1));
+    Ok(true)
+}
+
+fn down() -> Result<bool> {
+    for (number, process) in Node::running_in(&ring())? {
+        node::stop(process)?;
+        println!("node {number} stopped");
+    }
+    match fs::remove_dir_all(ring()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            bail!("cannot delete the nodes: {error}")
+        }
+        _ => Ok(true),
+    }
+}
+
+fn status() -> Result<bool> {
+    let running = Node::running_in(&ring())?;
+    for (number, process) in &running {
+        let taking = if node::takes_cql(*number) { "takes CQL" } else { "takes no CQL" };
+        println!(
+            "node {number}, process {}: {taking} at {}",
+            process.as_raw_nonzero(),
+            Node::address(*number)
+        );
+    }
+    if running.is_empty() {
+        println!("no nodes run");
+    }
+    Ok(true)
+}

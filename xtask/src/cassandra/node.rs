@@ -1,0 +1,165 @@
+//! One node, as a process.
+
+use std::{
+    fmt, fs,
+    net::{SocketAddr, TcpStream},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process, test_kill_process},
+};
+
+use crate::process::Stopwatch;
+
+/// How long a node may take until it takes CQL, on a machine that does other things too.
+const START_LIMIT: Duration = Duration::from_secs(180);
+/// How long it may take to end when it is asked to.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How often it is looked at meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// So many lines of its log are shown where it failed.
+const LOG_LINES: usize = 40;
+
+/// A node that was started here. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Node {
+    child: Option<Child>,
+    number: u8,
+    folder: PathBuf,
+    nodetool: PathBuf,
+}
+
+impl Node {
+    /// The host that a node listens on.
+    pub(crate) fn host(number: u8) -> String {
+        format!("127.0.0.{number}")
+    }
+
+    /// Where a node takes CQL.
+    pub(crate) fn address(number: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, number], 9042))
+    }
+
+    /// Starts the command in a group of its own, so that a key that ends us does not end it halfway.
+    pub(super) fn spawn(
+        mut command: Command,
+        number: u8,
+        folder: PathBuf,
+        nodetool: PathBuf,
+    ) -> Result<Self> {
+        let child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
+        fs::write(folder.join("pid"), child.id().to_string())?;
+        Ok(Self { child: Some(child), number, folder, nodetool })
+    }
+
+    /// Waits until it takes CQL.
+    pub(crate) fn wait(mut self) -> Result<Self> {
+        let clock = Stopwatch::start();
+        while !takes_cql(self.number) {
+            let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
+            if let Some(status) = ended {
+                bail!("node {} ended at its start, {status}:\n{}", self.number, self.log());
+            }
+            ensure!(clock.elapsed() < START_LIMIT, "node {} takes no CQL:\n{}", self.number, self.log());
+            thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(self)
+    }
+
+    /// A program that runs nodetool on it.
+    pub(crate) fn nodetool(&self) -> &Path {
+        &self.nodetool
+    }
+
+    /// Why it is not there any more; `None` while it is.
+    pub(crate) fn death(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok().flatten()?;
+        Some(format!("node {} ended, {status}:\n{}", self.number, self.log()))
+    }
+
+    /// Lets it go on when this is dropped.
+    pub(super) fn leave(mut self) {
+        self.child = None;
+    }
+
+    /// The end of what it said.
+    fn log(&self) -> String {
+        let files = ["logs/output", "logs/system.log"].map(|file| self.folder.join(file));
+        let texts = files.iter().map(|file| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+            format!("--- the last lines of {}\n{}\n", file.display(), last.join("\n"))
+        });
+        texts.collect()
+    }
+
+    /// The nodes below a folder whose processes are there.
+    pub(super) fn running_in(ring: &Path) -> Result<Vec<(u8, Pid)>> {
+        let mut running = Vec::new();
+        for number in 1..=9 {
+            let folder = ring.join(format!("n{number}"));
+            let Ok(pid) = fs::read_to_string(folder.join("pid")) else { continue };
+            let Some(pid) = pid.trim().parse().ok().and_then(Pid::from_raw) else { continue };
+            // Another process may have its number by now.
+            let process = Command::new("ps")
+                .args(["-ww", "-o", "command=", "-p", &pid.as_raw_nonzero().to_string()])
+                .output()
+                .context("cannot run ps")?;
+            if String::from_utf8_lossy(&process.stdout).contains(&*folder.to_string_lossy()) {
+                running.push((number, pid));
+            }
+        }
+        Ok(running)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, nodetool, .. } = self;
+        write!(f, "node {number} takes CQL at {}; nodetool: {}", Self::address(*number), nodetool.display())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself; then there is nothing to kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether the node takes connections of clients: the last thing that it begins with.
+pub(super) fn takes_cql(number: u8) -> bool {
+    TcpStream::connect_timeout(&Node::address(number), LOOK_INTERVAL).is_ok()
+}
+
+/// Asks a node to end, and waits until it did; one that hangs is killed.
+pub(super) fn stop(process: Pid) -> Result<()> {
+    for signal in [Signal::TERM, Signal::KILL] {
+        match kill_process(process, signal) {
+            Err(Errno::SRCH) => return Ok(()),
+            sent => sent?,
+        }
+        let clock = Stopwatch::start();
+        while clock.elapsed() < STOP_LIMIT {
+            if test_kill_process(process) == Err(Errno::SRCH) {
+                return Ok(());
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+    }
+    bail!("process {} cannot be ended", process.as_raw_nonzero())
+}

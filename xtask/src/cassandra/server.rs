@@ -1,0 +1,179 @@
+//! The server: its jars, and the Java that runs them.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Node, folder, node};
+use crate::{
+    process::run_logged,
+    test::{Tool, Toolbox},
+};
+
+/// The server's version: the newest of 5.0 that the tests were seen to pass on.
+const VERSION: &str = "5.0.9";
+/// Resolving and loading a hundred jars.
+const FETCH_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// What a node may have of heap; it takes about as much again.
+const HEAP: &str = "-Xmx768m";
+
+/// A server that is ready to be started.
+#[derive(Debug)]
+pub(crate) struct Server {
+    java: PathBuf,
+    jars: PathBuf,
+}
+
+impl Server {
+    /// Loads the jars where they are missing, once for all nodes of this version.
+    pub(crate) fn fetch(toolbox: &mut Toolbox) -> Result<Self> {
+        let java = toolbox.fetch(Tool::Java)?;
+        let jars = folder().join(format!("jars-{VERSION}"));
+        if !jars.is_dir() {
+            fetch_jars(&toolbox.fetch(Tool::Maven)?, &jars)?;
+        }
+        Ok(Self { java, jars })
+    }
+
+    /// Starts node `number` of so many, with nothing in it.
+    pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
+        ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
+        let folder = ring.join(format!("n{number}"));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("cannot delete {}", folder.display()))?;
+        }
+        for part in ["logs", "tmp"] {
+            fs::create_dir_all(folder.join(part))?;
+        }
+        fs::write(folder.join("cassandra.yaml"), settings(&folder, number, nodes))?;
+        let nodetool = self.write_nodetool(&folder, number)?;
+        let output = File::create(folder.join("logs/output"))?;
+        let mut command = Command::new(&self.java);
+        command
+            .arg(java_arguments())
+            .arg(format!("-javaagent:{}", self.jar("jamm-")?.display()))
+            .args([HEAP, "-Xms256m", "-XX:MaxDirectMemorySize=256m"])
+            .arg(format!("-Dcassandra.config=file://{}", folder.join("cassandra.yaml").display()))
+            .arg(format!("-Dcassandra.storagedir={}", folder.display()))
+            .arg(format!("-Djava.io.tmpdir={}", folder.join("tmp").display()))
+            .arg(format!("-Djna.tmpdir={}", folder.join("tmp").display()))
+            .args(logging(&folder))
+            .arg(format!("-Dcassandra.jmx.local.port={}", management_port(number)))
+            .args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"])
+            // Nobody else is there to be heard of, and nothing to be moved.
+            .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
+            .arg("-cp")
+            .arg(self.jars.join("*"))
+            .arg("org.apache.cassandra.service.CassandraDaemon")
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        Node::spawn(command, number, folder, nodetool)
+    }
+
+    /// A script that runs Cassandra's own nodetool on a node.
+    fn write_nodetool(&self, folder: &Path, number: u8) -> Result<PathBuf> {
+        use std::os::unix::fs::PermissionsExt;
+        let script = folder.join("nodetool");
+        let [configuration, logs] = logging(folder);
+        let text = format!(
+            "#!/bin/sh\nexec '{}' '{}' -Xmx128m '{configuration}' '{logs}' -cp '{}/*' \
+             org.apache.cassandra.tools.NodeTool -p {} \"$@\"\n",
+            self.java.display(),
+            java_arguments(),
+            self.jars.display(),
+            management_port(number)
+        );
+        fs::write(&script, text)?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+        Ok(script)
+    }
+
+    fn jar(&self, name: &str) -> Result<PathBuf> {
+        let jars = fs::read_dir(&self.jars)?.filter_map(Result::ok).map(|entry| entry.path());
+        let mut found = jars.filter(|jar| {
+            jar.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name))
+        });
+        found.next().with_context(|| format!("no {name}*.jar in {}", self.jars.display()))
+    }
+}
+
+/// Files that are the same for every node.
+fn source(name: &str) -> PathBuf {
+    crate::root().join("xtask/cassandra").join(name)
+}
+
+fn java_arguments() -> String {
+    format!("@{}", source("java.args").display())
+}
+
+fn logging(folder: &Path) -> [String; 2] {
+    [
+        format!("-Dlogback.configurationFile=file:{}", source("logback.xml").display()),
+        format!("-Dcassandra.logdir={}", folder.join("logs").display()),
+    ]
+}
+
+fn management_port(number: u8) -> u16 {
+    7198 + u16::from(number)
+}
+
+fn settings(folder: &Path, number: u8, nodes: u8) -> String {
+    include_str!("../../cassandra/cassandra.yaml")
+        .replace("{token}", &token(number, nodes).to_string())
+        .replace("{address}", &Node::host(number))
+        .replace("{folder}", &folder.display().to_string())
+}
+
+/// Where the node's part of the ring begins, all parts of one size.
+fn token(number: u8, nodes: u8) -> i64 {
+    let part = (1_i128 << 64) / i128::from(nodes);
+    // The first is the least number of 64 bits, and the parts fill those and no more.
+    i64::try_from(i128::from(i64::MIN) + part * i128::from(number - 1)).unwrap_or(i64::MAX)
+}
+
+/// Maven writes beside its project, so it gets a copy of it; the jars are moved to their place when all are
+/// there.
+fn fetch_jars(maven: &Path, jars: &Path) -> Result<()> {
+    let project = folder().join("maven");
+    let unfinished = project.join("jars");
+    fs::create_dir_all(&project)?;
+    fs::copy(source("pom.xml"), project.join("pom.xml"))?;
+    println!("    fetching Cassandra {VERSION} from Maven Central");
+    let mut command = Command::new(maven);
+    command
+        .args(["--batch-mode", "--quiet", "dependency:copy-dependencies", "-DincludeScope=runtime"])
+        .arg(format!("-Dcassandra.version={VERSION}"))
+        .arg(format!("-DoutputDirectory={}", unfinished.display()))
+        .current_dir(&project);
+    let finished = run_logged(command, &project.join("maven.log"), FETCH_LIMIT, |_| false)?;
+    ensure!(finished.status.success(), "Maven failed, see {}", finished.log.display());
+    fs::rename(&unfinished, jars).with_context(|| format!("cannot make {}", jars.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_part_the_ring_evenly() {
+        assert_eq!(token(1, 1), i64::MIN);
+        assert_eq!(
+            [1, 2, 3].map(|number| token(number, 3)),
+            [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602]
+        );
+    }
+
+    #[test]
+    fn no_word_is_left_in_braces() {
+        let settings = settings(Path::new("/tmp/n2"), 2, 3);
+        assert!(!settings.lines().any(|line| !line.starts_with('#') && line.contains('{')), "{settings}");
+        assert!(settings.contains("listen_address: 127.0.0.2"));
+    }
+}

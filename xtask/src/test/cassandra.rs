@@ -1,0 +1,67 @@
+//! The step that needs a node of Cassandra, which is started in the background while other steps compile.
+
+use std::{
+    process::Command,
+    thread::{self, JoinHandle},
+};
+
+use anyhow::{Result, anyhow};
+
+use super::{Outcome, steps, tools::Toolbox};
+use crate::{
+    cassandra::{Node, Server, test_ring},
+    process::cargo,
+};
+
+/// The address of a node for tests; one that runs already is used as it is.
+const NODE: &str = "RASHOMON_TEST_CASSANDRA";
+/// A program that runs Cassandra's nodetool on that node.
+const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
+
+/// For the other steps: the tests that need a node leave it to this one.
+pub(super) const ELSEWHERE: (&str, &str) = (NODE, "elsewhere");
+
+/// A node on its way.
+#[derive(Debug)]
+pub(super) struct Starting(Option<JoinHandle<Result<Node>>>);
+
+impl Starting {
+    /// Begins to start a node, unless one was given.
+    pub(super) fn begin(on_build_server: bool) -> Self {
+        let given = std::env::var_os(NODE).is_some();
+        Self((!given).then(|| {
+            // What it needs is fetched beside what the other steps need.
+            thread::spawn(move || {
+                let server = Server::fetch(&mut Toolbox::new(on_build_server))?;
+                server.start(&test_ring()?, 1, 1)?.wait()
+            })
+        }))
+    }
+
+    /// The node, when it takes CQL; `None` where one was given.
+    pub(super) fn wait(self) -> Result<Option<Node>> {
+        let node =
+            self.0.map(|starting| starting.join().map_err(|_| anyhow!("the start of a node panicked")));
+        node.transpose()?.transpose()
+    }
+}
+
+/// Waits for the node, runs the tests that need one, and ends it.
+pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
+    let starting = toolbox.cassandra.take().unwrap_or_else(|| Starting::begin(toolbox.must_have_all()));
+    let mut node = match starting.wait() {
+        Err(reason) if !toolbox.must_have_all() => return Ok(Outcome::Skipped(format!("{reason:#}"))),
+        node => node?,
+    };
+    let mut command = Command::new(cargo());
+    // The features of all crates, as in the other steps, so that nothing is compiled twice.
+    command.arg("test").args(steps::EVERYTHING).args(["--no-fail-fast", "--test", "cassandra"]);
+    if let Some(node) = &node {
+        command.env(NODE, Node::address(1).to_string()).env(NODETOOL, node.nodetool());
+    }
+    let outcome = steps::finish_tests("cassandra", command)?;
+    Ok(match (outcome, node.as_mut().and_then(Node::death)) {
+        (outcome @ Outcome::Passed(_), _) | (outcome, None) => outcome,
+        (_, Some(death)) => Outcome::Failed(death),
+    })
+}
