@@ -33,7 +33,7 @@ impl Starting {
             // What it needs is fetched beside what the other steps need.
             thread::spawn(move || {
                 let server = Server::fetch(&mut Toolbox::new(on_build_server))?;
-                server.start(&test_ring()?, 1, 1)?.wait()
+                server.start_for_many_tables(&test_ring()?)?.wait()
             })
         }))
     }
@@ -56,6 +56,8 @@ pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(cargo());
     // The features of all crates, as in the other steps, so that nothing is compiled twice.
     command.arg("test").args(steps::EVERYTHING).args(["--no-fail-fast", "--test", "cassandra"]);
+    // They wait for the node most of the time.
+    command.args(["--", "--test-threads", "8"]);
     if let Some(node) = &node {
         command.env(NODE, Node::address(1).to_string()).env(NODETOOL, node.nodetool());
     }

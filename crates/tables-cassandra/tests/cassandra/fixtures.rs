@@ -2,6 +2,7 @@
 #![allow(clippy::print_stderr)] // What is skipped is said.
 
 use std::{
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -10,9 +11,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_clock::Clock;
+use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_tables::{
-    TableStore,
+    ColumnType, Direction, Key, Schema, SchemaBuilder, TableStore, Value,
     contract::{Factory, block_on},
 };
 use rashomon_tables_cassandra::{CassandraStore, Options, Replication};
@@ -23,6 +24,8 @@ use scylla::{
 
 /// The address of the node for tests, `HOST:PORT`; `elsewhere` where another run of these tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
+/// The path of a nodetool for that node.
+const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
 
 /// The address of the node, if there is one. It says so plainly where there is none; on the build server
 /// (`CI=true`) that is a failure.
@@ -31,11 +34,15 @@ pub(crate) fn node() -> Option<String> {
         Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this runs elsewhere"),
         Ok(node) => return Some(node),
         Err(_) => {
-            assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{NODE} names no node");
+            assert!(!on_build_server(), "{NODE} names no node");
             eprintln!("skipped: {NODE} names no node; `cargo xtask cassandra up` starts one");
         }
     }
     None
+}
+
+fn on_build_server() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
 /// A keyspace of one test, which is dropped at its end.
@@ -53,10 +60,17 @@ impl Keyspace {
     pub(crate) fn on(node: String) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let keyspace = Self { node, name: format!("test_{}_{number}", std::process::id()) };
-        // Another process of this number may have been killed.
-        keyspace.drop_it();
-        keyspace
+        // No name is used twice, since what another run left would be taken for this test's.
+        let now = system_time().as_micros();
+        Self { node, name: format!("test_{now}_{}_{number}", std::process::id()) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        &self.node
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -82,21 +96,31 @@ impl Keyspace {
         SessionBuilder::new().known_node(&self.node).build().await.expect("the cluster is there")
     }
 
-    fn drop_it(&self) {
-        let drop = format!("DROP KEYSPACE IF EXISTS {}", self.name);
-        block_on(async {
-            let mut statement = Statement::new(drop);
-            statement.set_request_timeout(Some(Duration::from_secs(60)));
-            self.session().await.query_unpaged(statement, ()).await.expect("the keyspace is dropped");
-        });
+    /// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none, which on
+    /// the build server is a failure.
+    pub(crate) fn nodetool(&self, arguments: &[&str]) -> Option<String> {
+        let Some(nodetool) = std::env::var_os(NODETOOL) else {
+            assert!(!on_build_server(), "{NODETOOL} names no nodetool");
+            eprintln!("skipped: {NODETOOL} names no nodetool; `cargo xtask cassandra up` prints one");
+            return None;
+        };
+        let output = Command::new(nodetool).args(arguments).output().expect("nodetool starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        Some(text)
     }
 }
 
 impl Drop for Keyspace {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.drop_it();
+        if std::thread::panicking() {
+            return;
         }
+        let mut statement = Statement::new(format!("DROP KEYSPACE IF EXISTS {}", self.name));
+        statement.set_request_timeout(Some(Duration::from_secs(60)));
+        block_on(async {
+            self.session().await.query_unpaged(statement, ()).await.expect("the keyspace is dropped");
+        });
     }
 }
 
@@ -111,4 +135,32 @@ impl Factory for Keyspace {
         drop(store);
         Some(self.open(clock).await)
     }
+}
+
+/// The clock that a service has.
+pub(crate) fn system_clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
+/// What it says.
+pub(crate) fn system_time() -> Timestamp {
+    system_clock().now()
+}
+
+/// A table of pages by name, as most tests need it.
+pub(crate) fn pages(name: &'static str) -> SchemaBuilder {
+    Schema::builder(name)
+        .partition("page", ColumnType::Text)
+        .clustering("rev", ColumnType::Int, Direction::Descending)
+        .value("number", ColumnType::Int)
+        .value("note", ColumnType::Text)
+}
+
+/// The key of a row of such a table.
+pub(crate) fn key(page: &str, rev: i64) -> Key {
+    Key::new(vec![page.into()], vec![rev.into()])
+}
+
+pub(crate) fn values(number: i64) -> Vec<Option<Value>> {
+    vec![Some(number.into()), Some("note".into())]
 }

@@ -1,4 +1,8 @@
 //! The store on a real Cassandra: on the node that `RASHOMON_TEST_CASSANDRA` names, as `HOST:PORT`.
 
 mod contract;
+mod faults;
 mod fixtures;
+mod limits;
+mod mutations;
+mod schema;

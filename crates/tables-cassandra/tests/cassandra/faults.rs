@@ -1,0 +1,107 @@
+//! A cluster that is not there, goes away, and comes back.
+
+use std::{sync::LazyLock, time::Duration};
+
+use rashomon_tables::{Batch, Error, Schema, TableStore, contract::block_on};
+use rashomon_tables_cassandra::{CassandraStore, Options};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
+
+static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
+
+/// Whatever is wrong with it, five seconds is what an operator waits.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Something between the store and the node that can be cut.
+struct Wire {
+    address: String,
+    open: watch::Sender<bool>,
+}
+
+impl Wire {
+    async fn to(node: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it has one").to_string();
+        let (open, watched) = watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (node, mut watched) = (node.clone(), watched.clone());
+                tokio::spawn(async move {
+                    if !*watched.borrow() {
+                        return;
+                    }
+                    let Ok(mut server) = TcpStream::connect(node).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = watched.wait_for(|open| !open) => {}
+                    }
+                });
+            }
+        });
+        Self { address, open }
+    }
+}
+
+/// The error names those that were asked.
+#[test]
+fn no_cluster_is_said_soon() {
+    block_on(async {
+        let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let refusing = closed.local_addr().expect("it has one").to_string();
+        drop(closed);
+        // It takes connections, and never says a word.
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let silent = silent.local_addr().map(|address| (silent, address.to_string())).expect("it has one");
+        for contact_points in [vec![refusing.clone()], vec![silent.1.clone()], vec![refusing, silent.1]] {
+            let options = Options { contact_points: contact_points.clone(), ..Options::default() };
+            let connecting = CassandraStore::connect(options, system_clock());
+            let answer = tokio::time::timeout(PATIENCE, connecting).await.expect("an answer in time");
+            let Err(Error::Unavailable(message)) = answer else { panic!("{answer:?}") };
+            for point in contact_points {
+                assert!(message.contains(&point), "{message}");
+            }
+        }
+    });
+}
+
+/// While the cluster is away calls are `Unavailable`, soon; when it is back they succeed, on the same store.
+#[test]
+fn a_store_recovers_when_the_cluster_does() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let wire = Wire::to(keyspace.node().to_owned()).await;
+        let options = Options {
+            contact_points: vec![wire.address.clone()],
+            request_timeout: Options::default().request_timeout,
+            ..keyspace.options()
+        };
+        let store = CassandraStore::connect(options, system_clock()).await.expect("it is there");
+        store.create(&PAGES).await.expect("created");
+        let write = || {
+            let mut batch = Batch::new(vec!["page".into()]);
+            batch.put(&PAGES, vec![1.into()], values(1), system_time());
+            store.write(Vec::new(), batch)
+        };
+        write().await.expect("written");
+        wire.open.send_replace(false);
+        for _ in 0..3 {
+            let written = tokio::time::timeout(PATIENCE, write()).await.expect("an answer in time");
+            assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
+            let key = key("page", 1);
+            let read = tokio::time::timeout(PATIENCE, store.get(&PAGES, &key)).await.expect("in time");
+            assert!(matches!(read, Err(Error::Unavailable(_))), "{read:?}");
+        }
+        wire.open.send_replace(true);
+        let recovered = async {
+            while write().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), recovered).await.expect("it recovers");
+        assert!(store.get(&PAGES, &key("page", 1)).await.expect("read").is_some());
+    });
+}

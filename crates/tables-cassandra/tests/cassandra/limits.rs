@@ -1,0 +1,78 @@
+//! What Cassandra does not take is refused, and nothing is changed.
+
+use std::{num::NonZeroUsize, sync::LazyLock};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{
+    Batch, ClusteringRange, ColumnType, Direction, Error, Key, Result, Schema, TableStore, Value,
+    contract::block_on,
+};
+
+use crate::fixtures::{Keyspace, system_clock, system_time};
+
+static NAMES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("names")
+        .partition("page", ColumnType::Text)
+        .clustering("name", ColumnType::Text, Direction::Ascending)
+        .clustering("rev", ColumnType::Int, Direction::Ascending)
+        .value("body", ColumnType::Blob)
+        .build()
+});
+
+/// The longest key of a partition.
+const LONGEST: usize = 65_535;
+
+fn put(page: &str, names: impl IntoIterator<Item = Value>, written_at: Timestamp) -> Batch {
+    let mut batch = Batch::new(vec![page.into()]);
+    for name in names {
+        batch.put(&NAMES, vec![name, 1.into()], vec![None], written_at);
+    }
+    batch
+}
+
+fn assert_invalid<T: std::fmt::Debug>(what: &str, result: Result<T>) {
+    assert!(matches!(result, Err(Error::Invalid(_))), "{what}: {result:?}");
+}
+
+#[test]
+fn what_is_beyond_cassandra_is_invalid() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    let long = |length: usize| Value::from("x".repeat(length));
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&NAMES).await.expect("created");
+        let now = system_time();
+        let numbers = |count: usize| (0..count).map(|number| Value::from(number.to_string()));
+        let mut long_range = Batch::new(vec!["page".into()]);
+        long_range.delete_range(&NAMES, ClusteringRange::all().below(long(LONGEST + 1)), now);
+        for (what, batch) in [
+            ("an empty partition", put("", [Value::from("a")], now)),
+            ("a long partition", put(&"x".repeat(LONGEST + 1), [Value::from("a")], now)),
+            ("long clustering columns", put("page", [long(LONGEST - 7)], now)),
+            ("a long bound", long_range),
+            ("many mutations", put("page", numbers(LONGEST + 1), now)),
+            ("long keys with many mutations", put(&"x".repeat(60_000), numbers(300), now)),
+            ("the time that is kept", put("page", [Value::from("a")], Timestamp::MIN)),
+        ] {
+            let good = put("good", [Value::from("a")], now);
+            assert_invalid(what, store.write(vec![good], batch).await);
+        }
+        assert_invalid(
+            "a long key",
+            store.get(&NAMES, &Key::new(vec!["".into()], vec!["a".into(), 1.into()])).await,
+        );
+        let partitions = store.partitions(&NAMES, None, NonZeroUsize::MIN).await.expect("listed");
+        assert_eq!(partitions.items, Vec::<Vec<Value>>::new());
+
+        // And what is just within is taken.
+        let longest = "x".repeat(LONGEST);
+        store
+            .write(vec![put("page", [long(LONGEST - 8)], now)], put(&longest, numbers(1), now))
+            .await
+            .expect("taken");
+        let key = Key::new(vec!["page".into()], vec![long(LONGEST - 8), 1.into()]);
+        assert!(store.get(&NAMES, &key).await.expect("read").is_some());
+        let key = Key::new(vec![longest.into()], vec!["0".into(), 1.into()]);
+        assert!(store.get(&NAMES, &key).await.expect("read").is_some());
+    });
+}

@@ -1,0 +1,152 @@
+//! What a write is to Cassandra, by its own account.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, TableStore, contract::block_on};
+
+use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
+
+static CONTENT: LazyLock<Schema> = LazyLock::new(|| pages("content").build());
+static INDEX: LazyLock<Schema> = LazyLock::new(|| pages("content_index").build());
+static BY_TIME: LazyLock<Schema> =
+    LazyLock::new(|| pages("by_time").default_ttl(Duration::from_secs(60)).build());
+
+fn tables() -> [&'static Schema; 3] {
+    [&CONTENT, &INDEX, &BY_TIME]
+}
+
+/// Rows of all tables, a delete and two range deletes: what a write of a render with a cull is.
+fn write_of(page: &str, now: Timestamp) -> Batch {
+    let mut batch = Batch::new(vec![page.into()]);
+    for table in tables() {
+        for rev in 10..14 {
+            batch.put(table, vec![rev.into()], values(rev), now);
+        }
+    }
+    batch.delete(&INDEX, vec![9.into()], now);
+    batch.delete_range(&CONTENT, ClusteringRange::all().at_most(5), now);
+    batch.delete_range(&BY_TIME, ClusteringRange::all().below(5), now);
+    batch
+}
+
+/// `PartitionsPerLoggedBatch` counts the mutations that a logged batch was taken apart into. More than one
+/// would go through the log of batches, and readers could see one without the other.
+#[test]
+fn a_batch_is_one_mutation() {
+    const WRITES: u64 = 100;
+    let Some(keyspace) = Keyspace::new() else { return };
+    let metric = |field: &str| {
+        let bean = "org.apache.cassandra.metrics:type=Batch,name=PartitionsPerLoggedBatch";
+        let text = keyspace.nodetool(&["sjk", "mx", "-b", bean, "-f", field, "-mg"])?;
+        let number = text.lines().rev().find_map(|line| line.trim().parse::<f64>().ok());
+        Some(number.unwrap_or_else(|| panic!("no number in {text}")) as u64)
+    };
+    let Some(before) = metric("Count") else { return };
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        for table in tables() {
+            store.create(table).await.expect("created");
+        }
+        for number in 0..WRITES {
+            let page = |what: &str| write_of(&format!("{what} {number}"), system_time());
+            store.write(vec![page("beside")], page("page")).await.expect("written");
+        }
+    });
+    let after = metric("Count").expect("it was there");
+    assert!(after - before >= 2 * WRITES, "{} logged batches of {} were counted", after - before, 2 * WRITES);
+    // Of all batches since the node started, those of the other tests too.
+    assert_eq!(metric("Max"), Some(1), "a batch was more than one mutation");
+}
+
+/// A value that is absent is no tombstone, so reads find nothing but rows.
+#[test]
+fn absent_values_leave_no_tombstones() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&CONTENT).await.expect("created");
+        let mut batch = Batch::new(vec!["page".into()]);
+        for rev in 0..10 {
+            batch.put(&CONTENT, vec![rev.into()], vec![None, None], system_time());
+        }
+        store.write(Vec::new(), batch).await.expect("written");
+        let session = keyspace.session().await;
+        let read = format!("SELECT * FROM {}.content WHERE page = 'page'", keyspace.name());
+        let mut statement = scylla::statement::Statement::new(read);
+        statement.set_tracing(true);
+        let answer = session.query_unpaged(statement, ()).await.expect("read");
+        let id = answer.tracing_id().expect("it was traced");
+        let trace = session.get_tracing_info(&id).await.expect("a trace");
+        let events: Vec<_> = trace.events.into_iter().filter_map(|event| event.activity).collect();
+        let counted = events.iter().any(|event| event.contains("Read 10 live rows and 0 tombstone cells"));
+        assert!(counted, "{events:#?}");
+    });
+}
+
+/// Neither before nor after flushes and a compaction does a range delete hide what was written after its
+/// time, whichever came first.
+#[test]
+fn a_range_delete_spares_later_rows_through_flush_and_compaction() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    let flush = || keyspace.nodetool(&["flush", keyspace.name()]);
+    let before = system_time();
+    let cutoff = before.saturating_add(Duration::from_micros(10));
+    let after = before.saturating_add(Duration::from_micros(11));
+    let put = |store: Arc<dyn TableStore>, rev: i64, written_at| async move {
+        let mut batch = Batch::new(vec!["page".into()]);
+        batch.put(&CONTENT, vec![rev.into()], values(rev), written_at);
+        batch.put(&INDEX, vec![rev.into()], values(rev), written_at);
+        store.write(Vec::new(), batch).await.expect("written");
+    };
+    let left = async |store: &dyn TableStore| {
+        let scan = Scan::new(vec!["page".into()], NonZeroUsize::MAX);
+        let page = store.scan(&CONTENT, scan).await.expect("read");
+        page.items.into_iter().map(|row| row.key).collect::<Vec<_>>()
+    };
+    let store: Arc<dyn TableStore> = block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        for table in [&CONTENT, &INDEX] {
+            store.create(table).await.expect("created");
+        }
+        for rev in 1..=3 {
+            put(store.clone(), rev, before).await;
+        }
+        // Written later than what is deleted, and before the delete comes.
+        put(store.clone(), 4, after).await;
+        store
+    });
+    drop(store);
+    if flush().is_none() {
+        return;
+    }
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&CONTENT).await.expect("it is there");
+        store.create(&INDEX).await.expect("it is there");
+        let mut batch = Batch::new(vec!["page".into()]);
+        batch.delete_range(&CONTENT, ClusteringRange::all().at_most(4), cutoff);
+        store.write(Vec::new(), batch).await.expect("written");
+        assert_eq!(left(&*store).await, [key("page", 4)]);
+    });
+    flush();
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&CONTENT).await.expect("it is there");
+        store.create(&INDEX).await.expect("it is there");
+        // A row in the middle of what was deleted is written again.
+        put(store.clone(), 2, after).await;
+        assert_eq!(left(&*store).await, [key("page", 4), key("page", 2)]);
+    });
+    flush();
+    keyspace.nodetool(&["compact", keyspace.name(), "content"]);
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&CONTENT).await.expect("it is there");
+        assert_eq!(left(&*store).await, [key("page", 4), key("page", 2)]);
+    });
+}

@@ -1,0 +1,189 @@
+//! Tables as they stand in the cluster, beside what this store made of them.
+
+use std::{num::NonZeroUsize, sync::LazyLock, time::Duration};
+
+use rashomon_tables::{
+    Batch, ColumnType, Direction, Error, Mutation, Row, Scan, Schema, Swap, TableStore, contract::block_on,
+};
+use rashomon_tables_cassandra::ddl;
+use scylla::client::session::Session;
+
+use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
+
+static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
+static GROWN: LazyLock<Schema> =
+    LazyLock::new(|| pages("pages").value("size", ColumnType::Int).version(2).build());
+static HEADS: LazyLock<Schema> = LazyLock::new(|| pages("heads").swap_only().build());
+static GROWN_HEADS: LazyLock<Schema> =
+    LazyLock::new(|| pages("heads").value("size", ColumnType::Int).swap_only().version(2).build());
+/// Names that mean something in CQL.
+static WORDS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("table")
+        .partition("select", ColumnType::Text)
+        .partition("token", ColumnType::Int)
+        .clustering("order", ColumnType::TimeUuid, Direction::Ascending)
+        .clustering("timestamp", ColumnType::Timestamp, Direction::Descending)
+        .value("index", ColumnType::Blob)
+        .value("set", ColumnType::Text)
+        .default_ttl(Duration::from_secs(60))
+        .build()
+});
+
+async fn run(session: &Session, statement: String) {
+    session
+        .query_unpaged(statement.as_str(), ())
+        .await
+        .unwrap_or_else(|error| panic!("{statement}: {error}"));
+}
+
+/// The cluster's name for all of its tables together.
+async fn schema_version(session: &Session) -> String {
+    let answer = session.query_unpaged("SELECT schema_version FROM system.local", ()).await.expect("read");
+    let rows = answer.into_rows_result().expect("rows");
+    let (version,) = rows.single_row::<(uuid::Uuid,)>().expect("one");
+    version.to_string()
+}
+
+/// What is printed for review makes tables that the store takes as they are, so that it needs no right to make
+/// any. Printed again it changes nothing.
+#[test]
+fn printed_tables_are_those_that_the_store_takes() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    let schemas: [&'static Schema; 3] = [&PAGES, &HEADS, &WORDS];
+    block_on(async {
+        let session = keyspace.session().await;
+        let text = ddl(&schemas, &keyspace.options());
+        for _ in 0..2 {
+            let lines = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+            for statement in lines.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
+                run(&session, statement.to_owned()).await;
+            }
+        }
+        let store = keyspace.connect(system_clock()).await;
+        let before = schema_version(&session).await;
+        for schema in schemas {
+            store.create(schema).await.expect("it stands");
+        }
+        assert_eq!(schema_version(&session).await, before, "a table was made or changed");
+    });
+}
+
+#[test]
+fn a_table_that_was_changed_by_hand_is_refused() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&PAGES).await.expect("created");
+        let name = keyspace.name();
+        run(&keyspace.session().await, format!("ALTER TABLE {name}.pages ADD surprise text")).await;
+        let store = keyspace.connect(system_clock()).await;
+        let refused = store.create(&PAGES).await;
+        let Err(Error::Unsupported(message)) = refused else { panic!("{refused:?}") };
+        assert!(message.contains("surprise"), "{message}");
+    });
+}
+
+/// A change that ended in the middle is gone on with.
+#[test]
+fn a_change_that_was_broken_off_is_finished() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let session = keyspace.session().await;
+        let name = keyspace.name();
+        let store = keyspace.connect(system_clock()).await;
+        run(&session, format!("CREATE TYPE {name}.heads_cell (expires_at bigint, written_at bigint)")).await;
+        store.create(&HEADS).await.expect("the rest is made");
+        store.create(&PAGES).await.expect("created");
+        run(&session, format!("ALTER TYPE {name}.pages_cell ADD size bigint")).await;
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&PAGES).await.expect("it is as it was, until the change is done");
+        store.create(&GROWN).await.expect("the change is done");
+        let refused = keyspace.connect(system_clock()).await.create(&PAGES).await;
+        assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+    });
+}
+
+/// Cells that are shorter than their type by now are compared and swapped like others.
+#[test]
+fn rows_from_before_a_change_can_be_swapped() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&HEADS).await.expect("created");
+        let key = key("page", 1);
+        let row = |values| Row { key: key.clone(), values, written_at: system_time(), expires_at: None };
+        let swap = store.swap(&HEADS, &key, None, Some(row(values(1)))).await.expect("answered");
+        assert_eq!(swap, Swap::Applied);
+        store.create(&GROWN_HEADS).await.expect("a column is added");
+        let longer = |number, size| [values(number), vec![size]].concat();
+        let expected = row(longer(1, None));
+        let new = row(longer(2, Some(7.into())));
+        let swap = store.swap(&GROWN_HEADS, &key, Some(&expected), Some(new)).await.expect("answered");
+        assert_eq!(swap, Swap::Applied);
+        let found = store.get(&GROWN_HEADS, &key).await.expect("read").expect("a row");
+        assert_eq!(found.values, longer(2, Some(7.into())));
+    });
+}
+
+/// Whoever has the older schema reads and writes on while others have added a column.
+#[test]
+fn an_older_process_goes_on_beside_a_newer_one() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let old = keyspace.connect(system_clock()).await;
+        let new = keyspace.connect(system_clock()).await;
+        let put = |schema: &'static Schema, rev: i64, values| {
+            let mut batch = Batch::new(vec!["page".into()]);
+            batch.put(schema, vec![rev.into()], values, system_time());
+            batch.put(schema, vec![(rev + 100).into()], vec![None; schema.values().len()], system_time());
+            batch
+        };
+        old.create(&PAGES).await.expect("created");
+        old.write(Vec::new(), put(&PAGES, 1, values(1))).await.expect("written");
+        let scan = || Scan::new(vec!["page".into()], NonZeroUsize::MAX);
+        assert_eq!(old.scan(&PAGES, scan()).await.expect("read").items.len(), 2);
+        new.create(&GROWN).await.expect("a column is added");
+        let grown = [values(2), vec![Some(7.into())]].concat();
+        new.write(Vec::new(), put(&GROWN, 2, grown.clone())).await.expect("written");
+        old.write(Vec::new(), put(&PAGES, 3, values(3))).await.expect("written");
+
+        let found = old.get(&PAGES, &key("page", 2)).await.expect("read").expect("a row");
+        assert_eq!(found.values, values(2));
+        assert_eq!(old.scan(&PAGES, scan()).await.expect("read").items.len(), 6);
+        let found = new.get(&GROWN, &key("page", 3)).await.expect("read").expect("a row");
+        assert_eq!(found.values, [values(3), vec![None]].concat());
+        let found = new.get(&GROWN, &key("page", 2)).await.expect("read").expect("a row");
+        assert_eq!(found.values, grown);
+    });
+}
+
+/// A person sees in a row what is in it, with its times; and Cassandra reclaims it some time after it expired.
+#[test]
+fn a_row_is_readable_in_cql() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let store = keyspace.connect(system_clock()).await;
+        store.create(&PAGES).await.expect("created");
+        let now = system_time();
+        let expires_at = now.saturating_add(Duration::from_secs(100));
+        let mut batch = Batch::new(vec!["page".into()]);
+        batch.mutations.push(Mutation::Put {
+            table: &PAGES,
+            clustering: vec![1.into()],
+            values: values(7),
+            written_at: now,
+            expires_at: Some(expires_at),
+        });
+        store.write(Vec::new(), batch).await.expect("written");
+        let text = format!(
+            "SELECT rev, cell.number, cell.note, cell.expires_at, WRITETIME(cell), TTL(cell) FROM {}.pages",
+            keyspace.name()
+        );
+        let session = keyspace.session().await;
+        let answer = session.query_unpaged(text, ()).await.expect("read").into_rows_result().expect("rows");
+        let row = answer.single_row::<(i64, i64, String, i64, i64, i32)>().expect("one row");
+        assert_eq!((row.0, row.1, row.2.as_str()), (1, 7, "note"));
+        assert_eq!((row.3, row.4), (expires_at.as_micros(), now.as_micros()));
+        assert!((3600..3800).contains(&row.5), "reclaimed in {} s", row.5);
+    });
+}
