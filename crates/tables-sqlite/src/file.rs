@@ -161,11 +161,10 @@ pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Resu
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = open_with_statements(&path(directory), flags)?;
     let cache = options.reader_cache_bytes / 1024;
-    let mmap = options.mmap_bytes;
     connection.execute_batch(&format!(
         "PRAGMA busy_timeout = {BUSY_MILLISECONDS};
          PRAGMA query_only = ON;
-         PRAGMA mmap_size = {mmap};
+         PRAGMA mmap_size = 0;
          PRAGMA cache_size = -{cache};
          PRAGMA temp_store = MEMORY;
          PRAGMA trusted_schema = OFF;"
@@ -267,7 +266,7 @@ mod tests {
 
         let reader = open_reader(directory.path(), &options).expect("opens");
         assert_eq!(pragma(&reader, "query_only"), 1);
-        assert_eq!(pragma(&reader, "mmap_size"), 1 << 30);
+        assert_eq!(pragma(&reader, "mmap_size"), 0, "after each commit SQLite would map the file anew");
         assert!(reader.execute("DELETE FROM rows", ()).is_err());
     }
 }

@@ -13,8 +13,6 @@ pub struct Options {
     pub writer_cache_bytes: usize,
     /// How many bytes of pages each reading connection keeps in memory, beside those it maps. 2 MiB.
     pub reader_cache_bytes: usize,
-    /// How many bytes of the file readers map into memory, all of them the same ones. 1 GiB.
-    pub mmap_bytes: usize,
     /// How long there are no writes before upkeep is done: expired rows are deleted, free pages given back.
     /// Under steady writes expired rows are deleted so often. One second.
     pub upkeep_interval: Duration,
@@ -32,7 +30,6 @@ impl Default for Options {
             queued_reads: QUEUED_READS,
             writer_cache_bytes: 32 << 20,
             reader_cache_bytes: 2 << 20,
-            mmap_bytes: 1 << 30,
             upkeep_interval: Duration::from_secs(1),
             sweep_rows: SWEEP_ROWS,
             max_pages: None,

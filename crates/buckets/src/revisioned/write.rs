@@ -74,15 +74,17 @@ impl Shared {
             None => Either::Right(self.locks.page_shared(page).await),
         };
         let _revision = self.locks.revision(page, new.rev).await;
-        let (stands, latest) = futures::future::try_join(
-            self.get(&REVISIONS, page, rev_key(new.rev)),
-            self.first(&RENDERS, page, ClusteringRange::all()),
-        )
-        .await?;
+        // Most revisions are new ones at the end of the history: then one read says all there is to know.
+        let latest = self.first(&REVISIONS, page, ClusteringRange::all()).await?;
+        let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
+        let stands = match latest_rev {
+            Some(latest_rev) if latest_rev > new.rev => self.get(&REVISIONS, page, rev_key(new.rev)).await?,
+            Some(latest_rev) if latest_rev == new.rev => latest,
+            _ => None,
+        };
         if let Some(row) = stands {
             return repeat(&RevisionRow::from_row(&row)?, new.parent, new.timestamp, given.digest);
         }
-        let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
         self.check_latest(page, new.if_latest, latest_rev).await?;
 
         let bodies = self.fit(page, given.bodies, MAX_BODIES).await?;
@@ -119,7 +121,7 @@ impl Shared {
             written_at: now,
         });
         write.bodies(new.rev, tid, &bodies, &self.settings);
-        if latest.is_none() {
+        if latest_rev.is_none() {
             write.new_page();
         }
         self.commit(write).await?;
