@@ -1,7 +1,14 @@
 //! Whether all that is stored is whole: every index entry has its content, and the other way round.
 
-use std::fmt::Display;
+use std::{
+    fmt::Display,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
+use futures::{StreamExt, stream};
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, Schema, Value};
 use sha1::Digest;
 
@@ -24,6 +31,9 @@ use crate::{
 
 /// Problems that are named; the others are counted.
 const MAX_PROBLEMS: usize = 1000;
+
+/// Pages that are looked at side by side: of the time that one takes, most is spent waiting for the store.
+const PAGES_AT_A_TIME: usize = 16;
 
 /// What a verification found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +67,18 @@ impl VerifyReport {
         }
     }
 
+    /// Adds what was found on one of the pages.
+    fn add(&mut self, page: Self) {
+        self.pages += page.pages;
+        self.revisions += page.revisions;
+        self.renders += page.renders;
+        self.bodies += page.bodies;
+        self.bytes += page.bytes;
+        let room = MAX_PROBLEMS - self.problems.len();
+        self.more_problems += page.more_problems + page.problems.len().saturating_sub(room) as u64;
+        self.problems.extend(page.problems.into_iter().take(room));
+    }
+
     /// What cannot be understood is a problem of a place, and no reason to look at no other.
     fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
         match result {
@@ -70,34 +92,47 @@ impl VerifyReport {
     }
 }
 
+/// Who is told how far a verification is.
+struct Watch<'a> {
+    bodies: AtomicU64,
+    progress: Mutex<&'a mut (dyn FnMut(u64) + Send)>,
+}
+
+impl Watch<'_> {
+    /// So many bodies more were read.
+    fn add(&self, bodies: u64) {
+        let bodies = self.bodies.fetch_add(bodies, Ordering::Relaxed) + bodies;
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)(bodies);
+    }
+}
+
 impl Revisioned {
     /// Reads all that is stored and compares it: every body with its SHA-1, every index with what it points to,
     /// and back. Nobody may write meanwhile. `progress` is told, now and then, the number of bodies read.
     pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
+        let watch = Watch { bodies: AtomicU64::new(0), progress: Mutex::new(progress) };
         let mut after = None;
         // A page that has content and no index must be found too.
         for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT] {
             loop {
                 let partitions = self.0.store.partitions(table, after, INDEX_PAGE).await?;
+                let mut pages = Vec::with_capacity(partitions.items.len());
                 for partition in partitions.items {
-                    let Some(page) = page_of(&partition) else {
-                        report.problem_of(
-                            table.name(),
-                            format_args!(
-                                "{} is no page",
-                                key_in_words(table.name(), &Key::new(partition, Vec::new()))
-                            ),
-                        );
-                        continue;
-                    };
-                    let result = if table.name() == REVISIONS.name() {
-                        self.0.verify_page(&page, &mut report, progress).await
-                    } else {
-                        self.0.verify_has_revision(&page, table, &mut report).await
-                    };
-                    report.corrupt_is_problem(in_words(&page), result)?;
+                    match page_of(&partition) {
+                        Some(page) => pages.push(page),
+                        None => {
+                            let key = key_in_words(table.name(), &Key::new(partition, Vec::new()));
+                            report.problem_of(table.name(), format_args!("{key} is no page"));
+                        }
+                    }
                 }
+                let found = pages.into_iter().map(|page| self.0.verify_in(table, page, &watch));
+                let mut found = stream::iter(found).buffered(PAGES_AT_A_TIME);
+                while let Some(found) = found.next().await {
+                    report.add(found?);
+                }
+                drop(found);
                 after = partitions.next;
                 if after.is_none() {
                     break;
@@ -131,12 +166,19 @@ fn page_of(partition: &[Value]) -> Option<Page> {
 }
 
 impl Shared {
-    async fn verify_page(
-        &self,
-        page: &Page,
-        report: &mut VerifyReport,
-        progress: &mut (dyn FnMut(u64) + Send),
-    ) -> Result<()> {
+    /// What there is to say of a page that has rows in the table.
+    async fn verify_in(&self, table: &'static Schema, page: Page, watch: &Watch<'_>) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        let result = if table.name() == REVISIONS.name() {
+            self.verify_page(&page, &mut report, watch).await
+        } else {
+            self.verify_has_revision(&page, table, &mut report).await
+        };
+        report.corrupt_is_problem(in_words(&page), result)?;
+        Ok(report)
+    }
+
+    async fn verify_page(&self, page: &Page, report: &mut VerifyReport, watch: &Watch<'_>) -> Result<()> {
         report.pages += 1;
         if !self.catalog.is_noted(page).await? {
             report.problem(page, "it is not among the titles of its domain, or that not among the domains");
@@ -144,8 +186,8 @@ impl Shared {
         self.catalog.page_info(page).await?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
-        let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
-        found += self.verify_bodies(page, &RENDER_CONTENT, report, progress).await?;
+        let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, watch).await?;
+        found += self.verify_bodies(page, &RENDER_CONTENT, report, watch).await?;
         if found < named {
             self.name_missing(page, report).await?;
         }
@@ -274,7 +316,7 @@ impl Shared {
         page: &Page,
         table: &'static Schema,
         report: &mut VerifyReport,
-        progress: &mut (dyn FnMut(u64) + Send),
+        watch: &Watch<'_>,
     ) -> Result<u64> {
         let mut found = 0;
         let mut after = None;
@@ -297,7 +339,7 @@ impl Shared {
                 let place = format_args!("{}: {place}", in_words(page));
                 report.corrupt_is_problem(place, self.verify_body(page, body).await)?;
             }
-            progress(report.bodies);
+            watch.add(rows.len() as u64);
         }
         Ok(found)
     }
