@@ -12,7 +12,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use crate::test::Toolbox;
-pub(crate) use node::Node;
+pub(crate) use node::{FOR_TESTS, Node};
 pub(crate) use server::Server;
 
 /// What to do.
@@ -23,6 +23,10 @@ pub enum Command {
         /// How many nodes; each takes about 1 GB of memory.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
         nodes: u8,
+        /// One node as `cargo xtask test` starts it: it asks for a password, takes encrypted connections too,
+        /// and makes tables quickly.
+        #[arg(long, conflicts_with = "nodes")]
+        for_tests: bool,
     },
     /// Stops the nodes, and deletes what was in them.
     Down,
@@ -33,7 +37,7 @@ pub enum Command {
 /// Runs the command, and says whether all is well.
 pub fn run(command: &Command) -> Result<bool> {
     match command {
-        Command::Up { nodes } => up(*nodes),
+        Command::Up { nodes, for_tests } => up(*nodes, *for_tests),
         Command::Down => down(),
         Command::Status => status(),
     }
@@ -58,7 +62,7 @@ pub(crate) fn test_ring() -> Result<PathBuf> {
     Ok(ring)
 }
 
-fn up(nodes: u8) -> Result<bool> {
+fn up(nodes: u8, for_tests: bool) -> Result<bool> {
     let running = Node::running_in(&ring())?;
     ensure!(
         running.is_empty(),
@@ -67,11 +71,24 @@ fn up(nodes: u8) -> Result<bool> {
     );
     let server = Server::fetch(&mut Toolbox::new(false))?;
     for number in 1..=nodes {
-        let node = server.start(&ring(), number, nodes)?.wait()?;
-        println!("{node}");
+        let node = if for_tests {
+            server.start_for_tests(&ring())?
+        } else {
+            server.start(&ring(), number, nodes)?
+        };
+        let node = node.wait()?;
+        println!(
+            "node {number} takes CQL at {}; nodetool: {}",
+            Node::address(number),
+            node.nodetool().display()
+        );
+        if for_tests {
+            for (name, value) in node.environment() {
+                println!("export {name}={value}");
+            }
+        }
         node.leave();
     }
-    println!("Tests use the first one when RASHOMON_TEST_CASSANDRA={} is set.", Node::address(1));
     Ok(true)
 }
 

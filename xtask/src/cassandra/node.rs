@@ -1,7 +1,7 @@
 //! One node, as a process.
 
 use std::{
-    fmt, fs,
+    fs,
     net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -16,7 +16,11 @@ use rustix::{
     process::{Pid, Signal, kill_process, test_kill_process},
 };
 
+use super::server::CERTIFICATE;
 use crate::process::Stopwatch;
+
+/// The variable with the address of the node that tests use.
+pub(crate) const FOR_TESTS: &str = "RASHOMON_TEST_CASSANDRA";
 
 /// How long a node may take until it takes CQL, on a machine that does other things too.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -81,6 +85,16 @@ impl Node {
         &self.nodetool
     }
 
+    /// What tests find it by.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 3] {
+        let certificate = self.folder.join(CERTIFICATE);
+        [
+            (FOR_TESTS, Self::address(self.number).to_string()),
+            ("RASHOMON_TEST_NODETOOL", self.nodetool.display().to_string()),
+            ("RASHOMON_TEST_CASSANDRA_AUTHORITIES", certificate.display().to_string()),
+        ]
+    }
+
     /// Why it is not there any more; `None` while it is.
     pub(crate) fn death(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
@@ -121,13 +135,6 @@ impl Node {
             }
         }
         Ok(running)
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, nodetool, .. } = self;
-        write!(f, "node {number} takes CQL at {}; nodetool: {}", Self::address(*number), nodetool.display())
     }
 }
 

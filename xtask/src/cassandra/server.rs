@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Node, folder, node};
 use crate::{
-    process::run_logged,
+    process::{find_program, run_logged},
     test::{Tool, Toolbox},
 };
 
@@ -21,6 +21,18 @@ const VERSION: &str = "5.0.9";
 const FETCH_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// What a node may have of heap; it takes about as much again.
 const HEAP: &str = "-Xmx768m";
+
+/// The file with the certificate of a node for tests.
+pub(super) const CERTIFICATE: &str = "certificate.pem";
+
+/// What a node is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// People, and tests that break nodes.
+    Cluster,
+    /// Tests of a store, which make hundreds of tables, log in, and encrypt if they like.
+    Tests,
+}
 
 /// A server that is ready to be started.
 #[derive(Debug)]
@@ -42,16 +54,15 @@ impl Server {
 
     /// Starts node `number` of so many, with nothing in it.
     pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
-        self.start_with(ring, number, nodes, &[])
+        self.start_with(ring, number, nodes, Purpose::Cluster)
     }
 
-    /// Starts a node on which tables are made in half the time, since they are in its commit log alone until
-    /// it is full: for tests that make hundreds.
-    pub(crate) fn start_for_many_tables(&self, ring: &Path) -> Result<Node> {
-        self.start_with(ring, 1, 1, &["-Dcassandra.unsafesystem=true"])
+    /// Starts a node alone for the tests of a store.
+    pub(crate) fn start_for_tests(&self, ring: &Path) -> Result<Node> {
+        self.start_with(ring, 1, 1, Purpose::Tests)
     }
 
-    fn start_with(&self, ring: &Path, number: u8, nodes: u8, settings_of_java: &[&str]) -> Result<Node> {
+    fn start_with(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<Node> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
         if folder.exists() {
@@ -60,7 +71,15 @@ impl Server {
         for part in ["logs", "tmp"] {
             fs::create_dir_all(folder.join(part))?;
         }
-        fs::write(folder.join("cassandra.yaml"), settings(&folder, number, nodes))?;
+        let mut settings = settings(&folder, number, nodes);
+        let mut java = Vec::new();
+        if purpose == Purpose::Tests {
+            self.write_certificate(&folder)?;
+            settings.push_str(&for_tests(&folder));
+            // Tables are in the commit log alone until it is full, so that they are made in half the time.
+            java.push("-Dcassandra.unsafesystem=true");
+        }
+        fs::write(folder.join("cassandra.yaml"), settings)?;
         let nodetool = self.write_nodetool(&folder, number)?;
         let output = File::create(folder.join("logs/output"))?;
         let mut command = Command::new(&self.java);
@@ -77,7 +96,7 @@ impl Server {
             .args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"])
             // Nobody else is there to be heard of, and nothing to be moved.
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
-            .args(settings_of_java)
+            .args(java)
             .arg("-cp")
             .arg(self.jars.join("*"))
             .arg("org.apache.cassandra.service.CassandraDaemon")
@@ -86,6 +105,22 @@ impl Server {
             .stdout(output.try_clone()?)
             .stderr(output);
         Node::spawn(command, number, folder, nodetool)
+    }
+
+    /// A key for the node, and the certificate by which clients know it.
+    fn write_certificate(&self, folder: &Path) -> Result<()> {
+        let keytool = find_program("keytool").unwrap_or_else(|| self.java.with_file_name("keytool"));
+        let store = ["-alias", "node", "-keystore", "node.p12", "-storepass", "rashomon"];
+        let make = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-storetype", "PKCS12"];
+        let name = ["-dname", "CN=rashomon-tests", "-ext", "san=ip:127.0.0.1", "-validity", "3650"];
+        let export = ["-exportcert", "-rfc", "-file", CERTIFICATE];
+        for arguments in [[&make[..], &name].concat(), export.to_vec()] {
+            let mut command = Command::new(&keytool);
+            command.args(arguments).args(store).current_dir(folder);
+            let finished = run_logged(command, &folder.join("logs/keytool"), FETCH_LIMIT, |_| false)?;
+            ensure!(finished.status.success(), "keytool failed, see {}", finished.log.display());
+        }
+        Ok(())
     }
 
     /// A script that runs Cassandra's own nodetool on a node.
@@ -140,6 +175,28 @@ fn settings(folder: &Path, number: u8, nodes: u8) -> String {
         .replace("{token}", &token(number, nodes).to_string())
         .replace("{address}", &Node::host(number))
         .replace("{folder}", &folder.display().to_string())
+}
+
+/// What a node for tests has more: it asks for a password (`cassandra`, of the user `cassandra`), and takes
+/// encrypted connections beside others.
+fn for_tests(folder: &Path) -> String {
+    format!(
+        "
+authenticator:
+  class_name: PasswordAuthenticator
+authorizer:
+  class_name: CassandraAuthorizer
+role_manager:
+  class_name: CassandraRoleManager
+client_encryption_options:
+  enabled: true
+  optional: true
+  keystore: {}/node.p12
+  keystore_password: rashomon
+  store_type: PKCS12
+",
+        folder.display()
+    )
 }
 
 /// Where the node's part of the ring begins, all parts of one size.

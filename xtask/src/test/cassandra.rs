@@ -9,17 +9,12 @@ use anyhow::{Result, anyhow};
 
 use super::{Outcome, steps, tools::Toolbox};
 use crate::{
-    cassandra::{Node, Server, test_ring},
+    cassandra::{FOR_TESTS, Node, Server, test_ring},
     process::cargo,
 };
 
-/// The address of a node for tests; one that runs already is used as it is.
-const NODE: &str = "RASHOMON_TEST_CASSANDRA";
-/// A program that runs Cassandra's nodetool on that node.
-const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
-
 /// For the other steps: the tests that need a node leave it to this one.
-pub(super) const ELSEWHERE: (&str, &str) = (NODE, "elsewhere");
+pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 
 /// A node on its way.
 #[derive(Debug)]
@@ -28,12 +23,12 @@ pub(super) struct Starting(Option<JoinHandle<Result<Node>>>);
 impl Starting {
     /// Begins to start a node, unless one was given.
     pub(super) fn begin(on_build_server: bool) -> Self {
-        let given = std::env::var_os(NODE).is_some();
+        let given = std::env::var_os(FOR_TESTS).is_some();
         Self((!given).then(|| {
             // What it needs is fetched beside what the other steps need.
             thread::spawn(move || {
                 let server = Server::fetch(&mut Toolbox::new(on_build_server))?;
-                server.start_for_many_tables(&test_ring()?)?.wait()
+                server.start_for_tests(&test_ring()?)?.wait()
             })
         }))
     }
@@ -59,7 +54,7 @@ pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
     // They wait for the node most of the time.
     command.args(["--", "--test-threads", "8"]);
     if let Some(node) = &node {
-        command.env(NODE, Node::address(1).to_string()).env(NODETOOL, node.nodetool());
+        command.envs(node.environment());
     }
     let outcome = steps::finish_tests("cassandra", command)?;
     Ok(match (outcome, node.as_mut().and_then(Node::death)) {

@@ -16,7 +16,7 @@ use rashomon_tables::{
     ColumnType, Direction, Key, Schema, SchemaBuilder, TableStore, Value,
     contract::{Factory, block_on},
 };
-use rashomon_tables_cassandra::{CassandraStore, Options, Replication};
+use rashomon_tables_cassandra::{CassandraStore, Credentials, Options, Replication};
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     statement::Statement,
@@ -24,25 +24,26 @@ use scylla::{
 
 /// The address of the node for tests, `HOST:PORT`; `elsewhere` where another run of these tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
+/// The user that a new node knows, and its password.
+const USER: &str = "cassandra";
 /// The path of a nodetool for that node.
 const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
 
-/// The address of the node, if there is one. It says so plainly where there is none; on the build server
-/// (`CI=true`) that is a failure.
+/// The address of the node, if there is one.
 pub(crate) fn node() -> Option<String> {
     match std::env::var(NODE) {
         Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this runs elsewhere"),
         Ok(node) => return Some(node),
-        Err(_) => {
-            assert!(!on_build_server(), "{NODE} names no node");
-            eprintln!("skipped: {NODE} names no node; `cargo xtask cassandra up` starts one");
-        }
+        Err(_) => skip(&format!("{NODE} names no node; `cargo xtask cassandra up --for-tests` starts one")),
     }
     None
 }
 
-fn on_build_server() -> bool {
-    std::env::var("CI").is_ok_and(|ci| ci == "true")
+/// Says plainly what is missing for a test; on the build server that is a failure.
+pub(crate) fn skip(missing: &str) {
+    let on_build_server = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!on_build_server, "{missing}");
+    eprintln!("skipped: {missing}");
 }
 
 /// A keyspace of one test, which is dropped at its end.
@@ -78,6 +79,8 @@ impl Keyspace {
             contact_points: vec![self.node.clone()],
             keyspace: self.name.clone(),
             replication: Replication::Simple(1),
+            // What a new node has, if it asks at all.
+            credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
             // A node on a busy machine is no cluster that one waits for.
             attempt_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(20),
@@ -93,15 +96,18 @@ impl Keyspace {
 
     /// A connection beside the store.
     pub(crate) async fn session(&self) -> Session {
-        SessionBuilder::new().known_node(&self.node).build().await.expect("the cluster is there")
+        SessionBuilder::new()
+            .known_node(&self.node)
+            .user(USER, USER)
+            .build()
+            .await
+            .expect("the cluster is there")
     }
 
-    /// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none, which on
-    /// the build server is a failure.
+    /// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none.
     pub(crate) fn nodetool(&self, arguments: &[&str]) -> Option<String> {
         let Some(nodetool) = std::env::var_os(NODETOOL) else {
-            assert!(!on_build_server(), "{NODETOOL} names no nodetool");
-            eprintln!("skipped: {NODETOOL} names no nodetool; `cargo xtask cassandra up` prints one");
+            skip(&format!("{NODETOOL} names no nodetool; `cargo xtask cassandra up` prints one"));
             return None;
         };
         let output = Command::new(nodetool).args(arguments).output().expect("nodetool starts");

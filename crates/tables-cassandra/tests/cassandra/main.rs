@@ -1,5 +1,6 @@
 //! The store on a real Cassandra: on the node that `RASHOMON_TEST_CASSANDRA` names, as `HOST:PORT`.
 
+mod access;
 mod contract;
 mod faults;
 mod fixtures;

@@ -1,6 +1,6 @@
 //! Tables as they stand in the cluster, beside what this store made of them.
 
-use std::{num::NonZeroUsize, sync::LazyLock, time::Duration};
+use std::{collections::HashMap, num::NonZeroUsize, sync::LazyLock, time::Duration};
 
 use rashomon_tables::{
     Batch, ColumnType, Direction, Error, Mutation, Row, Scan, Schema, Swap, TableStore, contract::block_on,
@@ -16,6 +16,7 @@ static GROWN: LazyLock<Schema> =
 static HEADS: LazyLock<Schema> = LazyLock::new(|| pages("heads").swap_only().build());
 static GROWN_HEADS: LazyLock<Schema> =
     LazyLock::new(|| pages("heads").value("size", ColumnType::Int).swap_only().version(2).build());
+static LATER: LazyLock<Schema> = LazyLock::new(|| pages("later").build());
 /// Names that mean something in CQL.
 static WORDS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("table")
@@ -65,6 +66,18 @@ fn printed_tables_are_those_that_the_store_takes() {
             store.create(schema).await.expect("it stands");
         }
         assert_eq!(schema_version(&session).await, before, "a table was made or changed");
+        // What the store makes itself is compacted as what is printed.
+        store.create(&GROWN_HEADS).await.expect("a column is added");
+        store.create(&LATER).await.expect("made");
+        let text = "SELECT table_name, compaction FROM system_schema.tables WHERE keyspace_name = ?";
+        let answer = session.query_unpaged(text, (keyspace.name(),)).await.expect("read");
+        let answer = answer.into_rows_result().expect("rows");
+        assert_eq!(answer.rows_num(), 4);
+        for row in answer.rows::<(String, HashMap<String, String>)>().expect("rows") {
+            let (table, compaction) = row.expect("a row");
+            assert!(compaction["class"].ends_with("UnifiedCompactionStrategy"), "{table}: {compaction:?}");
+            assert_eq!(compaction["scaling_parameters"], "L10", "{table}");
+        }
     });
 }
 
