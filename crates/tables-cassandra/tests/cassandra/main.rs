@@ -7,3 +7,4 @@ mod fixtures;
 mod limits;
 mod mutations;
 mod schema;
+mod sizes;
