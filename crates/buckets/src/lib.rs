@@ -9,6 +9,7 @@ mod definitions;
 mod error;
 mod headers;
 mod locks;
+pub mod migration;
 mod model;
 mod names;
 mod revisioned;

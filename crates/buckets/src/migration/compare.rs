@@ -1,0 +1,151 @@
+//! Whether two stores hold the same, table by table.
+//!
+//! Stores list partitions in orders of their own, so the digests of whole tables are compared first. Only where
+//! those differ is each partition read from both stores, to name the first one that does.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Key, Partition, Schema};
+
+use super::{
+    Counts, Digest, Migration, PARTITIONS, Result, SIDE_BY_SIDE, copy::scan_of, ends::End, shown::Shown,
+};
+use crate::rows::key_in_words;
+
+/// Rows that expire so soon are left out where one partition is compared: they may be gone before both stores
+/// were read, which is no difference.
+const EXPIRING: Duration = Duration::from_secs(10 * 60);
+
+/// One table in both stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comparison {
+    /// Its name.
+    pub table: &'static str,
+    /// What the source holds.
+    pub source: Digest,
+    /// What the target holds.
+    pub target: Digest,
+    /// The first partition that differs. `None` where none does, although rows may have expired between the
+    /// readings of the two stores, so that the digests differ.
+    pub difference: Option<Difference>,
+}
+
+/// A partition that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Which, in words.
+    pub partition: String,
+    /// What the source holds of it.
+    pub source: Digest,
+    /// What the target holds of it.
+    pub target: Digest,
+}
+
+impl Migration {
+    /// Compares all tables. `show` is told, now and then, what was read of both stores together.
+    pub async fn compare(&self, show: &mut (dyn FnMut(Counts) + Send)) -> Result<Vec<Comparison>> {
+        let shown = Shown::new(show);
+        let mut compared = Vec::with_capacity(self.tables.len());
+        for &table in &self.tables {
+            let (source, target) = future::try_join(
+                digest_table(&self.source, table, &shown),
+                digest_table(&self.target, table, &shown),
+            )
+            .await?;
+            let difference = if source == target { None } else { self.first_difference(table).await? };
+            compared.push(Comparison { table: table.name(), source, target, difference });
+        }
+        Ok(compared)
+    }
+
+    /// The first partition that differs, in the order of the source, and then among those that only the target
+    /// has.
+    async fn first_difference(&self, table: &'static Schema) -> Result<Option<Difference>> {
+        for end in [&self.source, &self.target] {
+            let mut after = None;
+            loop {
+                let page = end.partitions(table, after, PARTITIONS).await?;
+                let mut beside = Vec::with_capacity(page.items.len());
+                for partition in page.items {
+                    beside.push(self.compare_partition(table, partition));
+                }
+                let mut compared = stream::iter(beside).buffered(SIDE_BY_SIDE);
+                while let Some(difference) = compared.try_next().await? {
+                    if difference.is_some() {
+                        return Ok(difference);
+                    }
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) async fn compare_partition(
+        &self,
+        table: &'static Schema,
+        partition: Partition,
+    ) -> Result<Option<Difference>> {
+        let visible_at = self.clock.now().saturating_add(EXPIRING);
+        let (source, target) = future::try_join(
+            digest_partition(&self.source, table, partition.clone(), visible_at, None),
+            digest_partition(&self.target, table, partition.clone(), visible_at, None),
+        )
+        .await?;
+        Ok((source != target).then(|| Difference {
+            partition: key_in_words(table.name(), &Key::new(partition, Vec::new())),
+            source,
+            target,
+        }))
+    }
+}
+
+async fn digest_table(end: &End, table: &'static Schema, shown: &Shown<'_>) -> Result<Digest> {
+    let mut digest = Digest::default();
+    let mut after = None;
+    loop {
+        let page = end.partitions(table, after, PARTITIONS).await?;
+        let mut beside = Vec::with_capacity(page.items.len());
+        for partition in page.items {
+            beside.push(digest_partition(end, table, partition, Timestamp::MIN, Some(shown)));
+        }
+        let mut digests = stream::iter(beside).buffer_unordered(SIDE_BY_SIDE);
+        while let Some(of_partition) = digests.try_next().await? {
+            digest.add(of_partition);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(digest);
+        }
+    }
+}
+
+/// The digest of a partition's rows that are visible then, and now.
+async fn digest_partition(
+    end: &End,
+    table: &'static Schema,
+    partition: Partition,
+    visible_at: Timestamp,
+    shown: Option<&Shown<'_>>,
+) -> Result<Digest> {
+    let mut digest = Digest::default();
+    let mut scan = scan_of(partition);
+    loop {
+        let page = end.scan(table, &scan).await?;
+        for row in page.items.iter().filter(|row| row.is_visible(visible_at)) {
+            digest.add(Digest::of(table, row));
+        }
+        if let Some(shown) = shown {
+            shown.add(Counts::of(&page.items));
+        }
+        scan.after = page.next;
+        if scan.after.is_none() {
+            return Ok(digest);
+        }
+    }
+}

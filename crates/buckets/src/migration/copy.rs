@@ -1,0 +1,164 @@
+//! Copying rows, partition by partition.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use rashomon_tables::{Batch, Mutation, Partition, Row, Scan, Schema, Swap};
+
+use super::{
+    Counts, Migration, MigrationError, PARTITIONS, ROWS, ROWS_BYTES, Result, SIDE_BY_SIDE, record::Position,
+    shown::Shown,
+};
+use crate::rows::key_in_words;
+
+/// How a copying ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is copied.
+    Complete,
+    /// It was told to stop. Another migration goes on from there.
+    Stopped,
+}
+
+/// What the partitions that are under way share.
+struct Work<'a> {
+    stop: &'a AtomicBool,
+    shown: Shown<'a>,
+}
+
+impl Migration {
+    /// Copies what is not copied yet. `show` is told, now and then, what this call has copied.
+    ///
+    /// When `stop` becomes true, what is being written is finished, and nothing more is begun. After an error
+    /// too another migration goes on from there.
+    pub async fn copy(
+        &mut self,
+        stop: &AtomicBool,
+        show: &mut (dyn FnMut(Counts) + Send),
+    ) -> Result<Outcome> {
+        let work = Work { stop, shown: Shown::new(show) };
+        for table in self.tables.clone() {
+            if self.copy_table(table, &work).await? == Outcome::Stopped {
+                return Ok(Outcome::Stopped);
+            }
+        }
+        Ok(Outcome::Complete)
+    }
+
+    async fn copy_table(&mut self, table: &'static Schema, work: &Work<'_>) -> Result<Outcome> {
+        let Position { mut after, mut copied, complete } = self.record.of(table);
+        if complete {
+            return Ok(Outcome::Complete);
+        }
+        loop {
+            let page = self.source.partitions(table, after, PARTITIONS).await?;
+            let Some(counts) = self.copy_partitions(table, page.items, work).await? else {
+                return Ok(Outcome::Stopped);
+            };
+            copied.add(counts);
+            after = page.next;
+            let complete = after.is_none();
+            // Only now, when all of it is durable.
+            self.record.advance(table, Position { after: after.clone(), copied, complete }).await?;
+            if complete {
+                return Ok(Outcome::Complete);
+            }
+        }
+    }
+
+    /// Copies partitions side by side; `None` where it was stopped before all of them were copied.
+    async fn copy_partitions(
+        &self,
+        table: &'static Schema,
+        partitions: Vec<Partition>,
+        work: &Work<'_>,
+    ) -> Result<Option<Counts>> {
+        let mut beside = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            beside.push(self.copy_partition(table, partition, work));
+        }
+        let ended: Vec<Option<Counts>> =
+            stream::iter(beside).buffer_unordered(SIDE_BY_SIDE).try_collect().await?;
+        let mut all = Counts::default();
+        for counts in ended {
+            let Some(counts) = counts else { return Ok(None) };
+            all.add(counts);
+        }
+        Ok(Some(all))
+    }
+
+    async fn copy_partition(
+        &self,
+        table: &'static Schema,
+        partition: Partition,
+        work: &Work<'_>,
+    ) -> Result<Option<Counts>> {
+        let mut all = Counts::default();
+        let mut scan = scan_of(partition);
+        loop {
+            if work.stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let page = self.source.scan(table, &scan).await?;
+            let counts = Counts::of(&page.items);
+            if table.swap_only() {
+                for row in &page.items {
+                    self.swap_in(table, row).await?;
+                }
+            } else {
+                for batch in batches(table, page.items) {
+                    self.target.write(&batch).await?;
+                }
+            }
+            work.shown.add(counts);
+            all.add(counts);
+            scan.after = page.next;
+            if scan.after.is_none() {
+                return Ok(Some(all));
+            }
+        }
+    }
+
+    /// Puts a row where none stands. What stands with the same values was copied before.
+    async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<()> {
+        match self.target.swap_in(table, row).await? {
+            Swap::Applied => Ok(()),
+            Swap::Refused { current: Some(current) }
+                if current.values == row.values && current.expires_at == row.expires_at =>
+            {
+                Ok(())
+            }
+            Swap::Refused { .. } => Err(MigrationError::Conflict {
+                table: table.name(),
+                row: key_in_words(table.name(), &row.key),
+            }),
+        }
+    }
+}
+
+/// All of a partition, in pages of bounded size.
+pub(super) const fn scan_of(partition: Partition) -> Scan {
+    let mut scan = Scan::new(partition, ROWS);
+    scan.max_bytes = ROWS_BYTES;
+    scan
+}
+
+/// Rows of one partition as they stand, in batches of at most [`ROWS_BYTES`], or of one row.
+fn batches(table: &'static Schema, rows: Vec<Row>) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut bytes = 0;
+    for row in rows {
+        let size = row.size();
+        let Row { key, values, written_at, expires_at } = row;
+        let put = Mutation::Put { table, clustering: key.clustering, values, written_at, expires_at };
+        match batches.last_mut().filter(|_| bytes + size <= ROWS_BYTES) {
+            Some(batch) => batch.mutations.push(put),
+            None => {
+                bytes = 0;
+                batches.push(Batch { partition: key.partition, mutations: vec![put] });
+            }
+        }
+        bytes += size;
+    }
+    batches
+}

@@ -1,0 +1,200 @@
+//! How far a migration has come, kept in its target.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{
+    Batch,
+    ColumnType::{Blob, Int, Text, Timestamp as Time},
+    Cursor,
+    Direction::Ascending,
+    Error as StoreError, Row, Scan, Schema, Value,
+};
+
+use super::{Counts, MigrationError, Result, ends::End};
+use crate::rows;
+
+/// How far each table has been copied, by the name of the source. `position` is the store's own, of the last
+/// partition before which all is copied; `complete` is 1 when the table is. `finished_at` stands in all rows
+/// of a source when its migration came to its end, and in none before.
+///
+/// It is made in the target of a migration alone, and never copied.
+pub static MIGRATIONS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("migrations")
+        .partition("source", Text)
+        .clustering("table_name", Text, Ascending)
+        .value("position", Blob)
+        .value("row_count", Int)
+        .value("byte_count", Int)
+        .value("complete", Int)
+        .value("began_at", Time)
+        .value("finished_at", Time)
+        .build()
+});
+
+/// How many of those rows are read at once: more than there are tables.
+const TABLES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+
+/// Sources that are named where a target is refused.
+const NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
+
+/// How much later a row is at least that replaces another.
+const TICK: Duration = Duration::from_micros(1);
+
+/// How far one table has been copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Where to go on among the partitions of the source; `None` at the beginning, and at the end.
+    pub(super) after: Option<Cursor>,
+    /// What came before that.
+    pub(super) copied: Counts,
+    /// Whether that is all.
+    pub(super) complete: bool,
+}
+
+/// What is known in the target of an earlier migration from the same source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    Unfinished,
+    Finished,
+}
+
+/// The positions of all tables, in memory and in the target.
+#[derive(Debug)]
+pub(super) struct Record {
+    target: End,
+    clock: Arc<dyn Clock>,
+    source: String,
+    tables: Vec<&'static Schema>,
+    positions: BTreeMap<&'static str, Position>,
+    began_at: Timestamp,
+    /// The latest write time there is, whatever the clock said then.
+    written_at: Timestamp,
+}
+
+impl Record {
+    /// What stands of this source.
+    pub(super) async fn read(
+        target: End,
+        source: &str,
+        tables: &[&'static Schema],
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, Found)> {
+        let rows = all_rows(&target, source).await?;
+        let mut record = Self {
+            began_at: clock.now(),
+            target,
+            clock,
+            source: source.to_owned(),
+            tables: tables.to_vec(),
+            positions: BTreeMap::new(),
+            written_at: Timestamp::MIN,
+        };
+        let mut found = Found::Nothing;
+        for row in &rows {
+            record.written_at = record.written_at.max(row.written_at);
+            let Some(table) = tables.iter().find(|table| row.key.clustering == [table.name().into()]) else {
+                continue;
+            };
+            let position = read_position(row).ok_or_else(|| {
+                let problem = format!("how far {} came from {source} cannot be understood", table.name());
+                MigrationError::Target(StoreError::Corrupt(problem))
+            })?;
+            record.positions.insert(table.name(), position);
+            record.began_at = rows::timestamp(row, 4).unwrap_or(record.began_at);
+            // They are finished together.
+            let finished = rows::timestamp(row, 5).is_some();
+            found = if finished { Found::Finished } else { Found::Unfinished };
+        }
+        Ok((record, found))
+    }
+
+    /// Begins anew, with nothing copied.
+    pub(super) async fn start(&mut self) -> Result<()> {
+        self.positions.clear();
+        self.began_at = self.clock.now();
+        self.save(&self.tables.clone(), None).await
+    }
+
+    /// Where a table stands.
+    pub(super) fn of(&self, table: &Schema) -> Position {
+        self.positions.get(table.name()).cloned().unwrap_or_default()
+    }
+
+    /// What was copied of all tables.
+    pub(super) fn copied(&self) -> Counts {
+        let mut all = Counts::default();
+        self.positions.values().for_each(|position| all.add(position.copied));
+        all
+    }
+
+    /// Keeps a position, durably. What comes before it is durable already.
+    pub(super) async fn advance(&mut self, table: &'static Schema, position: Position) -> Result<()> {
+        self.positions.insert(table.name(), position);
+        self.save(&[table], None).await
+    }
+
+    /// Notes that it came to its end.
+    pub(super) async fn finish(&mut self) -> Result<()> {
+        self.save(&self.tables.clone(), Some(self.clock.now())).await
+    }
+
+    /// Writes the rows of these tables, as one batch.
+    async fn save(&mut self, tables: &[&'static Schema], finished_at: Option<Timestamp>) -> Result<()> {
+        self.written_at = self.clock.now().max(self.written_at.saturating_add(TICK));
+        let mut batch = Batch::new(vec![self.source.as_str().into()]);
+        for &table in tables {
+            let Position { after, copied, complete } = self.of(table);
+            let values = vec![
+                after.map(|Cursor(cursor)| Value::Blob(cursor)),
+                Some(Value::Int(i64::try_from(copied.rows).unwrap_or(i64::MAX))),
+                Some(Value::Int(i64::try_from(copied.bytes).unwrap_or(i64::MAX))),
+                Some(Value::Int(complete.into())),
+                Some(self.began_at.into()),
+                finished_at.map(Value::Timestamp),
+            ];
+            batch.put(&MIGRATIONS, vec![table.name().into()], values, self.written_at);
+        }
+        self.target.write(&batch).await
+    }
+}
+
+async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
+    let mut scan = Scan::new(vec![source.into()], TABLES);
+    let mut rows = Vec::new();
+    loop {
+        let page = target.scan(&MIGRATIONS, &scan).await?;
+        rows.extend(page.items);
+        scan.after = page.next;
+        if scan.after.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+fn read_position(row: &Row) -> Option<Position> {
+    Some(Position {
+        after: rows::blob(row, 0).cloned().map(Cursor),
+        copied: Counts {
+            rows: u64::try_from(rows::int(row, 1)?).ok()?,
+            bytes: u64::try_from(rows::int(row, 2)?).ok()?,
+        },
+        complete: rows::int(row, 3)? != 0,
+    })
+}
+
+/// The sources that something was migrated from into this target, the first of them.
+pub(super) async fn sources(target: &End) -> Result<Vec<String>> {
+    let page = target.partitions(&MIGRATIONS, None, NAMED_SOURCES).await?;
+    let name = |partition: Vec<Value>| match partition.into_iter().next() {
+        Some(Value::Text(source)) => Some(source),
+        _ => None,
+    };
+    Ok(page.items.into_iter().filter_map(name).collect())
+}

@@ -1,0 +1,46 @@
+//! How far it has come, for whoever watches.
+
+use std::sync::{Mutex, PoisonError};
+
+use rashomon_tables::Row;
+
+/// Rows, and about how many bytes they take, as [`rashomon_tables::Row::size`] counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+}
+
+impl Counts {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        Self { rows: rows.len() as u64, bytes: rows.iter().map(Row::size).sum::<usize>() as u64 }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Adds up what is done side by side, and tells it.
+pub(super) struct Shown<'a>(Mutex<Watched<'a>>);
+
+struct Watched<'a> {
+    so_far: Counts,
+    show: &'a mut (dyn FnMut(Counts) + Send),
+}
+
+impl<'a> Shown<'a> {
+    pub(super) const fn new(show: &'a mut (dyn FnMut(Counts) + Send)) -> Self {
+        Self(Mutex::new(Watched { so_far: Counts { rows: 0, bytes: 0 }, show }))
+    }
+
+    pub(super) fn add(&self, done: Counts) {
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.so_far.add(done);
+        let so_far = watched.so_far;
+        (watched.show)(so_far);
+    }
+}

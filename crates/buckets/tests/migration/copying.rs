@@ -1,0 +1,151 @@
+//! What is copied, and in what pieces.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rashomon_buckets::{Revisioned, Settings, migration::Standing, schemas};
+use rashomon_clock::Clock;
+use rashomon_tables::{Call, Fault, Faulty, Gate, MAX_VALUE_BYTES, Memory, Plan, Rates, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+
+use super::{Ends, clock, copy, fill, put, put_all, rows_of, take};
+use crate::support::{World, at, bytes, name, noise, page};
+
+/// A wiki with everything in it: large bodies, renders, rewritten and imported ones.
+async fn fill_world(world: &World) {
+    for number in 1..=30 {
+        let page = page(&format!("Page {number}"));
+        world.put_revision_at(&page, 1, at(-100), &[("html", "one"), ("wikitext", "eins")]).await.unwrap();
+        world.pass(Duration::from_secs(1));
+        world.put_render(&page, 1, &[("html", "one again")]).await.unwrap();
+    }
+    let large = page("Large");
+    let tid = world.put_revision(&large, 7, &[("html", noise(1, 3_000_000))]).await.unwrap().tid;
+    world.rewrite(&large, tid, "html", noise(2, 2_500_000)).await.unwrap();
+    let history = world.history(&page("Old"), 3, at(-1_000_000), b"old").await;
+    world.buckets.import(&page("Old"), vec![history]).await.unwrap();
+}
+
+/// Copies a world into a store, and looks at it through the buckets there.
+async fn assert_arrives(world: World, target: impl TableStore) {
+    fill_world(&world).await;
+    let ends = Ends {
+        source: Arc::clone(&world.store),
+        target: Arc::new(target),
+        clock: Arc::clone(&world.clock),
+        tables: schemas::all().to_vec(),
+    };
+    assert_eq!(ends.migrate().await.unwrap(), Standing::New);
+    for table in schemas::all() {
+        let (there, here) = (rows_of(&ends.source, table).await, rows_of(&ends.target, table).await);
+        assert_eq!(there, here, "{}", table.name());
+    }
+    let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
+    let buckets = Revisioned::open(ends.target, clock, Settings::default(), 3).await.unwrap();
+    let report = buckets.verify(&mut |_| {}).await.unwrap();
+    assert_eq!((report.problems, report.pages, report.renders), (Vec::new(), 32, 62));
+    let html = buckets.latest(&page("Large"), &name("html")).await.unwrap();
+    assert_eq!(bytes(&html).await, noise(2, 2_500_000));
+}
+
+#[tokio::test]
+async fn a_wiki_in_memory_arrives_in_sqlite_whole() {
+    let world = World::in_memory().await;
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
+    let target = SqliteStore::open(directory.path(), clock, Options::default()).unwrap();
+    assert_arrives(world, target).await;
+}
+
+#[tokio::test]
+async fn a_wiki_in_sqlite_arrives_in_memory_whole() {
+    let world = World::in_sqlite().await;
+    let target = Memory::new(Arc::clone(&world.clock) as Arc<dyn Clock>);
+    assert_arrives(world, target).await;
+}
+
+#[tokio::test]
+async fn rows_keep_their_times_and_what_is_empty_in_them() {
+    let ends = Ends::in_memory().await;
+    put_all(&ends.source, "A", 1, vec![None; 4], at(-5), Some(at(1000))).await;
+    put_all(&ends.source, "A", 2, vec![Some("".into()), Some(Bytes::new().into()), None, None], at(-7), None)
+        .await;
+    put_all(&ends.source, "A", 3, vec![None; 4], at(-9), Some(at(-1))).await;
+    take(&ends.source, "Ann").await;
+    ends.migrate().await.unwrap();
+    ends.assert_same().await;
+    assert_eq!(ends.rows(&ends.target).await.len(), 3, "the row that expired is gone");
+}
+
+#[tokio::test]
+async fn rows_that_are_large_go_in_batches_that_a_store_takes() {
+    let ends = Ends::in_memory().await;
+    let blob = |seed, bytes| Some(Bytes::from(noise(seed, bytes)).into());
+    for number in 0..4 {
+        // Just below what is read at once, so that the row behind it is read with it.
+        let below = vec![None, blob(number, 1_000_000), None, None];
+        let text = Some("x".repeat(MAX_VALUE_BYTES).into());
+        let most = [1, 2, 3].map(|seed| blob(number + seed, MAX_VALUE_BYTES));
+        let number = number as i64;
+        put_all(&ends.source, "A", 2 * number + 1, below, at(-5), None).await;
+        put_all(&ends.source, "A", 2 * number, [text].into_iter().chain(most).collect(), at(-5), None).await;
+    }
+    ends.migrate().await.unwrap();
+    ends.assert_same().await;
+}
+
+#[tokio::test]
+async fn what_comes_again_is_copied_again_and_what_stood_stays() {
+    let ends = Ends::in_memory().await;
+    fill(&ends.source, 3).await;
+    assert_eq!(ends.migrate().await.unwrap(), Standing::New);
+    put(&ends.source, "page 0001", 1, "changed", 900).await;
+    put(&ends.source, "page 9999", 1, "new", 901).await;
+    assert_eq!(ends.migrate().await.unwrap(), Standing::Again);
+    ends.assert_same().await;
+    // What was written to the target since is later, and not undone.
+    put(&ends.target, "page 0001", 1, "changed there", 1000).await;
+    ends.migrate().await.unwrap();
+    put(&ends.source, "page 0001", 1, "changed there", 1000).await;
+    ends.assert_same().await;
+}
+
+#[tokio::test]
+async fn so_many_partitions_are_under_way_at_once_and_no_more() {
+    let (manual, clock) = clock();
+    let gate = Gate::new();
+    let plan =
+        (1..=300).fold(Plan::empty(), |plan, scan| plan.on(Call::Scan, scan, Fault::Pause(gate.clone())));
+    let source = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
+    let ends = Ends::of(Arc::clone(&source), Memory::new(clock), manual).await;
+    fill(&source, 300).await;
+    let mut migration = ends.begin().await.unwrap();
+    source.set_plan(plan);
+    {
+        let copying = copy(&mut migration);
+        tokio::pin!(copying);
+        for _ in 0..100 {
+            assert!(futures::poll!(copying.as_mut()).is_pending());
+        }
+        assert_eq!(source.calls(Call::Scan), 16);
+        gate.open();
+        copying.await.unwrap();
+    }
+    ends.assert_same().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stores_that_fail_now_and_then_are_asked_again() {
+    let (manual, clock) = clock();
+    let rates = Rates { before: 100, after: 100, midway: 100 };
+    let source = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
+    let target = Arc::new(Faulty::new(Memory::new(clock), Plan::empty()));
+    let ends = Ends::of(Arc::clone(&source), Arc::clone(&target), manual).await;
+    fill(&source, 600).await;
+    source.set_plan(Plan::seeded(1, rates));
+    target.set_plan(Plan::seeded(2, rates).on(Call::Swap, 1, Fault::After));
+    ends.migrate().await.unwrap();
+    source.set_plan(Plan::empty());
+    target.set_plan(Plan::empty());
+    ends.assert_same().await;
+}

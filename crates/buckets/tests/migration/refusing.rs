@@ -1,0 +1,54 @@
+//! Targets that are refused.
+
+use rashomon_buckets::migration::{MIGRATIONS, MigrationError, Standing};
+use rashomon_tables::TableStore;
+
+use super::{Ends, copy, fill, rows_of, take};
+
+#[tokio::test]
+async fn a_target_with_other_data_is_refused_and_stays_as_it_is() {
+    let ends = Ends::in_memory().await;
+    fill(&ends.source, 3).await;
+    for table in &ends.tables {
+        ends.target.create(table).await.unwrap();
+    }
+    take(&ends.target, "Ben").await;
+    let before = ends.rows(&ends.target).await;
+    let error = ends.begin().await.unwrap_err();
+    assert!(matches!(error, MigrationError::NotEmpty { table: "heads", .. }), "{error}");
+    assert!(error.to_string().ends_with("name one that is empty"), "{error}");
+    assert_eq!(ends.rows(&ends.target).await, before);
+    assert_eq!(rows_of(&ends.target, &MIGRATIONS).await, []);
+}
+
+#[tokio::test]
+async fn a_target_that_came_from_another_source_is_refused_and_says_from_which() {
+    let ends = Ends::in_memory().await;
+    fill(&ends.source, 3).await;
+    ends.migrate().await.unwrap();
+    let error = ends.begin_from("another").await.unwrap_err().to_string();
+    assert!(error.contains("in the table notes (migrated from the source)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_target_that_was_begun_and_is_empty_still_is_taken() {
+    let ends = Ends::in_memory().await;
+    ends.begin_from("another").await.unwrap();
+    fill(&ends.source, 3).await;
+    assert_eq!(ends.migrate().await.unwrap(), Standing::New);
+    ends.assert_same().await;
+}
+
+#[tokio::test]
+async fn a_row_that_is_swapped_and_stands_otherwise_is_named() {
+    let ends = Ends::in_memory().await;
+    fill(&ends.source, 3).await;
+    ends.migrate().await.unwrap();
+    take(&ends.source, "Ben").await;
+    let mut migration = ends.begin().await.unwrap();
+    let error = copy(&mut migration).await.unwrap_err();
+    assert!(
+        matches!(&error, MigrationError::Conflict { table: "heads", row } if row.contains("swapped")),
+        "{error}"
+    );
+}
