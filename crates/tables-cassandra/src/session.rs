@@ -39,6 +39,9 @@ use crate::{
 const MAX_SPECULATIONS: usize = 2;
 /// How many requests are under way at once; whoever comes then waits.
 const MAX_IN_FLIGHT: usize = 1_024;
+/// How often each connection is asked whether it is alive. One that does not answer within the time of a
+/// request is given up.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long making or changing a table may take, and until all nodes know of it.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// How often nodes are asked whether they all know of a change.
@@ -191,6 +194,9 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
             Compression::Snappy => frame::Compression::Snappy,
         }))
         .connection_timeout(options.connect_timeout)
+        // A node that hangs is left alone soon, since what may not be made twice can only wait for it.
+        .keepalive_interval(KEEPALIVE_INTERVAL)
+        .keepalive_timeout(options.request_timeout)
         .keyspaces_to_fetch([&options.keyspace])
         .schema_agreement_timeout(CHANGE_LIMIT)
         .schema_agreement_interval(AGREEMENT_INTERVAL);
