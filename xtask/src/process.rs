@@ -158,7 +158,8 @@ impl Screen {
     }
 }
 
-fn cut(line: &str) -> &str {
+/// A line as it is shown.
+pub(crate) fn cut(line: &str) -> &str {
     line.char_indices().nth(MAX_LINE).map_or(line, |(end, _)| &line[..end])
 }
 

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::server::CERTIFICATE;
-use crate::process::Stopwatch;
+use crate::process::{Stopwatch, cut};
 
 /// The variable with the address of the node that tests use.
 pub(crate) const FOR_TESTS: &str = "RASHOMON_TEST_CASSANDRA";
@@ -111,7 +111,7 @@ impl Node {
         let files = ["logs/output", "logs/system.log"].map(|file| self.folder.join(file));
         let texts = files.iter().map(|file| {
             let text = fs::read_to_string(file).unwrap_or_default();
-            let lines: Vec<_> = text.lines().collect();
+            let lines: Vec<_> = text.lines().map(cut).collect();
             let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
             format!("--- the last lines of {}\n{}\n", file.display(), last.join("\n"))
         });
