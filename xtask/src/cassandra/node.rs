@@ -69,7 +69,7 @@ impl Node {
     /// Waits until it takes CQL.
     pub(crate) fn wait(mut self) -> Result<Self> {
         let clock = Stopwatch::start();
-        while !takes_cql(self.number) {
+        while !takes_cql(self.number) || !self.knows_its_user() {
             let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
             if let Some(status) = ended {
                 bail!("node {} ended at its start, {status}:\n{}", self.number, self.log());
@@ -78,6 +78,13 @@ impl Node {
             thread::sleep(LOOK_INTERVAL);
         }
         Ok(self)
+    }
+
+    /// Whether one can log in, where that is asked for: a new node takes connections a moment before.
+    fn knows_its_user(&self) -> bool {
+        let read = |file: &str| fs::read_to_string(self.folder.join(file)).unwrap_or_default();
+        !read("cassandra.yaml").contains("PasswordAuthenticator")
+            || read("logs/system.log").contains("Created default superuser role")
     }
 
     /// A program that runs nodetool on it.

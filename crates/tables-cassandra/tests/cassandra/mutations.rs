@@ -34,11 +34,15 @@ fn write_of(page: &str, now: Timestamp) -> Batch {
     batch
 }
 
+/// What the server itself puts into a batch: the right to a new table, and its entry in an index of rights.
+const SERVERS_OWN: u64 = 2;
+
 /// `PartitionsPerLoggedBatch` counts the mutations that a logged batch was taken apart into. More than one
-/// would go through the log of batches, and readers could see one without the other.
+/// would go through the log of batches, and readers could see one without the other. Ours would be three, for
+/// so many tables, or four, for so many pages of one call.
 #[test]
 fn a_batch_is_one_mutation() {
-    const WRITES: u64 = 100;
+    const WRITES: u64 = 50;
     let Some(keyspace) = Keyspace::new() else { return };
     let metric = |field: &str| {
         let bean = "org.apache.cassandra.metrics:type=Batch,name=PartitionsPerLoggedBatch";
@@ -54,13 +58,15 @@ fn a_batch_is_one_mutation() {
         }
         for number in 0..WRITES {
             let page = |what: &str| write_of(&format!("{what} {number}"), system_time());
-            store.write(vec![page("beside")], page("page")).await.expect("written");
+            let beside = ["one", "two", "three"].map(page);
+            store.write(beside.into(), page("page")).await.expect("written");
         }
     });
     let after = metric("Count").expect("it was there");
-    assert!(after - before >= 2 * WRITES, "{} logged batches of {} were counted", after - before, 2 * WRITES);
+    assert!(after - before >= 4 * WRITES, "{} logged batches of {} were counted", after - before, 4 * WRITES);
     // Of all batches since the node started, those of the other tests too.
-    assert_eq!(metric("Max"), Some(1), "a batch was more than one mutation");
+    let most = metric("Max").expect("it was there");
+    assert!(most <= SERVERS_OWN, "a batch was {most} mutations");
 }
 
 /// A value that is absent is no tombstone, so reads find nothing but rows.
