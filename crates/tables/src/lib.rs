@@ -5,7 +5,8 @@
 //! it that a cluster cannot keep.
 //!
 //! Three stores are here: [`Memory`] for tests, and as the oracle that others are held against; and around any
-//! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan.
+//! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan. Behind the
+//! feature `isolated` is `Isolated`, which makes many stores of one, for tests.
 
 #[cfg(feature = "contract")]
 pub mod contract;
@@ -13,6 +14,8 @@ mod counting;
 mod error;
 mod faulty;
 mod generations;
+#[cfg(feature = "isolated")]
+mod isolated;
 mod memory;
 mod query;
 mod schema;
@@ -25,6 +28,8 @@ pub use counting::{Count, Counting, Counts, Kind, TableCounts};
 pub use error::{Error, Result};
 pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
 pub use generations::{Generations, Slot};
+#[cfg(feature = "isolated")]
+pub use isolated::Isolated;
 pub use memory::Memory;
 pub use query::{ClusteringRange, Cursor, Order, Page, Partition, Scan};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
