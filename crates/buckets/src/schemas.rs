@@ -101,6 +101,20 @@ pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// Who is writing the page on a condition, where several processes may: `owner` is random, and absent where
+/// nobody is. `rows` (JSON) names the rows that are being written, at the time `rows_at`; what is written under
+/// a later reservation is later than `later_than`. Swapped only; most pages have no row.
+pub static HEADS: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("heads")
+        .value("owner", Blob)
+        .value("reserved_at", Timestamp)
+        .value("rows", Text)
+        .value("rows_at", Timestamp)
+        .value("later_than", Timestamp)
+        .swap_only()
+        .build()
+});
+
 /// The pieces of large bodies, each a zstd frame.
 pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("chunks")
@@ -149,7 +163,7 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 13] {
+pub fn all() -> [&'static Schema; 14] {
     [
         &REVISIONS,
         &RENDERS,
@@ -159,6 +173,7 @@ pub fn all() -> [&'static Schema; 13] {
         &REVISIONS_BY_TID,
         &PAGES,
         &CHUNK_REFERENCES,
+        &HEADS,
         &CHUNKS,
         &CHUNK_SETS,
         &TITLES,

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
 use rashomon_buckets::{BucketName, DomainName, Page, PageInfo, SiteInfo, Title};
-use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
+use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use support::{Altered, World, at, block_on, page, page_of, rev};
 
@@ -32,7 +32,7 @@ async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn every_title_is_listed_though_the_pages_of_the_store_are_short() {
-    let (world, _) = World::over(|clock| Altered::terse(Memory::new(clock))).await;
+    let (world, _) = World::over(|store| Altered::terse(store)).await;
     let mut expected = BTreeSet::new();
     for index in 0..300 {
         let page = page(&format!("Page {index}"));
@@ -48,7 +48,7 @@ async fn every_title_is_listed_though_the_pages_of_the_store_are_short() {
 
 #[tokio::test]
 async fn every_title_is_listed_once_in_byte_order() {
-    let world = World::in_memory().await;
+    let world = World::new().await;
     let mut expected = BTreeSet::new();
     for index in 0..2000 {
         let title = match index % 4 {
@@ -99,7 +99,7 @@ async fn a_page_that_stands_is_among_the_titles_whatever_failed() {
     for fault in
         [Fault::Before, Fault::After, Fault::Midway { batches: 0b01 }, Fault::Midway { batches: 0b10 }]
     {
-        let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+        let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
         let page = page("A");
         store.set_plan(Plan::empty().on(Call::Write, 1, fault.clone()));
         world.put_revision(&page, 1, &[("html", "x")]).await.unwrap_err();
@@ -153,7 +153,7 @@ proptest! {
         block_on(async {
             let infos =
                 [info(5, 1, None), info(9, 1, Some("B")), info(9, 1, None), info(7, 1, Some("C")), info(9, 1, Some("A"))];
-            let (world, page) = (World::in_memory().await, page("A"));
+            let (world, page) = (World::new().await, page("A"));
             for index in order {
                 // The clock may go back between two imports.
                 world.clock.set(at(-(index as i64)));
@@ -166,7 +166,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_title_without_a_page_counts_for_nothing() {
-    let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+    let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
     let (there, never) = (page("There"), page("Never"));
     world.put_revision(&there, 1, &[("html", "x")]).await.unwrap();
     store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Midway { batches: u64::MAX }));

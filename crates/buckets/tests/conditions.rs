@@ -3,7 +3,7 @@
 mod support;
 
 use rashomon_buckets::{Error, NewRevision, Parent};
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Plan};
 
 use support::{World, at, page, rev};
 
@@ -12,7 +12,7 @@ use support::{World, at, page, rev};
 #[tokio::test]
 async fn a_condition_still_holds_when_the_write_happens() {
     for other in ["revision", "import"] {
-        let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+        let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
         let page = page("Main_Page");
         world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
         let gate = Gate::new();

@@ -6,14 +6,14 @@ mod support;
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_buckets::{Error, ImportRender, Result, Sha1, Tid, schemas};
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Rates};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Plan, Rates};
 
-use support::{World, at, name, noise, page, rev};
+use support::{AnyStore, World, at, name, noise, page, rev};
 
-type FaultyWorld = (World, Arc<Faulty<Memory>>);
+type FaultyWorld = (World, Arc<Faulty<AnyStore>>);
 
 async fn faulty() -> FaultyWorld {
-    World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await
+    World::over(|store| Faulty::new(store, Plan::empty())).await
 }
 
 const FAULTS: [Fault; 5] = [

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rashomon_buckets::{
     Error, ImportOutcome, ImportRender, ImportRevision, Parent, RevisionRecord, SlotRecord, Tid, schemas,
 };
-use rashomon_tables::{Faulty, Memory, Plan, Rates};
+use rashomon_tables::{Faulty, Plan, Rates};
 
 use support::{World, at, block_on, name, noise, page, record, rev};
 
@@ -70,7 +70,7 @@ async fn dump(world: &World) -> Vec<String> {
 }
 
 async fn imported_at_once() -> (World, Vec<String>) {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let outcomes = world.buckets.import(&page, revisions(&world).await).await.unwrap();
     assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
     let dump = dump(&world).await;
@@ -79,7 +79,7 @@ async fn imported_at_once() -> (World, Vec<String>) {
 
 #[tokio::test]
 async fn a_history_is_read_back_as_it_came() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let mut revision = world.history(&page, 5, at(-100), b"text").await;
     let slot = SlotRecord { model: Some("wikitext".to_owned()), deleted: true, ..SlotRecord::default() };
     revision.record.export.user_id = Some(7);
@@ -106,7 +106,7 @@ proptest! {
     ) {
         block_on(async {
             let (_, expected) = imported_at_once().await;
-            let (world, page) = (World::in_memory().await, page("Main_Page"));
+            let (world, page) = (World::new().await, page("Main_Page"));
             let revisions = revisions(&world).await;
             let mut shuffled: Vec<_> = order.into_iter().map(|index| revisions[index].clone()).collect();
             // So may the renders of each come.
@@ -165,7 +165,7 @@ async fn importing_again_changes_nothing() {
 
 #[tokio::test]
 async fn revisions_of_one_second_have_tids_of_their_own() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let mut revisions = Vec::new();
     for number in 1..=300 {
         revisions.push(world.history(&page, number, at(-60), format!("{number}").as_bytes()).await);
@@ -181,7 +181,7 @@ async fn revisions_of_one_second_have_tids_of_their_own() {
 
 #[tokio::test]
 async fn a_contradiction_is_named_and_changes_nothing() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let mut stands = world.history(&page, 5, at(-100), b"text").await;
     stands.renders[0].properties = world.untouched(&page, &[("html", "html")]).await;
     world.buckets.import(&page, vec![stands.clone()]).await.unwrap();
@@ -243,7 +243,7 @@ async fn a_contradiction_is_named_and_changes_nothing() {
 
 #[tokio::test]
 async fn what_contradicts_itself_is_named_and_changes_nothing() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     world.buckets.import(&page, vec![world.history(&page, 5, at(-100), b"text").await]).await.unwrap();
     let before = world.dump().await;
     let render = async |tid: Tid, bodies: &[(&str, &str)]| ImportRender {
@@ -295,7 +295,7 @@ async fn what_contradicts_itself_is_named_and_changes_nothing() {
 
 #[tokio::test]
 async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let mut revision = world.history(&page, 5, at(-100), b"text").await;
     world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
     for (seconds, body) in [(-50, "one"), (-70, "two"), (-30, "three")] {
@@ -313,7 +313,7 @@ async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
     let parts: Vec<_> = (revision.renders.iter())
         .map(|render| ImportRevision { renders: vec![render.clone()], ..revision.clone() })
         .collect();
-    let other = World::in_memory().await;
+    let other = World::new().await;
     other.buckets.import(&page, parts.clone()).await.unwrap();
     assert_eq!(dump(&other).await, dump(&world).await);
     assert_eq!(
@@ -326,7 +326,7 @@ async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
 /// An XML export knows no renders; what stands has some.
 #[tokio::test]
 async fn a_render_that_nobody_knows_adds_nothing_to_a_revision_that_stands() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let unknown = world.history(&page, 5, at(-100), b"text").await;
     let properties = world.untouched(&page, &[("html", "html")]).await;
     let renders = vec![ImportRender { tid: Tid::new(at(-50), 1), properties }];
@@ -371,7 +371,7 @@ async fn an_import_that_fails_can_be_made_again() {
     let (_, expected) = imported_at_once().await;
     let mut failures = 0;
     for seed in 0..10 {
-        let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+        let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
         let page = page("Main_Page");
         let revisions = revisions(&world).await;
         let rates = Rates { before: 40, after: 40, midway: 40 };

@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn the_timemap_lists_exactly_what_the_timegate_selects(edits in edits(), limit in 1..5_usize) {
         block_on(async {
-            let (world, page) = (World::in_memory().await, page("Main_Page"));
+            let (world, page) = (World::new().await, page("Main_Page"));
             import(&world, &page, &edits).await;
             for property in ["html", "wikitext"] {
                 let mut expected = Vec::new();
@@ -127,7 +127,7 @@ proptest! {
 
 #[tokio::test]
 async fn what_cannot_be_selected_is_said() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let html = name("html");
     let nowhere = world.buckets.memento(&page, &html, None).await;
     assert!(matches!(nowhere, Err(Error::NotFound(Missing::Page))), "{nowhere:?}");
@@ -144,7 +144,7 @@ async fn what_cannot_be_selected_is_said() {
 /// By number, as everywhere else; where that has no such property, by time.
 #[tokio::test]
 async fn without_a_time_the_latest_is_selected() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     for (number, seconds) in [(9, -90), (4, -10), (5, -50)] {
         world.put_revision_at(&page, number, at(seconds), &[("html", number.to_string())]).await.unwrap();
     }
@@ -157,7 +157,7 @@ async fn without_a_time_the_latest_is_selected() {
 
 #[tokio::test]
 async fn a_memento_names_the_version_that_is_read() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let tid = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
     for property in ["html", "wikitext"] {
         let version = world.rewrite(&page, tid, property, "two").await.unwrap();

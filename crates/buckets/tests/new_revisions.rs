@@ -67,7 +67,7 @@ proptest! {
         back in any::<bool>(),
     ) {
         block_on(async {
-            let (world, page) = (World::in_memory().await, page("Main_Page"));
+            let (world, page) = (World::new().await, page("Main_Page"));
             let mut highest = 0;
             for (count, number) in revs.into_iter().enumerate() {
                 // The clock may even go back from one write to the next.
@@ -104,7 +104,7 @@ async fn a_repeat_gives_the_first_tid_whatever_came_later(world: World) {
 
 #[tokio::test]
 async fn a_repeat_with_anything_else_is_a_conflict_and_changes_nothing() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("wikitext", "text")];
     let first = NewRevision {
         parent: Some(Parent::Revision(rev(4))),
@@ -143,7 +143,7 @@ async fn a_repeat_with_anything_else_is_a_conflict_and_changes_nothing() {
 
 #[tokio::test]
 async fn wrong_values_are_refused_and_change_nothing() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let skew = world.buckets.settings().skew;
     let new = world.new_revision(&page, 5, &[("html", "one")]).await;
     let tick = Duration::from_micros(1);
@@ -169,7 +169,7 @@ async fn wrong_values_are_refused_and_change_nothing() {
 
 #[tokio::test]
 async fn a_tid_of_a_given_time_is_the_same_everywhere_and_another_for_each_revision() {
-    let (one, other, page) = (World::in_memory().await, World::in_memory().await, page("Main_Page"));
+    let (one, other, page) = (World::new().await, World::new().await, page("Main_Page"));
     other.pass(Duration::from_secs(1000));
     let mut tids = Vec::new();
     for number in [3, 1, 2] {
@@ -188,7 +188,7 @@ async fn a_tid_of_a_given_time_is_the_same_everywhere_and_another_for_each_revis
 
 #[tokio::test]
 async fn only_the_expected_latest_lets_a_write_through() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let put = async |number: i64, expected: Parent| {
         let new = world.new_revision(&page, number, &[("html", number.to_string())]).await;
         world.buckets.put_revision(&page, NewRevision { if_latest: Some(expected), ..new }).await

@@ -21,7 +21,7 @@ support::on_every_store![
 
 #[tokio::test]
 async fn what_is_not_there_is_said_precisely() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let (nowhere, html, tid) = (support::page("Nowhere"), name("html"), Tid::new(START, 1));
     let missing = |error: Error| match error {
         Error::NotFound(missing) => missing,
@@ -51,7 +51,7 @@ async fn what_is_not_there_is_said_precisely() {
 /// Renders of history are taken as they are, so a newer one may lack what an older one has.
 #[tokio::test]
 async fn what_only_an_older_render_has_is_said_of_that_render() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision_at(&page, 3, at(-90), &[("html", "three"), ("meta", "{}")]).await.unwrap();
     let older = world.put_revision_at(&page, 4, at(-50), &[("html", "four")]).await.unwrap().tid;
     world.put_render_at(&page, 4, at(-10), &[("data", "x")]).await.unwrap();
@@ -65,7 +65,7 @@ async fn what_only_an_older_render_has_is_said_of_that_render() {
 
 #[tokio::test]
 async fn the_latest_is_never_an_older_revision_s_property() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let absent = async |property: &str| match world.buckets.latest(&page, &name(property)).await {
         Err(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid })) => {
             (latest.get(), predecessor.zip(predecessor_tid).map(|(rev, tid)| (rev.get(), tid)))
@@ -85,7 +85,7 @@ async fn the_latest_is_never_an_older_revision_s_property() {
 
 #[tokio::test]
 async fn a_tid_gives_its_own_render_s_property_or_none() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision_at(&page, 5, at(-20), &[("html", "one")]).await.unwrap().tid;
     let second = world.put_render_at(&page, 5, at(-10), &[("meta", "{}")]).await.unwrap().tid;
     assert_eq!(world.read(&page, first, "html").await, b"one");
@@ -103,7 +103,7 @@ async fn a_tid_gives_its_own_render_s_property_or_none() {
 async fn a_body_that_is_lost_is_an_error_and_not_absent() {
     for (property, table) in [("html", &*schemas::RENDER_CONTENT), ("wikitext", &*schemas::REVISION_CONTENT)]
     {
-        let (world, page) = (World::in_memory().await, page("Main_Page"));
+        let (world, page) = (World::new().await, page("Main_Page"));
         let bodies = [("html", "one"), ("wikitext", "text")];
         let tid = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
         let row = world.rows(table).await.remove(0);
@@ -170,7 +170,7 @@ async fn by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_num
 
 #[tokio::test]
 async fn by_time_a_revision_s_newest_render_so_far_counts_else_its_oldest() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision_at(&page, 1, at(-100), &[("html", "0")]).await.unwrap();
     let mut tids = Vec::new();
     // A revision of a wiki that was rendered only later, and again and again.

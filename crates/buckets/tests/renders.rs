@@ -55,7 +55,7 @@ async fn a_render_takes_over_what_it_is_not_given(world: World) {
 
 #[tokio::test]
 async fn a_render_can_be_based_on_an_older_one() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision(&page, 5, &[("html", "one"), ("meta", "{1}")]).await.unwrap();
     world.put_render(&page, 5, &[("html", "two"), ("meta", "{2}"), ("data-parsoid", "{}")]).await.unwrap();
     let third =
@@ -76,7 +76,7 @@ async fn a_render_can_be_based_on_an_older_one() {
 
 #[tokio::test]
 async fn a_render_that_equals_the_newest_is_not_stored_again() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("meta", "{}"), ("wikitext", "text")];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap();
     let before = world.dump().await;
@@ -140,7 +140,7 @@ async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
 
 #[tokio::test]
 async fn the_revision_stays_what_it_was_when_a_render_adds_to_it() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision_at(&page, 5, at(-60), &[("html", "one")]).await.unwrap();
     world.put_render(&page, 5, &[("wikitext", "text")]).await.unwrap();
     let again = world.put_revision_at(&page, 5, at(-60), &[("html", "one")]).await.unwrap();
@@ -151,7 +151,7 @@ async fn the_revision_stays_what_it_was_when_a_render_adds_to_it() {
 
 #[tokio::test]
 async fn a_render_with_a_time_is_taken_as_it_is() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("meta", "{}"), ("wikitext", "text")];
     let first = world.put_revision_at(&page, 5, at(-100), &bodies).await.unwrap();
     let later = world.put_render_at(&page, 5, at(-50), &[("html", "one")]).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_render_with_a_time_is_taken_as_it_is() {
 
 #[tokio::test]
 async fn a_repeated_render_of_history_is_harmless_whatever_came_later() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "zero")]).await.unwrap();
     let given = [("html", "one"), ("wikitext", "text")];
     let render = world.put_render_at(&page, 5, at(-50), &given).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_new_tid_is_above_all_others_whatever_the_clock_says(world: World) {
 
 #[tokio::test]
 async fn nothing_is_stored_behind_the_last_tid_there_is() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let last: Tid = "ffffffff-ffff-1fff-bfff-ffffffffffff".parse().unwrap();
     let properties = world.untouched(&page, &[("html", "last")]).await;
     let mut revision = world.history(&page, 5, at(-10), b"text").await;
@@ -222,7 +222,7 @@ async fn nothing_is_stored_behind_the_last_tid_there_is() {
 
 #[tokio::test]
 async fn a_large_body_that_is_taken_over_is_the_render_s_own() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, 2_500_000);
     let first = world.put_revision(&page, 5, &[("html", &b"one"[..]), ("meta", &large)]).await.unwrap();
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_large_body_that_is_taken_over_is_the_render_s_own() {
 
 #[tokio::test]
 async fn a_render_whose_base_is_gone_in_part_names_what_is_gone() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await.unwrap();
     let row = world
         .rows(&schemas::RENDER_CONTENT)
@@ -260,7 +260,7 @@ async fn a_render_whose_base_is_gone_in_part_names_what_is_gone() {
 
 #[tokio::test]
 async fn only_the_expected_latest_lets_a_render_through() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
     world.put_revision(&page, 6, &[("html", "6")]).await.unwrap();
     let put = async |number: i64, expected: i64, body: &str| {
@@ -291,7 +291,7 @@ proptest! {
             let page = page("Main_Page");
             let mut dumps = BTreeSet::new();
             for order in [&(1..8_i64).collect::<Vec<_>>(), &order] {
-                let world = World::in_memory().await;
+                let world = World::new().await;
                 world.put_revision_at(&page, 5, at(-100), &[("html", "first")]).await.unwrap();
                 for number in order {
                     world.pass(Duration::from_secs(1));

@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
 async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let mut new = world.new_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await;
     new.properties[0].content_type = Some("text/html; v=1".to_owned());
     new.properties[0].other_headers.insert("x-a".to_owned(), "b".to_owned());
@@ -60,7 +60,7 @@ async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
 
 #[tokio::test]
 async fn only_a_property_that_stands_is_rewritten() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let tid = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap().tid;
     let before = world.dump().await;
     for property in ["meta", "wikitext"] {
@@ -76,7 +76,7 @@ async fn only_a_property_that_stands_is_rewritten() {
 
 #[tokio::test]
 async fn the_same_bytes_change_nothing() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, 1_500_000);
     let bodies = [("html", &b"one"[..]), ("meta", &large), ("wikitext", b"text")];
     let tid = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
@@ -117,7 +117,7 @@ async fn no_two_rewrites_share_a_time(world: World) {
 /// History may bring a rewrite from a clock that was ahead of ours.
 #[tokio::test]
 async fn a_rewrite_is_later_than_one_that_history_brought() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let tid = Tid::imported(&page, rev(5), at(-10));
     let html = world.stage(&page, &[("html", "one")]).await.remove(0);
     let ahead = START.saturating_add(Duration::from_micros(1));
@@ -135,7 +135,7 @@ async fn a_rewrite_is_later_than_one_that_history_brought() {
 
 #[tokio::test]
 async fn a_rewrite_on_condition_needs_that_version() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let tid = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
     let render = world.put_render(&page, 5, &[("html", "other")]).await.unwrap().tid;
     let first = PropertyVersion { rev: rev(5), tid, rewritten_at: None };
@@ -175,7 +175,7 @@ async fn of_32_rewrites_of_one_version_exactly_one_gets_through(world: World) {
 
 #[tokio::test]
 async fn others_that_had_taken_it_over_keep_their_bytes() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision(&page, 5, &[("html", "one"), ("meta", "{1}")]).await.unwrap().tid;
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap().tid;
     world.rewrite(&page, first, "meta", "{2}").await.unwrap();
@@ -190,7 +190,7 @@ async fn others_that_had_taken_it_over_keep_their_bytes() {
 
 #[tokio::test]
 async fn a_property_of_the_revision_is_rewritten_for_all_renders() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap().tid;
     world.put_revision(&page, 6, &[("wikitext", "text")]).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_property_of_the_revision_is_rewritten_for_all_renders() {
 
 #[tokio::test]
 async fn the_whole_render_gets_a_new_write_time() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("meta", "{}"), ("data-parsoid", "{}")];
     let tid = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
     let other = world.put_render(&page, 5, &[("html", "two")]).await.unwrap().tid;
@@ -249,7 +249,7 @@ async fn a_large_body_is_replaced_and_collected_when_nothing_names_it(world: Wor
 
 #[tokio::test]
 async fn what_is_named_is_never_collected() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, 1_500_000);
     let tid = world.put_revision(&page, 5, &[("html", &large), ("wikitext", &large)]).await.unwrap().tid;
     // One that is received and never stored; one that is too large; one that is refused.

@@ -4,7 +4,6 @@
 mod support;
 
 use rashomon_buckets::{Body, Definition, Error, RenderBase, Settings, Versions, schemas};
-use rashomon_tables::Memory;
 
 use support::{World, at, bytes, name, noise, page, rev};
 
@@ -37,7 +36,7 @@ async fn bodies_around_the_size_of_a_row_come_back(world: World) {
 
 #[tokio::test]
 async fn what_is_sent_compressed_is_the_same_body() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     for (number, size) in [(1, 5_000), (2, 2_500_000)] {
         let body = b"some text that repeats itself, ".iter().copied().cycle().take(size).collect::<Vec<_>>();
         let tid = world.put_revision(&page, number, &[("html", &body)]).await.unwrap().tid;
@@ -60,7 +59,7 @@ async fn what_is_sent_compressed_is_the_same_body() {
 
 #[tokio::test]
 async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, LIMIT);
     let tid = world.put_revision(&page, 5, &[("html", &large)]).await.unwrap().tid;
     assert!(world.read(&page, tid, "html").await == large);
@@ -89,7 +88,7 @@ async fn a_limit_is_the_definition_s() {
     let definition =
         Definition { content_type: "text/plain".to_owned(), versions: Versions::Revision, max_size: 10 };
     settings.definitions.define(name("note"), definition);
-    let (world, _) = World::with(Memory::new, settings).await;
+    let (world, _) = World::with(|store| store, settings).await;
     let page = page("Main_Page");
     let tid = world.put_revision(&page, 5, &[("note", "ten bytes!")]).await.unwrap().tid;
     let info = &world.buckets.render(&page, tid).await.unwrap().properties[&name("note")];
@@ -101,7 +100,7 @@ async fn a_limit_is_the_definition_s() {
 /// Each is small enough for a row; together they are far too much for one batch.
 #[tokio::test]
 async fn many_large_properties_are_one_write() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let bodies: Vec<_> = (0..64).map(|index| (format!("p{index}"), noise(index, 900_000))).collect();
     let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
     let first = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
@@ -127,7 +126,7 @@ async fn many_large_properties_are_one_write() {
 /// takes over more and more properties is told so too.
 #[tokio::test]
 async fn what_an_index_cannot_hold_is_refused() {
-    let (world, page) = (World::in_memory().await, page("Main_Page"));
+    let (world, page) = (World::new().await, page("Main_Page"));
     let bodies: Vec<_> = (0..64).map(|index| (format!("p{index}"), noise(index, 56_000))).collect();
     let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
     for size in [15 << 10, 20 << 10] {

@@ -7,13 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{Error, Revision, Tid, schemas};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, Call, Fault, Faulty, Memory, Plan, Row, Schema, Value};
+use rashomon_tables::{Batch, Call, Fault, Faulty, Plan, Row, Schema, Value};
 
-use support::{World, at, name, noise, page, page_of, rev};
+use support::{AnyStore, World, at, name, noise, page, page_of, rev};
 
 /// A store with something in each table: three pages, several renders, a body in chunks, rewrites.
-async fn world() -> (World, Arc<Faulty<Memory>>) {
-    let (world, store) = World::over(|clock| Faulty::new(Memory::new(clock), Plan::empty())).await;
+async fn world() -> (World, Arc<Faulty<AnyStore>>) {
+    let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
     let main = page("Main_Page");
     let large = noise(1, 1_000_001);
     let bodies = [("html", &b"html"[..]), ("meta", &large), ("wikitext", b"text")];
@@ -63,7 +63,7 @@ async fn an_undamaged_store_is_whole() {
 }
 
 /// The tables whose rows are notes of work to do: nothing is lost with one.
-const NOTES: [&str; 1] = ["chunk_sets"];
+const NOTES: [&str; 2] = ["chunk_sets", "heads"];
 
 /// The tables of what exports say beside revisions, which a store may have or not.
 const OPTIONAL: [&str; 2] = ["pages", "site_infos"];

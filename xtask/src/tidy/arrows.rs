@@ -7,12 +7,13 @@ use super::{Problem, Tree};
 /// Every crate of ours, and the crates of ours that it may depend on.
 ///
 /// A crate's tests may use whatever can be reached from it along these arrows; those of the bucket layer and of
-/// what stands on it also [`STORE_FOR_TESTS`], since what they promise has to hold over a store that lasts.
+/// what stands on it also [`STORES_FOR_TESTS`], since what they promise has to hold over a store that lasts.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-tables", &["rashomon-clock"]),
     ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-tables-cassandra", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-test-stores", &["rashomon-tables-cassandra", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-buckets", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
@@ -32,8 +33,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["rashomon-buckets", "rashomon-tables", "rashomon-tables-sqlite", "rashomon-clock"]),
 ];
 
-/// The store that others than the binary may name, in tests.
-const STORE_FOR_TESTS: &str = "rashomon-tables-sqlite";
+/// The stores that others than the binary may name, in tests.
+const STORES_FOR_TESTS: [&str; 2] = ["rashomon-tables-sqlite", "rashomon-test-stores"];
 
 /// No arrow but those of the table.
 pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
@@ -52,7 +53,8 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
             continue;
         };
         for (used, for_tests) in our_dependencies(&manifest) {
-            let store_for_tests = used == STORE_FOR_TESTS && reachable(&name, "rashomon-buckets");
+            let store_for_tests =
+                STORES_FOR_TESTS.contains(&used.as_str()) && reachable(&name, "rashomon-buckets");
             let fine = allowed.contains(&used.as_str())
                 || (for_tests && (reachable(&name, &used) || store_for_tests));
             if !fine {

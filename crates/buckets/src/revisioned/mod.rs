@@ -2,6 +2,7 @@
 //!
 //! Reading and writing are a file each; what they decide, they decide in functions without I/O.
 
+mod head;
 mod history;
 mod import;
 mod joint_reads;
@@ -9,6 +10,7 @@ mod latest;
 mod mementos;
 mod page_write;
 mod read;
+mod reservation;
 mod rewrite;
 mod stats;
 mod verify;
@@ -19,12 +21,12 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
 
-use self::latest::LatestCache;
 pub use self::{
     latest::CacheStats,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,
 };
+use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
     Catalog, Definitions, Page, PropertyName, PropertySink, Result, Revision, Staged, Tid,
     content::ChunkStore, locks::Locks, rows::partition_of, schemas,
@@ -59,6 +61,7 @@ struct Shared {
     catalog: Catalog,
     chunks: Arc<ChunkStore>,
     locks: Locks,
+    vigil: Vigil,
     latest: LatestCache,
 }
 
@@ -83,6 +86,7 @@ impl Revisioned {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
             chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
             locks: Locks::new(),
+            vigil: Vigil::new(seed),
             latest: LatestCache::new(settings.cache_bytes),
             store,
             clock,

@@ -1,7 +1,7 @@
 //! The one batch that a write of a page is.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Value};
+use rashomon_tables::{Batch, Mutation, Value};
 
 use super::{render_content_key, render_key, rev_key, revision_content_key, write::Bodies};
 use crate::{
@@ -30,6 +30,16 @@ impl<'a> PageWrite<'a> {
     /// The time that it is written at.
     pub(super) fn at(&self) -> Timestamp {
         self.at
+    }
+
+    /// Writes what there is at another time.
+    pub(super) fn restamp(&mut self, at: Timestamp) {
+        self.at = at;
+        for mutation in self.then.mutations.iter_mut() {
+            if let Mutation::Put { written_at, .. } = mutation {
+                *written_at = at;
+            }
+        }
     }
 
     /// How many mutations there are.

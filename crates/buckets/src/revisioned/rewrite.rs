@@ -7,7 +7,9 @@ use rashomon_clock::Timestamp;
 use super::{
     Revisioned, Shared,
     page_write::PageWrite,
-    render_content_key, render_key, rev_key, revision_content_key,
+    render_content_key, render_key,
+    reservation::Planned,
+    rev_key, revision_content_key,
     write::{MAX_BODIES, body_of, check_index, whole},
 };
 use crate::{
@@ -39,33 +41,37 @@ impl Shared {
         &self,
         page: &Page,
         tid: Tid,
-        mut property: NewProperty,
+        property: NewProperty,
         expect: Expect,
     ) -> Result<Rewritten> {
         let rev = self.revision_of(page, tid).await?;
+        let _page = match self.is_alone() {
+            true => None,
+            false => Some(self.locks.page(page).await),
+        };
         let _revision = self.locks.revision(page, rev).await;
-        let (revision, render) = futures::future::try_join(
-            self.get(&REVISIONS, page, rev_key(rev)),
-            self.get(&RENDERS, page, render_key(rev, tid)),
-        )
-        .await?;
-        let (Some(revision), Some(render)) = (revision, render) else {
-            return Err(Error::NotFound(Missing::Render(tid)));
-        };
-        let mut standing = Standing {
-            revision: RevisionRow::from_row(&revision)?,
-            render: RenderRow::from_row(&render)?,
-            bodies: BTreeMap::new(),
-        };
+        let reservation = self.hold(page, None).await?;
+        let planned = self.plan_rewrite(page, rev, tid, property, &expect).await;
+        self.finish(page, reservation, planned).await
+    }
+
+    async fn plan_rewrite<'p>(
+        &self,
+        page: &'p Page,
+        rev: Revision,
+        tid: Tid,
+        mut property: NewProperty,
+        expect: &Expect,
+    ) -> Result<Planned<'p, Rewritten>> {
         let versions = self.settings.definitions.get(&property.name).versions;
-        self.read_bodies(page, rev, tid, versions, &mut standing).await?;
+        let mut standing = self.standing_render(page, rev, tid, versions).await?;
         let name = property.name.clone();
         let Some((old, _)) = standing.bodies.get(&name) else {
             return Err(Error::NotFound(Missing::Property { rev, tid }));
         };
         let old = old.clone();
         let stands = PropertyVersion { rev, tid, rewritten_at: old.info.rewritten_at };
-        if matches!(&expect, Expect::OneOf(versions) if !versions.contains(&stands)) {
+        if matches!(expect, Expect::OneOf(versions) if !versions.contains(&stands)) {
             return Err(Error::NotExpected);
         }
         property.content_type.get_or_insert_with(|| old.info.headers.content_type.clone());
@@ -77,7 +83,8 @@ impl Shared {
             && new.info.sha1 == old.info.sha1
             && new.info.size == old.info.size
         {
-            return Ok(Rewritten { version: stands, info: old.info, replaced: false });
+            let answer = Rewritten { version: stands, info: old.info, replaced: false };
+            return Ok(Planned::nothing(answer));
         }
         // Later than the last replacement too, which history may have brought from a clock that was ahead.
         let at = self.after(standing.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
@@ -104,9 +111,34 @@ impl Shared {
         if let Stored::Chunks(set) = &old.stored {
             write.release(set);
         }
-        self.commit(write).await?;
         let version = PropertyVersion { rev, tid, rewritten_at: Some(at) };
-        Ok(Rewritten { version, info: new.info, replaced: true })
+        let answer = Rewritten { version, info: new.info, replaced: true };
+        Ok(Planned { write: Some(write), replaces: true, answer })
+    }
+
+    /// What stands of a render, as far as it is written again.
+    async fn standing_render(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        versions: Versions,
+    ) -> Result<Standing> {
+        let (revision, render) = futures::future::try_join(
+            self.get(&REVISIONS, page, rev_key(rev)),
+            self.get(&RENDERS, page, render_key(rev, tid)),
+        )
+        .await?;
+        let (Some(revision), Some(render)) = (revision, render) else {
+            return Err(Error::NotFound(Missing::Render(tid)));
+        };
+        let mut standing = Standing {
+            revision: RevisionRow::from_row(&revision)?,
+            render: RenderRow::from_row(&render)?,
+            bodies: BTreeMap::new(),
+        };
+        self.read_bodies(page, rev, tid, versions, &mut standing).await?;
+        Ok(standing)
     }
 
     /// The bodies that are written again with the one that is replaced: those of its render, or (where it

@@ -10,7 +10,13 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::ClusteringRange;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Revisioned, Shared, page_write::PageWrite, render_content_key, render_key, rev_key};
+use super::{
+    Revisioned, Shared,
+    page_write::PageWrite,
+    render_content_key, render_key,
+    reservation::{Planned, Reservation, changing},
+    rev_key,
+};
 use crate::{
     Error, ExportRecord, Headers, Missing, NewProperty, NewRender, NewRevision, Page, Parent, PropertyInfo,
     PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Tid, Versions, Written,
@@ -74,22 +80,20 @@ impl Shared {
             None => Either::Right(self.locks.page_shared(page).await),
         };
         let _revision = self.locks.revision(page, new.rev).await;
-        // Most revisions are new ones at the end of the history: then one read says all there is to know.
-        let latest = self.first(&REVISIONS, page, ClusteringRange::all()).await?;
-        let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
-        let stands = match latest_rev {
-            Some(latest_rev) if latest_rev > new.rev => self.get(&REVISIONS, page, rev_key(new.rev)).await?,
-            Some(latest_rev) if latest_rev == new.rev => latest,
-            _ => None,
+        let claim = Claim {
+            rev: new.rev,
+            parent: new.parent,
+            timestamp: new.timestamp,
+            if_latest: new.if_latest,
+            digest: given.digest,
         };
-        if let Some(row) = stands {
-            return repeat(&RevisionRow::from_row(&row)?, new.parent, new.timestamp, given.digest);
-        }
-        self.check_latest(page, new.if_latest, latest_rev).await?;
+        let page_is_new = match self.examine(page, claim).await? {
+            Examined::Stands(written) => return Ok(written),
+            Examined::Fits { page_is_new } => page_is_new,
+        };
 
         let bodies = self.fit(page, given.bodies, MAX_BODIES).await?;
         let now = self.clock.now();
-        let timestamp = new.timestamp.unwrap_or(now);
         let tid = match new.timestamp {
             Some(time) => Tid::imported(page, new.rev, time),
             None => Tid::new(now, self.distinction()),
@@ -97,7 +101,7 @@ impl Shared {
         let record = RevisionRecord {
             rev: new.rev,
             parent: new.parent,
-            timestamp,
+            timestamp: new.timestamp.unwrap_or(now),
             user: new.user,
             comment: new.comment,
             minor: new.minor,
@@ -121,11 +125,54 @@ impl Shared {
             written_at: now,
         });
         write.bodies(new.rev, tid, &bodies, &self.settings);
-        if latest_rev.is_none() {
+        if page_is_new {
             write.new_page();
         }
-        self.commit(write).await?;
-        Ok(Written { rev: new.rev, tid, created: true })
+        let written = Written { rev: new.rev, tid, created: true };
+        self.write_if_it_still_fits(page, claim, write, written).await
+    }
+
+    /// Writes a revision that fits. Where it has a condition and others write to the store too, nobody else
+    /// with a condition is let in between looking and writing.
+    async fn write_if_it_still_fits(
+        &self,
+        page: &Page,
+        claim: Claim,
+        mut write: PageWrite<'_>,
+        written: Written,
+    ) -> Result<Written> {
+        let reservation = match claim.if_latest {
+            Some(_) => self.hold(page, Some(&mut write)).await?,
+            None => None,
+        };
+        let planned = Planned { write: Some(write), replaces: false, answer: written };
+        if reservation.is_none() {
+            return self.finish(page, None, Ok(planned)).await;
+        }
+        let planned = self.examine(page, claim).await.map(|examined| match examined {
+            Examined::Stands(written) => Planned::nothing(written),
+            Examined::Fits { .. } => planned,
+        });
+        self.finish(page, reservation, planned).await
+    }
+
+    /// Looks whether a new revision stands already, and whether its condition holds.
+    async fn examine(&self, page: &Page, claim: Claim) -> Result<Examined> {
+        // Most revisions are new ones at the end of the history: then one read says all there is to know.
+        let latest = self.first(&REVISIONS, page, ClusteringRange::all()).await?;
+        let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
+        let stands = match latest_rev {
+            Some(latest) if latest > claim.rev => self.get(&REVISIONS, page, rev_key(claim.rev)).await?,
+            Some(latest_rev) if latest_rev == claim.rev => latest,
+            _ => None,
+        };
+        if let Some(row) = stands {
+            let written = repeat(&RevisionRow::from_row(&row)?, claim)?;
+            self.settled(page, &REVISIONS, &row, true).await?;
+            return Ok(Examined::Stands(written));
+        }
+        self.check_latest(page, claim.if_latest, latest_rev).await?;
+        Ok(Examined::Fits { page_is_new: latest_rev.is_none() })
     }
 
     async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
@@ -135,34 +182,63 @@ impl Shared {
             RenderBase::Revision(rev) => rev,
             RenderBase::Render(tid) => self.revision_of(page, tid).await?,
         };
-        let _page = match new.if_latest {
-            Some(_) => Some(self.locks.page(page).await),
-            None => None,
+        let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
+        let reserves = new.if_latest.is_some() || self.adds_beside_others(page, rev, &given).await?;
+        let _page = match reserves {
+            true => Some(self.locks.page(page).await),
+            false => None,
         };
         let _revision = self.locks.revision(page, rev).await;
+        let reservation = if reserves { self.hold(page, None).await? } else { None };
+        let planned = self.plan_new_render(page, &asked, given, reservation.as_ref()).await;
+        self.finish(page, reservation, planned).await
+    }
+
+    /// Whether a render brings a property that its revision lacks, so that the revision's row is written
+    /// again, while others may do the same.
+    async fn adds_beside_others(&self, page: &Page, rev: Revision, given: &Given) -> Result<bool> {
+        let (of_revision, _) = by_versions(&given.bodies, &self.settings);
+        if self.is_alone() || of_revision.is_empty() {
+            return Ok(false);
+        }
+        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(false) };
+        let stands = RevisionRow::from_row(&row)?.properties;
+        Ok(of_revision.keys().any(|name| !stands.contains_key(name)))
+    }
+
+    async fn plan_new_render<'p>(
+        &self,
+        page: &'p Page,
+        asked: &AskedRender,
+        given: Given,
+        reservation: Option<&Reservation>,
+    ) -> Result<Planned<'p, Written>> {
+        let rev = asked.rev;
         let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await? else {
             return Err(self.no_revision(page, rev).await?);
         };
         let revision = RevisionRow::from_row(&revision)?;
-        let tid_of_history = new.timestamp.map(|time| Tid::imported(page, rev, time));
+        let tid_of_history = asked.timestamp.map(|time| Tid::imported(page, rev, time));
         if let Some(tid) = tid_of_history
             && let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await?
         {
-            return repeated_render(&RenderRow::from_row(&row)?, given.digest);
+            let written = repeated_render(&RenderRow::from_row(&row)?, given.digest)?;
+            self.settled(page, &RENDERS, &row, reservation.is_some()).await?;
+            return Ok(Planned::nothing(written));
         }
         let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
             Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None },
-            None => match self.plan_render(page, rev, new.base, of_render, added.is_empty()).await? {
-                Plan::Stands(tid) => return Ok(Written { rev, tid, created: false }),
+            None => match self.plan_render(page, rev, asked.base, of_render, added.is_empty()).await? {
+                Plan::Stands(tid) => return Ok(Planned::nothing(Written { rev, tid, created: false })),
                 Plan::Render(render) => render,
             },
         };
-        if new.if_latest.is_some() {
+        if asked.if_latest.is_some() {
             let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
             let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
-            self.check_latest(page, new.if_latest, latest_rev).await?;
+            self.check_latest(page, asked.if_latest, latest_rev).await?;
         }
         let mut of_revision = revision.properties.clone();
         of_revision.extend(added.clone());
@@ -170,12 +246,10 @@ impl Shared {
         // What was given again is stored already, with the revision.
         let mut bodies = given.bodies;
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
-        if let Some((base, names)) = &render.taken_over {
-            self.take_over(page, rev, *base, names, &mut bodies).await?;
-        }
+        self.take_over(page, rev, &render, &mut bodies).await?;
         let bodies = self.fit(page, bodies, MAX_BODIES).await?;
         let now = self.clock.now();
-        let mut write = PageWrite::new(page, self.after(revision.written_at));
+        let mut write = PageWrite::new(page, self.write_time(reservation, revision.written_at));
         if !added.is_empty() {
             write.revision(&RevisionRow { properties: of_revision, ..revision });
         }
@@ -189,8 +263,8 @@ impl Shared {
             written_at: now,
         });
         write.bodies(rev, tid, &bodies, &self.settings);
-        self.commit(write).await?;
-        Ok(Written { rev, tid, created: true })
+        let answer = Written { rev, tid, created: true };
+        Ok(Planned { write: Some(write), replaces: !added.is_empty(), answer })
     }
 
     /// What the render will be: what was given, and what it takes over from its base; or that it stands.
@@ -202,8 +276,9 @@ impl Shared {
         mut properties: Properties,
         nothing_added: bool,
     ) -> Result<Plan> {
-        let newest = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
-        let newest = RenderRow::from_row(&newest.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+        let row = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        let row = row.ok_or(Error::NotFound(Missing::Revision(rev)))?;
+        let newest = RenderRow::from_row(&row)?;
         let base = match base {
             RenderBase::Render(tid) if tid != newest.tid => {
                 let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
@@ -219,6 +294,7 @@ impl Shared {
             }
         }
         if nothing_added && same_content(&properties, &newest.properties) {
+            self.settled(page, &RENDERS, &row, false).await?;
             return Ok(Plan::Stands(newest.tid));
         }
         let at_now = Tid::new(self.clock.now(), self.distinction());
@@ -235,12 +311,12 @@ impl Shared {
         &self,
         page: &Page,
         rev: Revision,
-        base: Tid,
-        names: &[PropertyName],
+        render: &PlannedRender,
         bodies: &mut Bodies,
     ) -> Result<()> {
+        let Some((base, names)) = &render.taken_over else { return Ok(()) };
         for name in names {
-            let row = self.get(&RENDER_CONTENT, page, render_content_key(name, rev, base)).await?;
+            let row = self.get(&RENDER_CONTENT, page, render_content_key(name, rev, *base)).await?;
             let Some(row) = row else {
                 return Err(Error::Conflict(format!(
                     "property {name} of render {base} is gone, and cannot be taken over: give it with the new render"
@@ -248,6 +324,10 @@ impl Shared {
             };
             let mut body = BodyRow::from_row(&row)?;
             body.info.rewritten_at = None;
+            // Another process may have replaced it since the index was read.
+            if !self.is_alone() && render.properties.get(name) != Some(&body.info) {
+                return Err(changing());
+            }
             if let Stored::Chunks(set) = &body.stored {
                 body.stored = Stored::Chunks(self.chunks.copy(page, set).await?);
             }
@@ -395,18 +475,13 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
 }
 
 /// A revision that stands is posted again: the same is harmless.
-fn repeat(
-    stands: &RevisionRow,
-    parent: Option<Parent>,
-    timestamp: Option<Timestamp>,
-    digest: Digest,
-) -> Result<Written> {
+fn repeat(stands: &RevisionRow, claim: Claim) -> Result<Written> {
     let rev = stands.record.rev;
-    let differs = if digest != stands.digest {
+    let differs = if claim.digest != stands.digest {
         "other properties"
-    } else if parent.is_some_and(|parent| stands.record.parent != Some(parent)) {
+    } else if claim.parent.is_some_and(|parent| stands.record.parent != Some(parent)) {
         "another parent"
-    } else if timestamp.is_some_and(|timestamp| stands.record.timestamp != timestamp) {
+    } else if claim.timestamp.is_some_and(|timestamp| stands.record.timestamp != timestamp) {
         "another timestamp"
     } else {
         return Ok(Written { rev, tid: stands.first_tid, created: false });
@@ -456,6 +531,31 @@ fn same_content(one: &Properties, other: &Properties) -> bool {
                 && info.sha1 == other.sha1
                 && info.size == other.size
         })
+}
+
+/// What a new revision is recognized by when it comes again, and its condition.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    rev: Revision,
+    parent: Option<Parent>,
+    timestamp: Option<Timestamp>,
+    if_latest: Option<Parent>,
+    digest: Digest,
+}
+
+enum Examined {
+    /// It stands already.
+    Stands(Written),
+    /// There is room for it, and its condition holds.
+    Fits { page_is_new: bool },
+}
+
+/// What is asked of a new render, its properties aside.
+struct AskedRender {
+    rev: Revision,
+    base: RenderBase,
+    timestamp: Option<Timestamp>,
+    if_latest: Option<Parent>,
 }
 
 enum Plan {

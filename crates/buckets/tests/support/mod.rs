@@ -1,8 +1,12 @@
 //! What the tests of this crate share: a world of a clock, a store and the buckets over it, and short ways to
 //! say what is written and read.
+//!
+//! The store is the one in memory, or in Cassandra where the environment names a node: each test is written
+//! once, and holds on both.
 #![allow(dead_code, unused_imports, unused_macros)] // Each file of tests uses some of it.
 
 mod altered;
+mod cluster;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,7 +20,15 @@ use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-pub(crate) use self::altered::Altered;
+pub(crate) use self::{altered::Altered, cluster::Cluster};
+
+/// The store that a test stands on, whichever it is.
+pub(crate) type AnyStore = Arc<dyn TableStore>;
+
+/// Whether tests stand on Cassandra now, and not in memory or in SQLite.
+pub(crate) fn stands_on_cassandra() -> bool {
+    rashomon_test_stores::node().is_some()
+}
 
 /// When the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -69,46 +81,61 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Over the store in memory.
+    /// Over the store that the environment gives.
+    pub(crate) async fn new() -> Self {
+        Self::over(|store| store).await.0
+    }
+
+    /// Over the store in memory, wherever other tests stand.
     pub(crate) async fn in_memory() -> Self {
-        Self::over(Memory::new).await.0
+        Self::over_memory(|memory| memory).await.0
     }
 
     /// Over the store in SQLite.
     pub(crate) async fn in_sqlite() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let open = |clock| {
-            SqliteStore::open(directory.path(), clock, Options::default()).expect("an empty directory")
-        };
-        let (world, _) = Self::over(open).await;
+        let clock = Arc::new(ManualClock::new(START));
+        let store = SqliteStore::open(directory.path(), clock.clone(), Options::default());
+        let store: AnyStore = Arc::new(store.expect("an empty directory"));
+        let world = Self::on(store, clock, Settings::default(), 1).await;
         Self { directory: Some(Arc::new(directory)), ..world }
     }
 
-    /// Over a store that is also given back, for those who want to meddle with it.
-    pub(crate) async fn over<S: TableStore>(store: impl FnOnce(Arc<dyn Clock>) -> S) -> (Self, Arc<S>) {
-        Self::with(store, Settings::default()).await
+    /// Over a decorator of that store, which is also given back for those who want to meddle with it.
+    pub(crate) async fn over<S: TableStore>(decorate: impl FnOnce(AnyStore) -> S) -> (Self, Arc<S>) {
+        Self::with(decorate, Settings::default()).await
     }
 
     pub(crate) async fn with<S: TableStore>(
-        store: impl FnOnce(Arc<dyn Clock>) -> S,
+        decorate: impl FnOnce(AnyStore) -> S,
         settings: Settings,
     ) -> (Self, Arc<S>) {
         let clock = Arc::new(ManualClock::new(START));
-        let store = Arc::new(store(Arc::clone(&clock) as Arc<dyn Clock>));
-        let shared = Arc::clone(&store) as Arc<dyn TableStore>;
-        let buckets = open(&shared, &clock, settings, 1).await;
-        (Self { buckets, clock, store: shared, directory: None }, store)
+        let store = rashomon_test_stores::open(Arc::clone(&clock) as Arc<dyn Clock>).await;
+        let store = Arc::new(decorate(store));
+        (Self::on(Arc::clone(&store) as AnyStore, clock, settings, 1).await, store)
+    }
+
+    /// Over a decorator of the store in memory.
+    pub(crate) async fn over_memory<S: TableStore>(decorate: impl FnOnce(Memory) -> S) -> (Self, Arc<S>) {
+        let clock = Arc::new(ManualClock::new(START));
+        let store = Arc::new(decorate(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+        (Self::on(Arc::clone(&store) as AnyStore, clock, Settings::default(), 1).await, store)
+    }
+
+    /// A process of its own on a store that is there.
+    pub(crate) async fn on(store: AnyStore, clock: Arc<ManualClock>, settings: Settings, seed: u64) -> Self {
+        let shown = Arc::clone(&clock) as Arc<dyn Clock>;
+        let buckets = Revisioned::open(Arc::clone(&store), shown, settings, seed).await;
+        let buckets = buckets.expect("a store that takes the tables");
+        Self { buckets, clock, store, directory: None }
     }
 
     /// The same store and clock under other buckets, as after a restart.
     pub(crate) async fn reopened(&self) -> Self {
         let settings = self.buckets.settings().clone();
-        Self {
-            buckets: open(&self.store, &self.clock, settings, 2).await,
-            clock: Arc::clone(&self.clock),
-            store: Arc::clone(&self.store),
-            directory: self.directory.clone(),
-        }
+        let world = Self::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings, 2).await;
+        Self { directory: self.directory.clone(), ..world }
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -298,16 +325,6 @@ impl World {
     }
 }
 
-async fn open(
-    store: &Arc<dyn TableStore>,
-    clock: &Arc<ManualClock>,
-    settings: Settings,
-    seed: u64,
-) -> Revisioned {
-    let clock = Arc::clone(clock) as Arc<dyn Clock>;
-    Revisioned::open(Arc::clone(store), clock, settings, seed).await.expect("a store that takes the tables")
-}
-
 /// The bytes of a property, however they are stored.
 pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
     match &property.body {
@@ -325,12 +342,12 @@ pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
 /// Makes a test of each function over each store, on several threads.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
-        mod in_memory {
+        mod in_the_given_store {
             use crate::support::World;
 
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $test() {
-                super::$test(World::in_memory().await).await;
+                super::$test(World::new().await).await;
             })+
         }
 
@@ -339,7 +356,9 @@ macro_rules! on_every_store {
 
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $test() {
-                super::$test(World::in_sqlite().await).await;
+                if !crate::support::stands_on_cassandra() {
+                    super::$test(World::in_sqlite().await).await;
+                }
             })+
         }
     };
@@ -388,8 +407,10 @@ impl World {
     }
 }
 
-/// So many cases of a random test; a failing one is printed, not kept in a file.
+/// So many cases of a random test, and fewer on a node, where each takes longer; a failing one is printed, not
+/// kept in a file.
 pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
+    let cases = if stands_on_cassandra() { cases.div_ceil(20) } else { cases };
     proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
 }
 

@@ -1,0 +1,219 @@
+//! The head of a page: who is writing it on a condition, and what.
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ColumnType, Key, Mutation, Row, Schema, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Page, Result, Tid,
+    rows::{blob, partition_of, text, timestamp, to_json, unreadable},
+    schemas,
+};
+
+/// Names whoever holds a page: random, so that no two reservations have the same.
+pub(super) type Owner = [u8; 16];
+
+/// What a row of `heads` says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Head {
+    /// `None`: nobody holds the page.
+    pub(super) held: Option<Held>,
+    /// What is written under a reservation has to be later: what was deleted here could else hide it.
+    pub(super) later_than: Option<Timestamp>,
+}
+
+/// Somebody holds the page.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Held {
+    pub(super) owner: Owner,
+    pub(super) reserved_at: Timestamp,
+    /// What he is writing, once he knows.
+    pub(super) announced: Option<Announced>,
+}
+
+/// The rows that a write puts, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Announced {
+    pub(super) rows: Vec<RowName>,
+    pub(super) at: Timestamp,
+}
+
+/// A row of the page, in one of the tables that have its partition.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RowName {
+    pub(super) table: &'static Schema,
+    pub(super) clustering: Vec<Value>,
+    /// Whether it takes the place of one that stands.
+    pub(super) replaces: bool,
+}
+
+impl Head {
+    pub(super) fn key(page: &Page) -> Key {
+        Key::new(partition_of(page), Vec::new())
+    }
+
+    /// The row that says so; `None` where there is nothing to be said.
+    pub(super) fn to_row(&self, key: &Key) -> Option<Row> {
+        let held = self.held.as_ref();
+        let announced = held.and_then(|held| held.announced.as_ref());
+        let values = vec![
+            held.map(|held| Value::Blob(Bytes::copy_from_slice(&held.owner))),
+            held.map(|held| held.reserved_at.into()),
+            announced.map(|announced| rows_to_json(&announced.rows)),
+            announced.map(|announced| announced.at.into()),
+            self.later_than.map(Value::Timestamp),
+        ];
+        // The store stamps swapped rows itself.
+        let row = Row { key: key.clone(), values, written_at: Timestamp::EPOCH, expires_at: None };
+        row.values.iter().any(Option::is_some).then_some(row)
+    }
+
+    /// What the row says; without one nobody holds the page.
+    pub(super) fn from_row(row: Option<&Row>) -> Result<Self> {
+        let Some(row) = row else { return Ok(Self { held: None, later_than: None }) };
+        let read = || {
+            let announced = match text(row, 2) {
+                Some(json) => Some(Announced { rows: rows_from_json(json)?, at: timestamp(row, 3)? }),
+                None => None,
+            };
+            let held = match blob(row, 0) {
+                Some(owner) => Some(Held {
+                    owner: owner.as_ref().try_into().ok()?,
+                    reserved_at: timestamp(row, 1)?,
+                    announced,
+                }),
+                None => None,
+            };
+            Some(Self { held, later_than: timestamp(row, 4) })
+        };
+        read().ok_or_else(|| unreadable("heads", row))
+    }
+
+    pub(super) fn owner(&self) -> Option<Owner> {
+        self.held.as_ref().map(|held| held.owner)
+    }
+}
+
+/// The rows that a batch of a page puts; none of them stands already.
+pub(super) fn new_rows(batch: &Batch) -> Vec<RowName> {
+    let name = |mutation: &Mutation| match mutation {
+        Mutation::Put { table, clustering, .. } => {
+            Some(RowName { table, clustering: clustering.clone(), replaces: false })
+        }
+        Mutation::Delete { .. } | Mutation::DeleteRange { .. } => None,
+    };
+    batch.mutations.iter().filter_map(name).collect()
+}
+
+/// A row in the JSON of a head, as people and programs can read it.
+#[derive(Serialize, Deserialize)]
+struct RowJson {
+    table: String,
+    key: Vec<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    replaces: bool,
+}
+
+fn rows_to_json(rows: &[RowName]) -> Value {
+    let json: Vec<_> = (rows.iter())
+        .map(|row| RowJson {
+            table: row.table.name().to_owned(),
+            key: row.clustering.iter().map(value_to_json).collect(),
+            replaces: row.replaces,
+        })
+        .collect();
+    to_json(&json)
+}
+
+fn rows_from_json(json: &str) -> Option<Vec<RowName>> {
+    let rows: Vec<RowJson> = serde_json::from_str(json).ok()?;
+    let read = |row: RowJson| {
+        let table = schemas::all().into_iter().find(|schema| schema.name() == row.table)?;
+        // A head speaks of its own partition.
+        (table.partition() == schemas::HEADS.partition() && !table.swap_only()).then_some(())?;
+        let columns = table.clustering().iter().map(|(column, _)| column.column_type);
+        let whole = row.key.len() == columns.len();
+        let clustering = columns.zip(&row.key).map(|(column, json)| value_from_json(column, json));
+        let clustering = clustering.collect::<Option<Vec<_>>>().filter(|_| whole)?;
+        Some(RowName { table, clustering, replaces: row.replaces })
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn value_to_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Text(text) => text.as_str().into(),
+        Value::Int(number) => (*number).into(),
+        Value::Timestamp(time) => time.as_micros().into(),
+        Value::TimeUuid(uuid) => Tid::from(*uuid).to_string().into(),
+        Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+    }
+}
+
+fn value_from_json(column: ColumnType, json: &serde_json::Value) -> Option<Value> {
+    Some(match column {
+        ColumnType::Text => json.as_str()?.into(),
+        ColumnType::Int => json.as_i64()?.into(),
+        ColumnType::Timestamp => Timestamp::from_micros(json.as_i64()?).into(),
+        ColumnType::TimeUuid => json.as_str()?.parse::<Tid>().ok()?.as_time_uuid().into(),
+        ColumnType::Blob => {
+            let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+            let bytes: Option<Vec<u8>> = json.as_str()?.as_bytes().chunks(2).map(byte).collect();
+            Value::Blob(bytes?.into())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BucketName, Revision};
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        let page = Page {
+            domain: "enwiki".parse().unwrap(),
+            bucket: BucketName::page(),
+            title: "Main_Page".parse().unwrap(),
+        };
+        let key = Head::key(&page);
+        let time = Timestamp::from_micros(1_767_225_600_000_001);
+        let tid = Tid::imported(&page, Revision::new(7).unwrap(), time).as_time_uuid();
+        let row = |table, clustering, replaces| RowName { table, clustering, replaces };
+        let rows = vec![
+            row(&*schemas::REVISIONS, vec![Value::Int(7)], true),
+            row(&*schemas::REVISIONS_BY_TIME, vec![time.into(), Value::Int(7)], false),
+            row(&*schemas::RENDER_CONTENT, vec!["html".into(), Value::Int(7), tid.into()], false),
+            row(&*schemas::CHUNK_REFERENCES, vec![Value::Blob(vec![0, 1, 255].into())], false),
+        ];
+        let held = |announced| Some(Held { owner: [9; 16], reserved_at: time, announced });
+        for (held, later_than) in [
+            (None, Some(time)),
+            (held(None), None),
+            (held(Some(Announced { rows: rows.clone(), at: time })), None),
+            (held(Some(Announced { rows: Vec::new(), at: time })), Some(time)),
+        ] {
+            let head = Head { held, later_than };
+            assert_eq!(Head::from_row(head.to_row(&key).as_ref()).unwrap(), head);
+        }
+        let free = Head { held: None, later_than: None };
+        assert_eq!(free.to_row(&key), None);
+        assert_eq!(Head::from_row(None).unwrap(), free);
+    }
+
+    #[test]
+    fn rows_of_no_table_are_not_read() {
+        for json in [
+            r#"[{"table":"none","key":[1]}]"#,
+            r#"[{"table":"domains","key":["a"]}]"#,
+            r#"[{"table":"heads","key":[]}]"#,
+            r#"[{"table":"revisions","key":[]}]"#,
+            r#"[{"table":"revisions","key":[1,2]}]"#,
+            r#"[{"table":"revisions","key":["1"]}]"#,
+            "{}",
+        ] {
+            assert_eq!(rows_from_json(json), None, "{json}");
+        }
+    }
+}
