@@ -129,7 +129,27 @@ async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
 async fn many_readers_at_once_cost_few_reads() {
     assert_eq!(scans_for_many_readers(false).await, SCANS, "the first put it into memory");
     let one_for_all_others = scans_for_many_readers(true).await - SCANS;
-    assert_eq!(one_for_all_others, SCANS, "memory answers nobody during a commit");
+    assert_eq!(one_for_all_others, SCANS, "nothing is put into memory during a commit");
+}
+
+/// What is in memory is served until the commit that replaces it is over, and not after.
+#[tokio::test]
+async fn memory_answers_until_the_end_of_a_commit() {
+    let (world, store) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
+    world.read_latest(&page, "html").await;
+    let generations = store.generations().unwrap();
+    let partition = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
+    let slots = [generations.slot(&partition.map(Into::into))];
+    let before = store.counts();
+    let scans = || (store.counts() - &before).total(Kind::Scan).operations;
+    generations.begin(&slots);
+    world.read_latest(&page, "html").await;
+    assert_eq!(scans(), 0);
+    generations.end(&slots);
+    world.read_latest(&page, "html").await;
+    assert_eq!(scans(), SCANS);
 }
 
 /// A read that is under way when a write is acknowledged serves nobody who comes after that.

@@ -180,15 +180,24 @@ impl TableStore for SqliteStore {
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         table.check_key(key)?;
         let table = self.catalog.get(table)?;
+        let slot = self.generations.slot(&key.partition);
         let (clock, key) = (Arc::clone(&self.clock), key.clone());
-        self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now())).await
+        let row = self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
+        let row = row.await?;
+        self.generations.settled(slot).await;
+        Ok(row)
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         scan.check(table)?;
         let table = self.catalog.get(table)?;
+        let slot = self.generations.slot(&scan.partition);
         let clock = Arc::clone(&self.clock);
-        self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now())).await
+        let page =
+            self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
+        let page = page.await?;
+        self.generations.settled(slot).await;
+        Ok(page)
     }
 
     async fn partitions(

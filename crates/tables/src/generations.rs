@@ -5,6 +5,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use tokio::sync::Notify;
+
 use crate::Value;
 
 const SLOTS: usize = 1 << 16;
@@ -13,14 +15,18 @@ const SLOTS: usize = 1 << 16;
 /// memory beside it can be exact.
 ///
 /// The store brackets each commit with [`Generations::begin`] and [`Generations::end`], the second before it
-/// acknowledges. While a commit is under way the partition has no generation: nothing kept may be served, and
-/// nothing read may be kept. A reader keeps what it read together with the generation from before its read,
-/// if the same one stands after it; what is kept is good as long as its generation stands.
+/// acknowledges. A reader keeps what it read together with the generation from before its read, if the same
+/// one stands after it and no commit is under way; what is kept is good until a commit has ended since.
+///
+/// So what is kept may be served while a commit is under way. For that nobody else may have seen the commit:
+/// before a store gives out what it read, it waits for the end of a commit that is under way in the partition
+/// ([`Generations::settled`]), which the read may have seen.
 ///
 /// Partitions share slots by hash. That costs a needless read now and then, and is never wrong.
 pub struct Generations {
     hasher: RandomState,
     slots: Box<[AtomicU64]>,
+    ended: Notify,
 }
 
 /// The partition's place among the generations: worth keeping, since finding it hashes the key.
@@ -31,7 +37,8 @@ impl Generations {
     /// All at their beginning.
     #[must_use]
     pub fn new() -> Self {
-        Self { hasher: RandomState::new(), slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self { hasher: RandomState::new(), slots, ended: Notify::new() }
     }
 
     /// Where a partition's generation stands.
@@ -40,11 +47,38 @@ impl Generations {
         Slot(self.hasher.hash_one(partition) as usize % SLOTS)
     }
 
-    /// The generation that stands; `None` while a commit is under way.
+    /// The generation that stands; `None` while a commit is under way, and what is read may not be kept.
     #[must_use]
     pub fn current(&self, slot: Slot) -> Option<u64> {
-        let generation = self.slots[slot.0].load(Ordering::SeqCst);
+        let generation = self.load(slot);
         generation.is_multiple_of(2).then_some(generation)
+    }
+
+    /// The generation that stands, or stood before the commit that is under way: what was kept with it may be
+    /// served.
+    #[must_use]
+    pub fn standing(&self, slot: Slot) -> u64 {
+        self.load(slot) & !1
+    }
+
+    /// Waits for the end of the commit that is under way, if there is one.
+    pub async fn settled(&self, slot: Slot) {
+        let seen = self.load(slot);
+        if seen.is_multiple_of(2) {
+            return;
+        }
+        loop {
+            // Made before the look, so that an end between the two is not missed.
+            let ended = self.ended.notified();
+            if self.load(slot) != seen {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn load(&self, slot: Slot) -> u64 {
+        self.slots[slot.0].load(Ordering::SeqCst)
     }
 
     /// A commit that touches these slots begins. Only one commit at a time, and each slot once.
@@ -55,6 +89,7 @@ impl Generations {
     /// The commit is over, whatever came of it.
     pub fn end(&self, slots: &[Slot]) {
         self.bump(slots, 1);
+        self.ended.notify_waiters();
     }
 
     fn bump(&self, slots: &[Slot], expected: u64) {

@@ -174,9 +174,11 @@ fn a_generation_is_absent_while_a_commit_is_under_way() {
     assert!(before.is_some());
     generations.begin(&[page]);
     assert_eq!(generations.current(page), None);
+    assert_eq!(Some(generations.standing(page)), before, "what was kept may be served");
     assert!(other == page || generations.current(other).is_some());
     generations.end(&[page]);
     assert!(generations.current(page) > before);
+    assert_eq!(Some(generations.standing(page)), generations.current(page));
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Shared {
     fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
         let generations = self.store.generations()?;
         let entry = self.latest.entries.get(&key)?;
-        let holds = generations.current(entry.slot) == Some(entry.generation)
+        let holds = generations.standing(entry.slot) == entry.generation
             && entry.page == *page
             && entry.name == *name;
         holds.then(|| Arc::clone(&entry.property))

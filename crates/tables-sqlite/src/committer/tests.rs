@@ -75,6 +75,45 @@ async fn calls_share_commits() {
     assert!(commits < CALLS / 10, "{commits} commits");
 }
 
+/// Between a commit and its end what is in memory beside the store may be served: nobody may have seen more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sees_a_commit_that_is_not_over() {
+    static VISIBLE: AtomicBool = AtomicBool::new(false);
+    static OVER: AtomicBool = AtomicBool::new(false);
+    fn commit_and_dawdle(connection: &Connection) -> rusqlite::Result<()> {
+        commit(connection)?;
+        VISIBLE.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(200));
+        OVER.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, commit_and_dawdle).await;
+    for scans in [false, true] {
+        let title = format!("read by a scan: {scans}");
+        VISIBLE.store(false, Ordering::SeqCst);
+        OVER.store(false, Ordering::SeqCst);
+        let write = tokio::spawn({
+            let (store, title) = (store.clone(), title.clone());
+            async move { store.write(Vec::new(), put(&title, 1, NOW)).await }
+        });
+        while !VISIBLE.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let partition = key(&title).partition;
+        let elsewhere = number(&store, "elsewhere").await;
+        assert!(elsewhere.is_none() && !OVER.load(Ordering::SeqCst), "other partitions are read meanwhile");
+        let seen = if scans {
+            let scan = rashomon_tables::Scan::new(partition, std::num::NonZeroUsize::MIN);
+            !store.scan(&PAGES, scan).await.expect("read").items.is_empty()
+        } else {
+            number(&store, &title).await.is_some()
+        };
+        assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
+        write.await.expect("it ends").expect("written");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_fails_takes_no_other_with_it() {
     let directory = TempDir::new().expect("a directory");

@@ -56,7 +56,7 @@ pub async fn a_generation_stands_until_its_partition_is_written(factory: &dyn Fa
 }
 
 /// Whoever keeps what he read by the rule of [`crate::Generations`] never serves less than what was
-/// acknowledged when he was asked.
+/// acknowledged when he was asked, nor less than what somebody read before.
 pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
     const WRITES: i64 = 300;
     let world = World::new(factory, &[&PAGES]).await;
@@ -80,8 +80,10 @@ pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
     loop {
         let ended = writer.is_finished();
         let asked = acknowledged.load(Ordering::SeqCst);
+        let read = number_of(&*world.store).await;
         let served = look(&*world.store, &mut kept).await;
         assert!(served >= asked, "{served} was served when {asked} was acknowledged");
+        assert!(served >= read, "{served} was served when {read} had been read");
         if ended {
             break;
         }
@@ -94,17 +96,22 @@ pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
 async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     let generations = store.generations().expect("it had them before");
     let slot = generations.slot(&["page".into()]);
-    let before = generations.current(slot);
-    if let (Some((generation, number)), Some(before)) = (*kept, before)
-        && generation == before
+    if let Some((generation, number)) = *kept
+        && generation == generations.standing(slot)
     {
         return number;
     }
-    let row = store.get(&PAGES, &key("page", "a")).await.expect("read");
-    let number = match row.as_ref().map(|row| &row.values[..]) {
-        Some([Some(Value::Int(number)), _]) => *number,
-        _ => -1,
-    };
+    let before = generations.current(slot);
+    let number = number_of(store).await;
     *kept = before.filter(|before| generations.current(slot) == Some(*before)).map(|before| (before, number));
     number
+}
+
+/// The number in the row as it is read.
+async fn number_of(store: &dyn TableStore) -> i64 {
+    let row = store.get(&PAGES, &key("page", "a")).await.expect("read");
+    match row.as_ref().map(|row| &row.values[..]) {
+        Some([Some(Value::Int(number)), _]) => *number,
+        _ => -1,
+    }
 }
