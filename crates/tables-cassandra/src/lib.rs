@@ -34,5 +34,6 @@ mod wire;
 mod write;
 
 pub use ddl::ddl;
+pub use names::is_keyspace;
 pub use options::{Compression, Consistency, Credentials, Options, Replication, SerialConsistency};
 pub use store::CassandraStore;

@@ -82,10 +82,16 @@ pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
     if RESERVED.contains(&name) { format!("\"{name}\"").into() } else { name.into() }
 }
 
+/// Whether it is a name of a keyspace: `[a-z][a-z0-9_]*`, at most 48 letters.
+#[must_use]
+pub fn is_keyspace(name: &str) -> bool {
+    let letters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    letters && name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= MAX_KEYSPACE
+}
+
 /// `Invalid` unless it names a keyspace.
 pub(crate) fn check_keyspace(name: &str) -> Result<()> {
-    let letters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
-    if letters && name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= MAX_KEYSPACE {
+    if is_keyspace(name) {
         Ok(())
     } else {
         Err(Error::Invalid(format!(

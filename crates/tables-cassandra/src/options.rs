@@ -14,6 +14,8 @@ pub struct Options {
     pub contact_points: Vec<String>,
     /// The keyspace, `[a-z][a-z0-9_]*` and at most 48 letters. `rashomon`.
     pub keyspace: String,
+    /// Whether the keyspace is made where it is not there. Yes.
+    pub create_keyspace: bool,
     /// How the keyspace is replicated, if it has to be made. One that stands keeps what it has. Three copies.
     pub replication: Replication,
     /// How many replicas answer before a read or a write is answered. [`Consistency::LocalQuorum`].
@@ -43,6 +45,7 @@ impl Default for Options {
         Self {
             contact_points: vec!["127.0.0.1".to_owned()],
             keyspace: "rashomon".to_owned(),
+            create_keyspace: true,
             replication: Replication::Simple(3),
             consistency: Consistency::LocalQuorum,
             serial_consistency: SerialConsistency::Serial,
@@ -74,6 +77,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("contact_points", &self.contact_points)
             .field("keyspace", &self.keyspace)
+            .field("create_keyspace", &self.create_keyspace)
             .field("replication", &self.replication)
             .field("consistency", &self.consistency)
             .field("serial_consistency", &self.serial_consistency)

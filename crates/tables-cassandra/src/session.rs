@@ -92,6 +92,9 @@ impl Cluster {
         if standing.rows_num() > 0 {
             return Ok(());
         }
+        if !options.create_keyspace {
+            return Err(Error::Invalid(format!("there is no keyspace {}", self.keyspace)));
+        }
         self.change(&format!("keyspace {}", self.keyspace), ddl::create_keyspace(options)).await
     }
 

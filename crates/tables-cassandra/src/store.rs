@@ -36,7 +36,8 @@ impl CassandraStore {
     /// Finds the cluster, and makes the keyspace where it is not there.
     ///
     /// `Unavailable` where no contact point answers within [`Options::connect_timeout`]; `Unsupported` where
-    /// the keyspace would have to be made and the user may not; `Invalid` where the options cannot be meant.
+    /// the keyspace would have to be made and the user may not; `Invalid` where the options cannot be meant, or
+    /// the keyspace is not there and not to be made.
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
             cluster: Box::pin(Cluster::connect(&options)).await?,
@@ -51,6 +52,12 @@ impl CassandraStore {
     #[must_use]
     pub fn release(&self) -> &str {
         self.cluster.release()
+    }
+
+    /// The keyspace that it is in.
+    #[must_use]
+    pub fn keyspace(&self) -> &str {
+        self.cluster.keyspace()
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
