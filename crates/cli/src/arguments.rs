@@ -11,7 +11,7 @@ use rashomon_buckets::{DomainName, Title};
 
 use crate::{
     commands::import::ServerUrl,
-    config::{Access, GivenSettings, Listen, StoreUrl},
+    config::{Access, GivenSettings, Listen, Replication, StoreUrl},
     exit,
 };
 
@@ -90,6 +90,10 @@ pub(crate) enum Command {
     /// the same. Ends with 2 where anything is wrong, and says where.
     CheckConfig(CheckConfigArguments),
 
+    /// What is done at a cluster of Cassandra
+    #[command(subcommand)]
+    Cassandra(CassandraCommand),
+
     /// Serve a small sample wiki, to look around in
     ///
     /// The wiki is made anew and kept in memory, unless --data says where to keep it.
@@ -127,7 +131,8 @@ pub(crate) struct StoreArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Where the revisions are kept: sqlite:DIRECTORY
+    /// Where the revisions are kept: sqlite:DIRECTORY, or
+    /// cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
@@ -223,13 +228,42 @@ pub(crate) struct CheckConfigArguments {
     pub(crate) given: GivenSettings,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum CassandraCommand {
+    /// Print the keyspace and its tables as CQL
+    ///
+    /// For review, and for whoever makes the tables where the service may not: `serve` makes what is missing,
+    /// and needs no right to make anything where nothing is. Running it again does nothing.
+    #[command(after_help = "Example:\n  rashomon cassandra schema --store cassandra://10.0.0.1/wiki \
+        --replication east:3,west:3 | cqlsh 10.0.0.1")]
+    Schema(SchemaArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArguments {
+    /// The cluster and the keyspace: cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]; nothing is
+    /// asked there [default: the keyspace rashomon]
+    #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
+    pub(crate) store: Option<StoreUrl>,
+
+    /// The configuration file (TOML) that the store is served with
+    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// How many copies there are of everything, or how many in each data centre, as in east:3,west:2
+    /// [default: 3]
+    #[arg(long, value_name = "N")]
+    pub(crate) replication: Option<Replication>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
     /// Keep the wiki in this directory, instead of memory
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Where to keep the wiki: sqlite:DIRECTORY or memory: [default: memory:]
+    /// Where to keep the wiki: sqlite:DIRECTORY, memory:, or
+    /// cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N] [default: memory:]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 

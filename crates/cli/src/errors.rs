@@ -23,6 +23,13 @@ pub(crate) enum CommandError {
     /// The store cannot be opened for an import, most likely since a server has it open.
     #[error("{}\nWhere a server has the store open, import through it: --to http://127.0.0.1:7231", reason(.0))]
     Busy(rashomon_tables::Error),
+    /// The cluster does not answer.
+    #[error(
+        "{}\nDoes Cassandra run there, and take CQL? Other nodes are named with --store \
+         cassandra://HOST[:PORT][,HOST...]/KEYSPACE, or as contact_points in the configuration",
+        reason(.0)
+    )]
+    NoCluster(rashomon_tables::Error),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] rashomon_buckets::Error),
@@ -57,6 +64,16 @@ impl CommandError {
         }
     }
 
+    /// Whether it may be over when the same is tried again.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        use rashomon_tables::Error::Unavailable;
+        match self {
+            Self::Open(error) | Self::NoCluster(error) => matches!(error, Unavailable(_)),
+            Self::Store(error) => matches!(error, rashomon_buckets::Error::Store(Unavailable(_))),
+            _ => false,
+        }
+    }
+
     /// How the command ends.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -65,6 +82,7 @@ impl CommandError {
             Self::Io { .. }
             | Self::Open(_)
             | Self::Busy(_)
+            | Self::NoCluster(_)
             | Self::Store(_)
             | Self::Import(_)
             | Self::Export(_)

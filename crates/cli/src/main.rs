@@ -36,6 +36,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<Exit, CommandError> {
     match command {
         Command::CheckConfig(arguments) => commands::check_config::run(arguments),
+        Command::Cassandra(command) => commands::cassandra::run(command),
         Command::Completions { shell } => commands::completions::run(shell),
         Command::Serve(arguments) => block_on(commands::serve::run(arguments)),
         Command::Import(arguments) => block_on(commands::import::run(arguments)),

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rashomon-dumps",
             "rashomon-buckets",
             "rashomon-tables",
+            "rashomon-tables-cassandra",
             "rashomon-tables-sqlite",
             "rashomon-clock",
         ],

@@ -2,7 +2,7 @@
 
 use crate::{
     arguments::{CheckConfigArguments, store_of, variables},
-    config::{GivenSettings, Settings, unknown_variables},
+    config::{GivenSettings, Settings, StoreSettings, unknown_variables},
     errors::CommandError,
     exit::Exit,
     output,
@@ -13,9 +13,12 @@ pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError>
     let CheckConfigArguments { file, data, given } = arguments;
     let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
     let settings = Settings::load(given, file.as_deref())?;
-    unknown_variables(&variables())
-        .iter()
-        .for_each(|warning| output::note(format_args!("warning: {warning}")));
+    let warn = |warning: String| output::note(format_args!("warning: {warning}"));
+    if let StoreSettings::Cassandra(cluster) = &settings.store {
+        // The files that it names, too.
+        cluster.read(warn)?;
+    }
+    unknown_variables(&variables()).into_iter().for_each(warn);
     let printed = toml::to_string(&settings).expect("settings are text, numbers and tables of them");
     output::line(printed.trim_end())?;
     Ok(Exit::Done)

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+pub(crate) mod cassandra;
 pub(crate) mod check_config;
 pub(crate) mod completions;
 pub(crate) mod demo;

@@ -11,7 +11,7 @@ use crate::{
     exit::Exit,
     logging, output, server,
     signals::Signals,
-    store::{Absent, Store},
+    store::Store,
 };
 
 /// Serves a store until a signal comes.
@@ -25,8 +25,11 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError>
     }
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open(&settings, Arc::clone(&clock), Absent::Make).await?;
-    let outcome = listen_and_serve(&settings, &store, clock, signals).await;
+    let store = Box::pin(Store::open_to_serve(&settings, Arc::clone(&clock))).await?;
+    let outcome = tokio::select! {
+        outcome = listen_and_serve(&settings, &store, clock, signals) => outcome,
+        error = store.failure() => Err(error),
+    };
     store.close().await;
     tracing::info!("the store is closed");
     outcome
@@ -38,7 +41,7 @@ async fn listen_and_serve(
     clock: Arc<dyn Clock>,
     signals: Signals,
 ) -> Result<Exit, CommandError> {
-    // After the store is open: who can connect is answered.
+    // After the store was looked for: who can connect is answered.
     let listener = server::listen(settings.listen.0).await?;
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;

@@ -22,6 +22,15 @@ struct Stats {
     domains: BTreeMap<DomainName, DomainStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sqlite: Option<Files>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cassandra: Option<Cluster>,
+}
+
+/// The cluster that the store is in. How large it is there each node knows for itself.
+#[derive(Debug, Serialize)]
+struct Cluster {
+    release: String,
+    keyspace: String,
 }
 
 /// How large the files are, and with what.
@@ -70,7 +79,11 @@ async fn count(store: &Store) -> Result<Stats, CommandError> {
         Some(sqlite) => Some(count_files(sqlite).await?),
         None => None,
     };
-    Ok(Stats { domains, sqlite })
+    let cassandra = (store.cluster()).map(|cluster| Cluster {
+        release: cluster.release().to_owned(),
+        keyspace: cluster.keyspace().to_owned(),
+    });
+    Ok(Stats { domains, sqlite, cassandra })
 }
 
 async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
@@ -116,6 +129,13 @@ impl Stats {
         }
         if let Some(files) = &self.sqlite {
             files.write(&mut text);
+        }
+        if let Some(Cluster { release, keyspace }) = &self.cassandra {
+            let _ = writeln!(
+                text,
+                "cluster: Cassandra {release}, keyspace {keyspace}; its size on disk is known to its nodes: \
+                 `nodetool tablestats {keyspace}`"
+            );
         }
         text
     }

@@ -42,6 +42,12 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     let mut problems = Problems::default();
     check_files(store, &clock, &mut problems).await?;
     let held = check_buckets(store, &clock, &mut problems).await?;
+    if let Some(cluster) = store.cluster() {
+        output::line(format_args!(
+            "what nodes keep on their disks they check themselves: `nodetool verify {}` on each",
+            cluster.keyspace()
+        ))?;
+    }
     problems.named.iter().try_for_each(output::line)?;
     if problems.more > 0 {
         output::line(format_args!("and {} more", counted(problems.more, "problem")))?;

@@ -8,9 +8,19 @@ pub(crate) enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {path}: {source}")]
     Unreadable { path: String, source: std::io::Error },
+    /// A file that a setting names cannot be used.
+    #[error("{0}")]
+    File(String),
     /// These things are wrong, in the order of the file.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Problem>),
+}
+
+impl ConfigError {
+    /// The file that a setting names cannot be read.
+    pub(super) fn unreadable(setting: &str, path: &Path, source: std::io::Error) -> Self {
+        Self::File(format!("cannot read {setting} {}: {source}", path.display()))
+    }
 }
 
 /// One thing that is wrong with a configuration.

@@ -6,8 +6,9 @@ use rashomon_buckets::{DomainName, PropertyName, Versions};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::values::{
-    Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span, StoreUrl,
+use super::{
+    store::{GivenStore, StoreUrl},
+    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
 };
 
 /// The settings that one source gives.
@@ -15,10 +16,16 @@ use super::values::{
 #[serde(deny_unknown_fields)]
 #[command(next_help_heading = "Settings (in the file: the same names with '_')")]
 pub(crate) struct GivenSettings {
-    /// Where the revisions are kept: sqlite:DIRECTORY, or memory: (gone at the end) [default:
-    /// sqlite:./rashomon-data]
+    /// Where the revisions are kept: sqlite:DIRECTORY, memory: (gone at the end), or
+    /// cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N] [default: sqlite:./rashomon-data]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
+    #[serde(skip)]
     pub(crate) store: Option<StoreUrl>,
+
+    /// The same in a file, where it may be a table.
+    #[arg(skip)]
+    #[serde(rename = "store")]
+    pub(crate) store_of_file: Option<Spanned<GivenStore>>,
 
     /// Bytes of the newest bodies that are kept in memory, to answer reads from [default: 256 MiB]
     #[arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")]

@@ -1,12 +1,13 @@
 //! The settings: given by a file, by the environment and by flags, each above the one before.
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
-//! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`] and
-//! [`GivenSettings::domains`], are in the file only.
+//! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`],
+//! [`GivenSettings::domains`] and the store where it is a cluster, are in the file only.
 
 mod components;
 mod errors;
 mod given;
+mod store;
 mod values;
 
 use std::{
@@ -25,7 +26,8 @@ use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
     errors::{ConfigError, Problem},
     given::{GivenDomain, GivenProperty, GivenSettings},
-    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span, StoreUrl},
+    store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
+    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
 };
 
 /// What every variable of the environment begins with.
@@ -37,7 +39,7 @@ pub(crate) const DEFAULT_DIRECTORY: &str = "./rashomon-data";
 /// The settings as they are in effect, whoever gave them. Written as TOML they are a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Settings {
-    pub(crate) store: StoreUrl,
+    pub(crate) store: StoreSettings,
     pub(crate) cache_size: ByteSize,
     pub(crate) collect_every: Span,
     pub(crate) listen: Listen,
@@ -134,7 +136,7 @@ impl Settings {
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
         let body_limit = or!(body_limit).unwrap_or(bytes(256));
         Self {
-            store: or!(store).unwrap_or_else(|| StoreUrl::Sqlite(DEFAULT_DIRECTORY.into())),
+            store: StoreSettings::merge(given.store, below.store_of_file, file, problems),
             cache_size: or!(cache_size).unwrap_or(bytes(256)),
             collect_every: or!(collect_every).unwrap_or(seconds(3600)),
             listen: or!(listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),

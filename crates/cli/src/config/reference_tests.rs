@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::CommandFactory as _;
 use rashomon_buckets::{Definitions, Versions};
 
-use super::{ByteSize, GivenSettings, Settings};
+use super::{ByteSize, ClusterSettings, GivenSettings, Settings};
 use crate::{arguments::Arguments, exit};
 
 fn reference() -> String {
@@ -67,6 +67,26 @@ fn the_defaults_that_the_help_names_are_those_in_effect() {
             Some(value) => assert_eq!(said, value.to_string(), "{name}"),
             None => assert_eq!(name, "access", "only access has no default of its own"),
         }
+    }
+}
+
+#[test]
+fn every_key_of_a_cluster_stands_in_the_reference_with_its_default() {
+    // What is no key is told with all that are.
+    let error = toml::from_str::<GivenSettings>("[store]\nx = 1").unwrap_err();
+    let (_, known) = error.message().split_once("expected one of").unwrap();
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+    let reference = reference();
+    let rows: Vec<Vec<&str>> = rows(&reference, "| key | default | meaning |")
+        .into_iter()
+        .map(|row| row.split('|').map(str::trim).collect())
+        .collect();
+    let keys: Vec<&str> = rows.iter().map(|row| row[1].trim_matches('`')).collect();
+    assert_eq!(keys, known);
+    let defaults = toml::Table::try_from(ClusterSettings::default()).unwrap();
+    for (row, key) in rows.iter().zip(keys).filter(|(_, key)| *key != "contact_points") {
+        let default = defaults.get(key).map(|value| value.to_string().replace('"', ""));
+        assert_eq!(row[2], default.unwrap_or_default(), "{key}");
     }
 }
 

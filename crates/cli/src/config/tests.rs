@@ -54,7 +54,7 @@ fn what_is_given_stands_above_the_file() {
     let settings = load_above("listen = '127.0.0.1:2'\nstore = 'memory:'\n", given()).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
     assert_eq!(settings.skew.to_string(), "1s");
-    assert_eq!(settings.store, StoreUrl::Memory);
+    assert_eq!(settings.store, StoreSettings::Memory);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
     refused("skew = 5", "1:8: invalid type: integer '5', expected a string");
     refused("body_limit = -1", "1:14: a size is not negative");
     refused("body_limit = 'much'", "'much' is not a size");
-    refused("store = 'cassandra:x'", "there are sqlite:DIRECTORY and memory:");
+    refused("store = 'redis:x'", "1:9: there is no store of the kind 'redis:'; there are sqlite:DIRECTORY");
     refused("access = 'opn'", "1:10: 'opn' is not a value of this setting; did you mean 'open'?");
     refused("[properties.Html]", "1:13: a property is");
     refused("[domains.batch]", "1:10: 'batch' is reserved");

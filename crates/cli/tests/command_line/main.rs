@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod clusters;
 mod configuration;
 mod demo;
+mod every_store;
 mod exporting;
 mod help;
+mod home;
+mod http;
 mod importing;
+mod kept;
 mod process;
 mod serving;
 mod stores;

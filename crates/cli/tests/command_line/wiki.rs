@@ -1,8 +1,6 @@
 //! Small dumps, written here.
 
-use std::{fmt::Write as _, fs, path::Path};
-
-use crate::process::run;
+use std::fmt::Write as _;
 
 /// A dump of one page whose revisions have these numbers and texts.
 pub(crate) fn dump(title: &str, revisions: &[(&str, &str)]) -> String {
@@ -47,20 +45,4 @@ fn noise(seed: u64, bytes: usize) -> String {
         char::from(b'a' + (state % 26) as u8)
     };
     (0..bytes).map(letter).collect()
-}
-
-/// Imports a dump into the store `data` of a directory, and expects that all of it goes in.
-#[track_caller]
-pub(crate) fn import(directory: &Path, dump: &str) {
-    let path = directory.join("imported.xml");
-    fs::write(&path, dump).unwrap();
-    run(directory, &["import", "--data", "data", "--domain", "wiki", "imported.xml"]).ends_with(0);
-}
-
-/// The whole store `data` of a directory as JSON lines.
-#[track_caller]
-pub(crate) fn everything(directory: &Path) -> String {
-    run(directory, &["export", "--data", "data", "--domain", "wiki", "--history", "--format", "jsonl"])
-        .ends_with(0)
-        .stdout
 }

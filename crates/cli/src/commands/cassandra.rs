@@ -1,0 +1,42 @@
+//! `rashomon cassandra`.
+
+use rashomon_buckets::schemas;
+use rashomon_tables_cassandra::ddl;
+
+use crate::{
+    arguments::{CassandraCommand, SchemaArguments},
+    config::{ClusterSettings, GivenSettings, Settings, StoreSettings},
+    errors::CommandError,
+    exit::Exit,
+    output,
+};
+
+/// Runs the command. None of them asks a cluster.
+pub(crate) fn run(command: CassandraCommand) -> Result<Exit, CommandError> {
+    let CassandraCommand::Schema(arguments) = command;
+    let cluster = cluster(arguments)?;
+    output::line(ddl(&schemas::all(), &cluster.options()).trim_end())?;
+    Ok(Exit::Done)
+}
+
+/// The cluster that is meant; the default one where none is named.
+fn cluster(arguments: SchemaArguments) -> Result<ClusterSettings, CommandError> {
+    let SchemaArguments { store, config, replication } = arguments;
+    let cluster = if store.is_none() && config.is_none() {
+        ClusterSettings::default()
+    } else {
+        let given = GivenSettings { store, ..GivenSettings::default() };
+        match Settings::load_offline(given, config.as_deref())?.store {
+            StoreSettings::Cassandra(cluster) => *cluster,
+            other => {
+                let message =
+                    format!("{other} is no cluster: name one with --store cassandra://HOST/KEYSPACE");
+                return Err(CommandError::Usage(message));
+            }
+        }
+    };
+    Ok(match replication {
+        Some(replication) => cluster.replicated(replication),
+        None => cluster,
+    })
+}

@@ -1,0 +1,139 @@
+//! Where the revisions are kept: one line, or in a file a table with all that is to be known of a cluster.
+
+mod cluster;
+mod password;
+mod replication;
+mod url;
+
+use std::{fmt, path::PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use toml::Spanned;
+
+use self::cluster::GivenCluster;
+pub(crate) use self::{cluster::ClusterSettings, replication::Replication, url::StoreUrl};
+use super::{DEFAULT_DIRECTORY, File, Problem};
+
+/// What a file says of the store: `store = "URL"`, or `[store]`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum GivenStore {
+    /// One line.
+    Url(StoreUrl),
+    /// A table.
+    Table(Box<GivenCluster>),
+}
+
+impl<'de> Deserialize<'de> for GivenStore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = GivenStore;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a store such as \"sqlite:DIRECTORY\", or a table with the settings of a cluster")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<GivenStore, E> {
+                text.parse().map(GivenStore::Url).map_err(E::custom)
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GivenStore, A::Error> {
+                let table = GivenCluster::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(GivenStore::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Where the revisions are kept, with all that is to be known.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum StoreSettings {
+    /// In a directory.
+    Sqlite(PathBuf),
+    /// In memory, gone when the process ends.
+    Memory,
+    /// In a keyspace of a cluster.
+    Cassandra(Box<ClusterSettings>),
+}
+
+impl StoreSettings {
+    /// The store in effect: the one that flags and environment name, else the file's, else the default. Where
+    /// they name a cluster, what else the file says of clusters counts for it.
+    pub(super) fn merge(
+        given: Option<StoreUrl>,
+        below: Option<Spanned<GivenStore>>,
+        file: &File,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let span = below.as_ref().map(Spanned::span);
+        let (mut line, mut table) = match below.map(Spanned::into_inner) {
+            None => (None, None),
+            Some(GivenStore::Url(url)) => (Some(url), None),
+            Some(GivenStore::Table(mut table)) => (table.url.take(), Some(*table)),
+        };
+        let mut wrong = Vec::new();
+        if let (Some(url), Some(table)) = (&line, &table) {
+            wrong.extend(contradiction(url, table));
+        }
+        line = given.or(line);
+        let settings = match line {
+            Some(StoreUrl::Sqlite(directory)) => Self::Sqlite(directory),
+            Some(StoreUrl::Memory) => Self::Memory,
+            Some(StoreUrl::Cassandra(url)) => {
+                Self::cluster(table.take().unwrap_or_default().at(url), &mut wrong)
+            }
+            None => match table {
+                Some(table) => Self::cluster(table, &mut wrong),
+                None => Self::Sqlite(DEFAULT_DIRECTORY.into()),
+            },
+        };
+        let problem = |message: String| match &span {
+            Some(span) => file.problem(span.clone(), message),
+            None => Problem { message, place: None },
+        };
+        problems.extend(wrong.into_iter().map(problem));
+        settings
+    }
+
+    fn cluster(given: GivenCluster, wrong: &mut Vec<String>) -> Self {
+        Self::Cassandra(Box::new(given.settle(wrong)))
+    }
+}
+
+/// What a table says beside its own `url` that cannot be.
+fn contradiction(url: &StoreUrl, table: &GivenCluster) -> Option<String> {
+    let StoreUrl::Cassandra(cluster) = url else {
+        return (*table != GivenCluster::default())
+            .then(|| format!("its url is {url}, and the other keys of [store] are those of a cluster"));
+    };
+    let twice = [
+        ("contact_points", table.contact_points.is_some()),
+        ("keyspace", table.keyspace.is_some()),
+        ("replication", table.replication.is_some() && cluster.replication.is_some()),
+    ];
+    let (name, _) = twice.into_iter().find(|(_, twice)| *twice)?;
+    Some(format!("its url says the {name} already: leave one of them out"))
+}
+
+impl fmt::Display for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(directory) => write!(f, "sqlite:{}", directory.display()),
+            Self::Memory => f.write_str("memory:"),
+            Self::Cassandra(cluster) => f.write_str(&cluster.url()),
+        }
+    }
+}
+
+impl Serialize for StoreSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Cassandra(cluster) => cluster.serialize(serializer),
+            line => serializer.collect_str(line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

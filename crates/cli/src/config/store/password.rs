@@ -1,0 +1,54 @@
+//! The password of a cluster, which is read from a file.
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use super::super::errors::ConfigError;
+
+/// A longer file holds something else.
+const MAX_BYTES: u64 = 4 << 10;
+
+/// A password, and what is to be said of its file.
+pub(super) struct Password {
+    pub(super) text: String,
+    pub(super) warning: Option<String>,
+}
+
+impl Password {
+    /// Reads a file, all of which is the password, but for the end of its line.
+    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let unreadable = |source| ConfigError::unreadable("password_file", path, source);
+        let file = File::open(path).map_err(unreadable)?;
+        let warning = is_open_to_all(&file).map_err(unreadable)?.then(|| {
+            let path = path.display();
+            format!("everybody on this machine can read the password in {path}: chmod o= {path}")
+        });
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let wrong = |what: &str| {
+            let message = format!("password_file {} {what}", path.display());
+            Err(ConfigError::File(message))
+        };
+        if bytes.len() as u64 > MAX_BYTES {
+            return wrong(&format!("holds more than {MAX_BYTES} bytes, which is no password"));
+        }
+        let Ok(text) = String::from_utf8(bytes) else { return wrong("holds what is not UTF-8") };
+        let text = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+        if text.is_empty() {
+            return wrong("is empty");
+        }
+        Ok(Self { text: text.to_owned(), warning })
+    }
+}
+
+#[cfg(unix)]
+fn is_open_to_all(file: &File) -> std::io::Result<bool> {
+    use std::os::unix::fs::PermissionsExt as _;
+    const OTHERS_READ: u32 = 0o004;
+    Ok(file.metadata()?.permissions().mode() & OTHERS_READ != 0)
+}
+
+#[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+fn is_open_to_all(_: &File) -> std::io::Result<bool> {
+    Ok(false)
+}

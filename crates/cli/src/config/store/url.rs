@@ -1,0 +1,172 @@
+//! The store in one line, as `--store` and `RASHOMON_STORE` name it.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{
+    super::values::{as_text, host_and_port},
+    replication::Replication,
+};
+
+/// What there is, for whoever named something else.
+const KINDS: &str =
+    "sqlite:DIRECTORY, memory: and cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]";
+
+/// Where CQL is spoken unless another port is named.
+const CQL_PORT: u16 = 9042;
+
+/// Where the revisions are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// `sqlite:DIRECTORY`.
+    Sqlite(PathBuf),
+    /// `memory:`, gone when the process ends.
+    Memory,
+    /// `cassandra://...`.
+    Cassandra(ClusterUrl),
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("sqlite", "")) => Err("sqlite: needs a directory, as in sqlite:./rashomon-data".to_owned()),
+            Some(("sqlite", directory)) => Ok(Self::Sqlite(directory.into())),
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("memory", _)) => Err("memory: takes nothing after the colon".to_owned()),
+            Some(("cassandra", cluster)) => cluster.parse().map(Self::Cassandra),
+            Some((scheme, _)) => Err(format!("there is no store of the kind '{scheme}:'; there are {KINDS}")),
+            None => Err(format!(
+                "a store is one of {KINDS}; for this directory write sqlite:{text}, or --data {text}"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(directory) => write!(f, "sqlite:{}", directory.display()),
+            Self::Memory => f.write_str("memory:"),
+            Self::Cassandra(cluster) => fmt::Display::fmt(cluster, f),
+        }
+    }
+}
+as_text!(StoreUrl);
+
+/// A keyspace of a cluster: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterUrl {
+    pub(super) contact_points: Vec<ContactPoint>,
+    pub(super) keyspace: Keyspace,
+    pub(super) replication: Option<Replication>,
+}
+
+impl FromStr for ClusterUrl {
+    type Err = String;
+
+    /// Of what comes after `cassandra:`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str =
+            "a cluster is cassandra://HOST[:PORT][,HOST...]/KEYSPACE, as in cassandra://127.0.0.1/rashomon";
+        let rest = text.strip_prefix("//").ok_or(FORM)?;
+        if rest.contains('@') {
+            return Err("a password is not for command lines, where others read it: name user and \
+                        password_file in the [store] of a configuration file"
+                .to_owned());
+        }
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let (hosts, keyspace) = rest.split_once('/').ok_or(FORM)?;
+        let contact_points = hosts.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let replication = match query.map(|query| query.split_once('=').unwrap_or((query, ""))) {
+            None => None,
+            Some(("replication", copies)) => Some(copies.parse()?),
+            Some((other, _)) => {
+                return Err(format!(
+                    "cassandra://...?{other} is not known, only ?replication=N; the other settings of a \
+                     cluster are in the [store] of a configuration file"
+                ));
+            }
+        };
+        Ok(Self { contact_points, keyspace: keyspace.parse()?, replication })
+    }
+}
+
+impl fmt::Display for ClusterUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cassandra://{}/{}", list(&self.contact_points), self.keyspace)?;
+        self.replication.as_ref().map_or(Ok(()), |copies| write!(f, "?replication={copies}"))
+    }
+}
+
+/// With commas between.
+pub(super) fn list(contact_points: &[ContactPoint]) -> String {
+    contact_points.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// A node that is asked for the others: a name or an address, and where it takes CQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContactPoint {
+    host: String,
+    port: u16,
+}
+
+impl ContactPoint {
+    /// With its port in any case.
+    pub(super) fn with_port(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for ContactPoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, port) = host_and_port(text).ok_or_else(|| {
+            format!("'{text}' is not a node; write HOST or HOST:PORT, and an IPv6 address as in [::1]:9042")
+        })?;
+        Ok(Self { host: host.to_owned(), port: port.unwrap_or(CQL_PORT) })
+    }
+}
+
+impl fmt::Display for ContactPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        if self.port == CQL_PORT { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
+}
+as_text!(ContactPoint);
+
+/// A keyspace's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keyspace(String);
+
+impl Keyspace {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Keyspace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if rashomon_tables_cassandra::is_keyspace(text) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "'{text}' is not a keyspace; write a letter and then letters, digits and _, all small, at \
+                 most 48"
+            ))
+        }
+    }
+}
+
+impl fmt::Display for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+as_text!(Keyspace);

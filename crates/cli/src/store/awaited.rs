@@ -1,0 +1,174 @@
+//! A store that could not be reached when it was opened, and is waited for.
+
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use rashomon_tables::{
+    Batch, Cursor, Error, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+};
+use tokio::sync::Mutex;
+
+/// How long to wait before it is looked for again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Reaches the store, or says why not.
+pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
+
+/// Until the store is found, every call is `Unavailable`, but for `create`: that table is made when it is.
+///
+/// It says nothing of generations, and so stands in only for stores that others write to as well.
+pub(super) struct Awaited {
+    connect: Connect,
+    found: OnceLock<Arc<dyn TableStore>>,
+    wanted: Mutex<Vec<&'static Schema>>,
+}
+
+impl Awaited {
+    pub(super) fn new(connect: Connect) -> Self {
+        Self { connect, found: OnceLock::new(), wanted: Mutex::default() }
+    }
+
+    /// Looks for the store again and again, as long as it is `Unavailable`.
+    pub(super) async fn find(&self) -> Result<()> {
+        let mut told = None;
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            match self.look().await {
+                Ok(()) => {
+                    tracing::info!("the store is found");
+                    return Ok(());
+                }
+                Err(Error::Unavailable(reason)) => {
+                    // The same again and again would only fill the log.
+                    if told.as_ref() != Some(&reason) {
+                        tracing::warn!("{reason}");
+                        told = Some(reason);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<()> {
+        let store = (self.connect)().await?;
+        // Held until calls go there, so that no table is wanted that is not made.
+        let wanted = self.wanted.lock().await;
+        for schema in &*wanted {
+            store.create(schema).await?;
+        }
+        // Nobody else looks for it.
+        let _ = self.found.set(store);
+        Ok(())
+    }
+
+    fn store(&self) -> Result<&dyn TableStore> {
+        let absent = || Error::Unavailable("it was not there yet since this process began".to_owned());
+        self.found.get().map(|store| &**store).ok_or_else(absent)
+    }
+}
+
+impl fmt::Debug for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Awaited").field("found", &self.found).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableStore for Awaited {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        let mut wanted = self.wanted.lock().await;
+        match self.found.get() {
+            Some(store) => store.create(schema).await,
+            None => {
+                wanted.push(schema);
+                Ok(())
+            }
+        }
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        self.store()?.get(table, key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        self.store()?.scan(table, scan).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        self.store()?.partitions(table, after, limit).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        self.store()?.write(first, then).await
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        self.store()?.swap(table, key, expected, new).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use rashomon_buckets::{Revisioned, Settings};
+    use rashomon_clock::{Clock, SystemClock};
+    use rashomon_tables::Memory;
+
+    use super::*;
+
+    /// Fails so many times with one error, and then with nothing.
+    fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<Awaited> {
+        let looks = AtomicUsize::new(0);
+        Arc::new(Awaited::new(Box::new(move || {
+            let failed = looks.fetch_add(1, Ordering::Relaxed) < times;
+            let memory = Arc::new(Memory::new(Arc::clone(&clock))) as Arc<dyn TableStore>;
+            let found = if failed { Err(error.clone()) } else { Ok(memory) };
+            Box::pin(std::future::ready(found))
+        })))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn until_it_is_found_it_is_unavailable_and_then_it_works() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let awaited = failing(3, Error::Unavailable("no".to_owned()), Arc::clone(&clock));
+        let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
+        let buckets = Revisioned::open(tables, clock, Settings::default(), 1).await.unwrap();
+        let error = buckets.ping().await.unwrap_err();
+        assert!(matches!(error, rashomon_buckets::Error::Store(Error::Unavailable(_))), "{error:?}");
+        awaited.find().await.unwrap();
+        // Its tables are made, those of before and those of now.
+        buckets.ping().await.unwrap();
+        let other = Box::leak(Box::new(
+            Schema::builder("other").partition("key", rashomon_tables::ColumnType::Text).build(),
+        ));
+        awaited.create(other).await.unwrap();
+        assert_eq!(awaited.get(other, &Key::new(vec!["x".into()], Vec::new())).await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waiting_does_not_cure_is_told() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let awaited = failing(1, Error::Unsupported("other columns".to_owned()), clock);
+        let error = awaited.find().await.unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error:?}");
+    }
+}

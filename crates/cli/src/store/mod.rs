@@ -1,0 +1,232 @@
+//! The store that a command works on, opened and closed in one place.
+
+mod awaited;
+
+use std::{path::Path, sync::Arc};
+
+use rashomon_buckets::Revisioned;
+use rashomon_clock::Clock;
+use rashomon_tables::{Error, Memory, TableStore};
+use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+
+use self::awaited::Awaited;
+use crate::{
+    arguments::{StoreArguments, store_of},
+    config::{ClusterSettings, ConfigError, GivenSettings, Settings, StoreSettings},
+    errors::CommandError,
+};
+
+/// A store that is open, and the buckets in it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    buckets: Revisioned,
+    backend: Backend,
+}
+
+/// What keeps the tables.
+#[derive(Debug)]
+enum Backend {
+    Memory,
+    Sqlite(Arc<SqliteStore>),
+    Cassandra(Arc<CassandraStore>),
+    Awaited(Arc<Awaited>),
+}
+
+/// Whether a store may be made where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// It is made.
+    Make,
+    /// It is an error: who wants to look at a store has mistyped its name.
+    Refuse,
+}
+
+impl Store {
+    /// Opens the store of the settings.
+    pub(crate) async fn open(
+        settings: &Settings,
+        clock: Arc<dyn Clock>,
+        absent: Absent,
+    ) -> Result<Self, CommandError> {
+        let (tables, backend) = Backend::open(&settings.store, &clock, absent).await?;
+        Self::with(tables, backend, settings, clock).await
+    }
+
+    async fn with(
+        tables: Arc<dyn TableStore>,
+        backend: Backend,
+        settings: &Settings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let buckets = Revisioned::open(tables, clock, settings.buckets(), seed()?).await;
+        match buckets {
+            Ok(buckets) => Ok(Self { buckets, backend }),
+            Err(error) => {
+                backend.close().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Opens the store of a server. A cluster that does not answer is told of, and [`Self::failure`] goes on
+    /// looking for it: machines come up in any order, and a server that gave up would have to be started again.
+    pub(crate) async fn open_to_serve(
+        settings: &Settings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let error = match Self::open(settings, Arc::clone(&clock), Absent::Make).await {
+            Err(error) if error.is_unavailable() => error,
+            opened => return opened,
+        };
+        let StoreSettings::Cassandra(cluster) = &settings.store else { return Err(error) };
+        tracing::error!("{error}");
+        tracing::warn!("until it answers, so do requests with 503: looking for it again and again");
+        let options = cluster_options(cluster, Absent::Make)?;
+        let connecting = Arc::clone(&clock);
+        let awaited = Arc::new(Awaited::new(Box::new(move || {
+            let (options, clock) = (options.clone(), Arc::clone(&connecting));
+            Box::pin(async move {
+                let store = CassandraStore::connect(options, clock).await?;
+                Ok(Arc::new(store) as Arc<dyn TableStore>)
+            })
+        })));
+        let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
+        Self::with(tables, Backend::Awaited(awaited), settings, clock).await
+    }
+
+    /// Looks for a cluster that was not there when the store was opened, as long as waiting may help. Where it
+    /// does not, gives why; else it never ends.
+    pub(crate) async fn failure(&self) -> CommandError {
+        if let Backend::Awaited(awaited) = &self.backend
+            && let Err(error) = awaited.find().await
+        {
+            return CommandError::Open(error);
+        }
+        std::future::pending().await
+    }
+
+    /// Opens the store for a command that is no server: what is in memory would be nobody's.
+    pub(crate) async fn open_offline(
+        arguments: &StoreArguments,
+        clock: Arc<dyn Clock>,
+        absent: Absent,
+    ) -> Result<Self, CommandError> {
+        let store = store_of(arguments.data.clone(), arguments.store.clone());
+        let given = GivenSettings { store, ..GivenSettings::default() };
+        let settings = Settings::load_offline(given, arguments.config.as_deref())?;
+        if settings.store == StoreSettings::Memory {
+            let message = "memory: is empty, and gone at the end: name a store with --data DIR";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
+        Self::open(&settings, clock, absent).await
+    }
+
+    /// The buckets.
+    pub(crate) fn buckets(&self) -> &Revisioned {
+        &self.buckets
+    }
+
+    /// The files that they are kept in, where they are.
+    pub(crate) fn sqlite(&self) -> Option<Arc<SqliteStore>> {
+        match &self.backend {
+            Backend::Sqlite(store) => Some(Arc::clone(store)),
+            _ => None,
+        }
+    }
+
+    /// The cluster that they are kept in, where they are.
+    pub(crate) fn cluster(&self) -> Option<&CassandraStore> {
+        match &self.backend {
+            Backend::Cassandra(store) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// Finishes what was accepted, and closes the store.
+    pub(crate) async fn close(self) {
+        self.backend.close().await;
+    }
+}
+
+impl Backend {
+    async fn open(
+        settings: &StoreSettings,
+        clock: &Arc<dyn Clock>,
+        absent: Absent,
+    ) -> Result<(Arc<dyn TableStore>, Self), CommandError> {
+        Ok(match settings {
+            StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
+            StoreSettings::Sqlite(directory) => {
+                look(directory, absent)?;
+                let store = SqliteStore::open(directory, Arc::clone(clock), Options::default());
+                let store = Arc::new(store.map_err(CommandError::Open)?);
+                (Arc::clone(&store) as Arc<dyn TableStore>, Self::Sqlite(store))
+            }
+            StoreSettings::Cassandra(cluster) => {
+                let options = cluster_options(cluster, absent)?;
+                let store = Box::pin(CassandraStore::connect(options, Arc::clone(clock))).await;
+                let store = Arc::new(store.map_err(|error| not_connected(error, cluster))?);
+                (Arc::clone(&store) as Arc<dyn TableStore>, Self::Cassandra(store))
+            }
+        })
+    }
+
+    async fn close(self) {
+        match self {
+            Self::Sqlite(store) => store.shutdown().await,
+            // What a cluster has acknowledged is nothing of ours any more.
+            Self::Memory | Self::Cassandra(_) | Self::Awaited(_) => {}
+        }
+    }
+}
+
+fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterOptions, ConfigError> {
+    let options = cluster.read(|warning| tracing::warn!("{warning}"))?;
+    Ok(ClusterOptions { create_keyspace: absent == Absent::Make, ..options })
+}
+
+fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
+    match error {
+        // The settings were checked, so this is what is left.
+        Error::Invalid(reason) => CommandError::Usage(format!(
+            "{reason} at {}: name the one that holds the revisions, with --store cassandra://HOST/KEYSPACE",
+            cluster.url()
+        )),
+        error @ Error::Unavailable(_) => CommandError::NoCluster(error),
+        error => CommandError::Open(error),
+    }
+}
+
+/// Whether it is a directory, or may become one.
+fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
+    if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
+        let message =
+            format!("{} is no directory, as a store is: name one with --data DIR", directory.display());
+        return Err(CommandError::Usage(message));
+    }
+    if absent == Absent::Make {
+        return Ok(());
+    }
+    let empty = match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(source) => {
+            return Err(CommandError::Io { doing: format!("cannot read {}", directory.display()), source });
+        }
+    };
+    if empty {
+        let message =
+            format!("there is no store in {}: name its directory with --data DIR", directory.display());
+        return Err(CommandError::Usage(message));
+    }
+    Ok(())
+}
+
+/// Random bits, drawn from the system.
+pub(crate) fn seed() -> Result<u64, CommandError> {
+    getrandom::u64().map_err(|error| CommandError::Io {
+        doing: "the system gives no random numbers".to_owned(),
+        source: std::io::Error::other(error),
+    })
+}

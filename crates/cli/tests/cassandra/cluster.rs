@@ -1,0 +1,140 @@
+//! What is special about a cluster: it may go and come back, others use it too, and its tables may be made by
+//! somebody else.
+
+use std::{thread::sleep, time::Duration};
+
+use rashomon_clock::{Clock as _, SystemClock};
+use scylla::{client::session::Session, statement::Statement};
+use tempfile::tempdir;
+
+use crate::{
+    home::Home,
+    http::{get, post},
+    kept::{IMPATIENT, Kept, ask},
+    process::{Running, finish, rashomon, run},
+    proxy::Proxy,
+};
+
+const READ: &str = "/v1/wiki/page/Night?rev/latest/html";
+const WRITE: &str = "/v1/wiki/page/Night?rev/";
+
+/// Within which a server is to have found a cluster that is there, and made its tables, on a busy machine.
+const FOUND: Duration = Duration::from_secs(120);
+
+/// Asks until the answer has that status.
+#[track_caller]
+fn until(status: u16, answer: impl Fn() -> String) -> String {
+    let clock = SystemClock::new();
+    let started = clock.monotonic();
+    loop {
+        let answer = answer();
+        if answer.starts_with(&format!("HTTP/1.1 {status}")) {
+            return answer;
+        }
+        assert!(clock.monotonic() - started < FOUND, "no {status}: {answer}");
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// Starts a server that reaches the node over a way that can be cut, and gives it with its address.
+fn serve_over(proxy: &Proxy, kept: &Kept, directory: &std::path::Path) -> (Running, String) {
+    let mut command = rashomon(directory);
+    let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
+    let mut server = Running::start(command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        &url,
+        "--config",
+        IMPATIENT,
+    ]));
+    let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
+    (server, address)
+}
+
+#[test]
+fn a_server_recovers_when_its_cluster_comes_and_when_it_comes_back() {
+    let directory = tempdir().unwrap();
+    let Some(kept) = Kept::new(directory.path()) else { return };
+    let proxy = Proxy::cut_off(kept.node());
+    let (server, address) = serve_over(&proxy, &kept, directory.path());
+    until(503, || get(&address, "/readyz"));
+    proxy.open();
+    until(200, || get(&address, "/readyz"));
+    until(201, || post(&address, WRITE, "_rev=1&html=lit"));
+
+    proxy.cut();
+    until(503, || get(&address, "/readyz"));
+    let refused = [get(&address, READ), post(&address, WRITE, "_rev=2&html=out")];
+    for answer in refused.map(|answer| answer.to_lowercase()) {
+        assert!(answer.starts_with("http/1.1 503"), "{answer}");
+        assert!(answer.contains("retry-after: ") && answer.contains("application/problem+json"), "{answer}");
+    }
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
+
+    proxy.open();
+    until(200, || get(&address, "/readyz"));
+    assert!(until(200, || get(&address, READ)).ends_with("lit"));
+    until(201, || post(&address, WRITE, "_rev=2&html=out"));
+    assert!(get(&address, READ).ends_with("out"));
+    server.stop().ends_with(0).tells(&["no cluster at ", "the store is found"]);
+}
+
+#[test]
+fn two_servers_of_one_keyspace_agree() {
+    let Some(home) = Home::new() else { return };
+    let (first, one) = home.serve(&[]);
+    let (second, other) = home.serve(&[]);
+    assert_ne!(first.id(), second.id());
+    for rev in 1..=5 {
+        let written = post(&one, WRITE, &format!("_rev={rev}&html=after+{rev}"));
+        assert!(written.starts_with("HTTP/1.1 201"), "{written}");
+        for address in [&one, &other] {
+            let read = get(address, READ);
+            assert!(read.ends_with(&format!("after {rev}")), "{read}");
+        }
+    }
+    first.stop().ends_with(0);
+    second.stop().ends_with(0);
+}
+
+/// When each table of the keyspace was made, in Cassandra's own words for it.
+async fn tables(session: &Session, keyspace: &str) -> Vec<(String, uuid::Uuid)> {
+    let text = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?";
+    let rows = session.query_unpaged(text, (keyspace,)).await.unwrap().into_rows_result().unwrap();
+    rows.rows().unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn what_is_printed_makes_the_tables_that_a_server_needs() {
+    let directory = tempdir().unwrap();
+    let Some(kept) = Kept::new(directory.path()) else { return };
+    let store = kept.arguments("data");
+    let keyspace = kept.keyspace("data");
+    let words: Vec<&str> =
+        ["cassandra", "schema"].into_iter().chain(store.iter().map(String::as_str)).collect();
+    let schema = run(directory.path(), &words).ends_with(0).stdout;
+    // Without what is for people, as cqlsh takes it apart.
+    let statements: String =
+        schema.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
+    let made = ask(kept.node(), async |session| {
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            for text in statements.split(";\n").filter(|text| !text.trim().is_empty()) {
+                let mut statement = Statement::new(text);
+                statement.set_request_timeout(Some(Duration::from_secs(60)));
+                session.query_unpaged(statement, ()).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+            }
+            made.push(tables(&session, &keyspace).await);
+        }
+        assert!(made[0] == made[1] && made[0].len() >= 13, "{made:?}");
+        made.swap_remove(0)
+    });
+    // The service takes them as they are.
+    finish(rashomon(directory.path()).args(["stats"]).args(&store))
+        .ends_with(0)
+        .prints(&["cluster: Cassandra 5."]);
+    let after = ask(kept.node(), async |session| tables(&session, &keyspace).await);
+    assert_eq!(after, made);
+}

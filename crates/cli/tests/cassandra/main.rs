@@ -1,0 +1,19 @@
+//! The binary on a real Cassandra: on the node that `RASHOMON_TEST_CASSANDRA` names, as `HOST:PORT`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod cluster;
+mod kept;
+mod proxy;
+
+// What holds on every store is written down once, beside the tests on SQLite.
+#[path = "../command_line/every_store/mod.rs"]
+mod every_store;
+#[path = "../command_line/home.rs"]
+mod home;
+#[path = "../command_line/http.rs"]
+mod http;
+#[path = "../command_line/process.rs"]
+mod process;
+#[path = "../command_line/wiki.rs"]
+mod wiki;

@@ -1,0 +1,74 @@
+//! A way to the node that can be cut.
+
+use std::{
+    io,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+/// Takes connections on an address of its own and leads them to the node, while it is open.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    open: bool,
+    connections: Vec<TcpStream>,
+}
+
+impl Proxy {
+    /// A way that is cut.
+    pub(crate) fn cut_off(node: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
+        let (node, state) = (node.to_owned(), Arc::clone(&proxy.state));
+        // It ends with the process.
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let mut state = state.lock().unwrap();
+                // Where it is cut, the connection is closed at once.
+                if state.open
+                    && let Ok(server) = TcpStream::connect(&node)
+                {
+                    for (from, to) in [(&client, &server), (&server, &client)] {
+                        state.connections.push(from.try_clone().unwrap());
+                        lead(from.try_clone().unwrap(), to.try_clone().unwrap());
+                    }
+                }
+            }
+        });
+        proxy
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Lets connections through.
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().open = true;
+    }
+
+    /// Ends all connections, and lets none through.
+    pub(crate) fn cut(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.open = false;
+        for connection in state.connections.drain(..) {
+            // It may have ended by itself.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Takes what comes from one side to the other, until either ends.
+fn lead(mut from: TcpStream, mut to: TcpStream) {
+    thread::spawn(move || {
+        // However it ends, so do both sides.
+        let _ = io::copy(&mut from, &mut to);
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}

@@ -1,0 +1,141 @@
+//! Clusters that are not there, and what is known of one without asking it.
+
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, thread, time::Duration};
+
+use rashomon_clock::{Clock as _, SystemClock};
+use tempfile::tempdir;
+
+use crate::{
+    http::{get, post},
+    process::{Ran, Running, finish, rashomon, run},
+    wiki::dump,
+};
+
+/// Within which it is told that a cluster is not there.
+const SOON: Duration = Duration::from_secs(5);
+
+/// An address where nobody listens.
+fn nobody() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Runs all of them side by side, and expects that each ends soon.
+fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
+    let directory = tempdir().unwrap();
+    fs::write(directory.path().join("dump.xml"), dump("Page", &[("1", "one")])).unwrap();
+    let url = format!("cassandra://{address}/wiki");
+    let clock = SystemClock::new();
+    thread::scope(|scope| {
+        let running: Vec<_> = all
+            .iter()
+            .map(|words| {
+                let mut command = rashomon(directory.path());
+                command.args(*words).args(["--store", &url]);
+                let (clock, started) = (&clock, clock.monotonic());
+                scope.spawn(move || {
+                    let ran = finish(&mut command);
+                    let took = clock.monotonic() - started;
+                    assert!(took < SOON, "{took:?}: {ran:#?}");
+                    ran
+                })
+            })
+            .collect();
+        running.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_cluster_that_is_not_there_is_told_soon_by_every_command() {
+    let nobody = nobody();
+    // Somebody who takes connections and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    for address in [nobody, silent.local_addr().unwrap().to_string()] {
+        let commands: &[&[&str]] = &[
+            &["import", "--domain", "wiki", "dump.xml"],
+            &["export", "--domain", "wiki"],
+            &["verify"],
+            &["stats"],
+            &["demo"],
+        ];
+        for ran in run_soon(&address, commands) {
+            let expected = format!("error: no cluster at {address}: ");
+            ran.ends_with(1).tells(&[&expected, "Does Cassandra run there", "contact_points"]);
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_cluster_is_not_there_says_so_and_waits() {
+    let directory = tempdir().unwrap();
+    let address = nobody();
+    let mut command = rashomon(directory.path());
+    let clock = SystemClock::new();
+    let started = clock.monotonic();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--store", &format!("cassandra://{address}/wiki")]);
+    let mut server = Running::start(&mut command);
+    let line = server.line();
+    let took = clock.monotonic() - started;
+    assert!(took < SOON, "{took:?}");
+    let listening = line.split(['/', ',']).nth(2).unwrap().to_owned();
+    assert!(get(&listening, "/healthz").starts_with("HTTP/1.1 200"));
+    let page = "/v1/wiki/page/Night";
+    for answer in [
+        get(&listening, "/readyz"),
+        get(&listening, &format!("{page}?rev/latest/html")),
+        post(&listening, &format!("{page}?rev/"), "_rev=1&html=x"),
+    ] {
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        let answer = answer.to_lowercase();
+        assert!(answer.contains("retry-after: ") && answer.contains("application/problem+json"), "{answer}");
+    }
+    let ran = server.stop().ends_with(0);
+    ran.tells(&[&format!("no cluster at {address}: "), "looking for it again", "the store is closed"]);
+}
+
+#[test]
+fn the_settings_of_a_cluster_are_checked_and_printed() {
+    let directory = tempdir().unwrap();
+    let path = directory.path();
+    let file = "[store]\nurl = 'cassandra://db1,db2:9043/wiki'\nuser = 'me'\npassword_file = 'password'\n";
+    fs::write(path.join("c.toml"), file).unwrap();
+    let ran = run(path, &["check-config", "c.toml"]).ends_with(2);
+    ran.tells(&["error: cannot read password_file password: No such file"]);
+    fs::write(path.join("password"), "secret\n").unwrap();
+    fs::set_permissions(path.join("password"), fs::Permissions::from_mode(0o644)).unwrap();
+    let ran = run(path, &["check-config", "c.toml"]).ends_with(0);
+    let ran = ran.tells(&["warning: everybody on this machine can read the password in password"]);
+    let ran = ran.prints(&["[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n"]);
+    assert!(!format!("{ran:?}").contains("secret"), "{ran:#?}");
+    // What is printed means the same.
+    fs::write(path.join("printed.toml"), &ran.stdout).unwrap();
+    let again = run(path, &["check-config", "printed.toml"]).ends_with(0);
+    assert_eq!(again.stdout, ran.stdout);
+
+    let mut command = rashomon(path);
+    command.args(["check-config", "c.toml"]).env("RASHOMON_STORE", "cassandra://db3/other");
+    finish(&mut command).ends_with(0).prints(&["contact_points = [\"db3\"]", "keyspace = \"other\""]);
+    fs::write(path.join("c.toml"), "[store]\ncontact_point = ['db1']\n").unwrap();
+    for command in [&["check-config", "c.toml"][..], &["stats", "--config", "c.toml"]] {
+        let expected = "c.toml:2:1: there is no setting 'contact_point'; did you mean 'contact_points'?";
+        run(path, command).ends_with(2).tells(&[expected]);
+    }
+}
+
+#[test]
+fn the_schema_is_printed_without_a_cluster() {
+    let directory = tempdir().unwrap();
+    let schema = |words: &[&str]| run(directory.path(), &[&["cassandra", "schema"], words].concat());
+    let plain = schema(&[]).ends_with(0);
+    let plain = plain.prints(&[
+        "CREATE KEYSPACE IF NOT EXISTS rashomon WITH replication = {'class': 'SimpleStrategy', \
+         'replication_factor': 3};",
+        "CREATE TABLE IF NOT EXISTS rashomon.revisions (",
+    ]);
+    assert_eq!(plain.stdout, schema(&[]).stdout);
+    let store = ["--store", "cassandra://db1/wiki?replication=2"];
+    schema(&store).ends_with(0).prints(&["KEYSPACE IF NOT EXISTS wiki", "'replication_factor': 2"]);
+    let above = [&store[..], &["--replication", "east:3,west:2"]].concat();
+    schema(&above).ends_with(0).prints(&["'NetworkTopologyStrategy', 'east': 3, 'west': 2"]);
+    schema(&["--replication", "many"]).ends_with(2).tells(&["--replication", "as in east:3,west:2"]);
+    schema(&["--store", "sqlite:d"]).ends_with(2).tells(&["sqlite:d is no cluster", "cassandra://HOST"]);
+}

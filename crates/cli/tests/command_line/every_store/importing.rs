@@ -1,0 +1,102 @@
+//! `rashomon import`: what goes in, what does not, and how each is told.
+
+use std::{fs, io::Write as _, process::Stdio, thread::sleep};
+
+use crate::{
+    home::Home,
+    kept::A_MOMENT,
+    process::{Running, run},
+    wiki::{dump, large_dump},
+};
+
+#[test]
+fn importing_again_changes_nothing() {
+    let Some(home) = Home::new() else { return };
+    let dump = dump("Page", &[("1", "one"), ("2", "two")]);
+    home.import_file(&dump).ends_with(0).prints(&["2 revisions of 1 page", "2 stored"]);
+    let before = home.everything();
+    home.import_file(&dump).ends_with(0).prints(&["0 stored", "2 stood so already"]);
+    assert_eq!(home.everything(), before);
+}
+
+#[test]
+fn several_files_and_standard_input_go_in_with_one_command() {
+    let Some(home) = Home::new() else { return };
+    home.write("b.xml", &dump("B", &[("2", "b")]));
+    let mut command = home.command(&["import", "--domain", "wiki", "--jobs", "1", "-", "b.xml"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(dump("A", &[("1", "a")]).as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("2 revisions of 2 pages"));
+    let all = home.everything();
+    assert!(all.contains("\"A\"") && all.contains("\"B\""), "{all}");
+}
+
+#[test]
+fn what_stands_with_other_content_is_named_and_left() {
+    let Some(home) = Home::new() else { return };
+    home.import(&dump("Page", &[("1", "one"), ("2", "two")]));
+    let before = home.everything();
+    let ran = home.import_file(&dump("Page", &[("1", "one"), ("2", "zwei")])).ends_with(3);
+    ran.tells(&["dump.xml, line ", "revision 2 of Page stands with other content"])
+        .prints(&["1 in conflict"]);
+    assert_eq!(home.everything(), before);
+}
+
+#[test]
+fn of_a_dump_that_is_cut_short_everything_whole_is_stored() {
+    let Some(home) = Home::new() else { return };
+    let whole = dump("Page", &[("1", "one"), ("2", "two"), ("3", "three")]);
+    let cut = &whole[..whole.find("three").unwrap()];
+    let ran = home.import_file(cut).ends_with(1);
+    ran.tells(&["error: dump.xml: line ", "byte ", "cut short", "revision 3 of page \"Page\""])
+        .prints(&["2 stored"]);
+    let all = home.everything();
+    assert!(all.contains("two") && !all.contains("three"), "{all}");
+    home.import_file(&whole).ends_with(0).prints(&["1 stored", "2 stood so already"]);
+}
+
+#[test]
+fn an_import_that_is_stopped_keeps_what_went_in() {
+    let Some(home) = Home::new() else { return };
+    let whole = large_dump(200, 20_000);
+    let mut command = home.command(&["import", "--domain", "wiki", "-"]);
+    let mut import = Running::start(command.stdin(Stdio::piped()));
+    // Half of the dump, and then nothing more: the import waits.
+    let mut stdin = import.stdin();
+    stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();
+    stdin.flush().unwrap();
+    sleep(A_MOMENT);
+    let ran = import.stop().ends_with(143);
+    ran.tells(&["stopped in standard input after", "what went in stays"]);
+    drop(stdin);
+
+    home.run(&["verify"]).ends_with(0);
+    let before = home.everything().lines().count();
+    assert!(before > 10, "{before} lines");
+    home.import_file(&whole).ends_with(0);
+    assert!(home.everything().lines().count() >= 200);
+}
+
+#[test]
+fn a_dump_goes_to_a_running_server() {
+    let Some(home) = Home::new() else { return };
+    let (server, address) = home.serve(&[]);
+    let url = format!("http://{address}");
+    let dump = dump("Page", &[("1", "one"), ("2", "two"), ("0", "none")]);
+    home.write("dump.xml", &dump);
+    let import = || run(home.path(), &["import", "--to", &url, "--domain", "wiki", "dump.xml"]);
+    import().ends_with(3).prints(&["2 stored", "1 left out"]).tells(&["not a positive number"]);
+    import().ends_with(3).prints(&["0 stored", "2 stood so already"]);
+
+    // Cut short: told as the command itself would tell it.
+    fs::write(home.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();
+    import().ends_with(1).tells(&["dump.xml: line ", "cut short"]);
+
+    // No dump at all.
+    home.write("dump.xml", "just words\n");
+    import().ends_with(1).tells(&["refused the import (400", "neither XML nor JSON lines"]);
+    server.stop().ends_with(0);
+    assert!(home.everything().contains("two"));
+}

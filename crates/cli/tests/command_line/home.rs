@@ -1,0 +1,94 @@
+//! A directory for one test, and the stores that it keeps something in.
+
+use std::{fs, path::Path, process::Command};
+
+use tempfile::{TempDir, tempdir};
+
+use crate::{
+    kept::Kept,
+    process::{Ran, Running, finish, rashomon},
+};
+
+/// A directory in which the binary runs, and where its stores are.
+#[derive(Debug)]
+pub(crate) struct Home {
+    // Stores go before the directory that may hold them.
+    kept: Kept,
+    directory: TempDir,
+}
+
+impl Home {
+    /// `None`, and a plain line, where there is no place for stores.
+    pub(crate) fn new() -> Option<Self> {
+        let directory = tempdir().unwrap();
+        Some(Self { kept: Kept::new(directory.path())?, directory })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes a file.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).unwrap();
+    }
+
+    /// A command on the test's store.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        self.command_on("data", words)
+    }
+
+    /// A command on another store.
+    pub(crate) fn command_on(&self, store: &str, words: &[&str]) -> Command {
+        let mut command = rashomon(self.path());
+        command.args(words).args(self.kept.arguments(store));
+        command
+    }
+
+    /// Runs a command on the test's store to its end.
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        finish(&mut self.command(words))
+    }
+
+    /// Runs a command on another store to its end.
+    pub(crate) fn run_on(&self, store: &str, words: &[&str]) -> Ran {
+        finish(&mut self.command_on(store, words))
+    }
+
+    /// Imports a dump that is in a file of its own.
+    pub(crate) fn import_file(&self, dump: &str) -> Ran {
+        self.write("dump.xml", dump);
+        self.run(&["import", "--domain", "wiki", "dump.xml"])
+    }
+
+    /// Imports a dump, and expects that all of it goes in.
+    #[track_caller]
+    pub(crate) fn import(&self, dump: &str) {
+        self.import_file(dump).ends_with(0);
+    }
+
+    /// Exports the domain.
+    pub(crate) fn export(&self, words: &[&str]) -> Ran {
+        self.run(&[&["export", "--domain", "wiki"], words].concat())
+    }
+
+    /// The whole store as JSON lines.
+    #[track_caller]
+    pub(crate) fn everything(&self) -> String {
+        self.export(&["--history", "--format", "jsonl"]).ends_with(0).stdout
+    }
+
+    /// Starts a server of the store, and gives it with its address.
+    pub(crate) fn serve(&self, words: &[&str]) -> (Running, String) {
+        let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());
+        let mut server = Running::start(&mut command);
+        let line = server.line();
+        let address = line
+            .split("http://")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next())
+            .unwrap_or_else(|| panic!("{line}"));
+        let address = address.to_owned();
+        (server, address)
+    }
+}

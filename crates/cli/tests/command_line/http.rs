@@ -1,0 +1,36 @@
+//! HTTP as it goes over the wire.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+/// The whole answer to a GET.
+pub(crate) fn get(address: &str, target: &str) -> String {
+    exchange(address, &format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+}
+
+/// The whole answer to a POST of a form.
+pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
+    exchange(
+        address,
+        &format!(
+            "POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
+            form.len()
+        ),
+    )
+}
+
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    answer(stream)
+}
+
+/// What comes until the other side closes.
+pub(crate) fn answer(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
