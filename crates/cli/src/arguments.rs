@@ -73,6 +73,23 @@ pub(crate) enum Command {
     )]
     Export(ExportArguments),
 
+    /// Copy all that is stored into another store, such as from SQLite into Cassandra
+    ///
+    /// Takes every row of every table as it stands, with its times. Nobody may use either store meanwhile. A
+    /// migration that was cut off goes on where it was when the same command is given again; one that came to
+    /// its end is made again from the beginning, which adds what is new. A target that holds other data is
+    /// refused.
+    ///
+    /// Progress goes to standard error, the counts and the digests of --verify to standard output.
+    #[command(
+        after_help = "Exit codes:\n  0  all is copied; with --verify, and both stores hold the same\n  1  an error \
+        ended it, and the same command goes on from there; or the stores differ, and the\n     first difference of \
+        each table is named on standard output\n  2  the command line is wrong, or the target holds other data; \
+        nothing was copied\n  130, 143  interrupted; the same command goes on from there\n\nExamples:\n  rashomon \
+        migrate --from sqlite:/var/lib/rashomon --to cassandra://10.0.0.1/rashomon --verify"
+    )]
+    Migrate(MigrateArguments),
+
     /// Check every stored byte against its checksum, and that all parts are there
     #[command(
         after_help = "Exit codes:\n  0  the store is sound\n  1  it is not, each problem is named on standard output; or \
@@ -196,6 +213,25 @@ pub(crate) enum ExportFormat {
     Xml,
     /// An object a line: everything, with all renders
     Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArguments {
+    /// The store to copy, as --store names one; it is only read
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: StoreUrl,
+
+    /// The store to copy into: empty, or one that this command has begun to fill
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: StoreUrl,
+
+    /// At the end, read both stores and compare what they hold
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// A configuration file (TOML) that says how the stores are reached
+    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! What can go wrong with a command, in words that a person can act on.
 
+use rashomon_buckets::migration::MigrationError;
+
 use crate::{config::ConfigError, demo::SampleError, exit::Exit, output};
 
 /// Why a command failed.
@@ -39,6 +41,9 @@ pub(crate) enum CommandError {
     /// An export did not come to its end.
     #[error("{0}")]
     Export(String),
+    /// A migration did not come to its end.
+    #[error(transparent)]
+    Migration(#[from] MigrationError),
     /// A part of the program failed.
     #[error("a part of the program stopped: {0}")]
     Stopped(String),
@@ -78,7 +83,10 @@ impl CommandError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::OutputClosed => Exit::Done,
-            Self::Config(_) | Self::Usage(_) => Exit::Usage,
+            // Nothing was done then.
+            Self::Config(_) | Self::Usage(_) | Self::Migration(MigrationError::NotEmpty { .. }) => {
+                Exit::Usage
+            }
             Self::Io { .. }
             | Self::Open(_)
             | Self::Busy(_)
@@ -86,6 +94,7 @@ impl CommandError {
             | Self::Store(_)
             | Self::Import(_)
             | Self::Export(_)
+            | Self::Migration(_)
             | Self::Stopped(_)
             | Self::Sample(_) => Exit::Failed,
         }

@@ -41,6 +41,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Serve(arguments) => block_on(commands::serve::run(arguments)),
         Command::Import(arguments) => block_on(commands::import::run(arguments)),
         Command::Export(arguments) => block_on(commands::export::run(arguments)),
+        Command::Migrate(arguments) => block_on(commands::migrate::run(arguments)),
         Command::Verify(arguments) => block_on(commands::verify::run(arguments)),
         Command::Stats(arguments) => block_on(commands::stats::run(arguments)),
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),

@@ -21,6 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Store {
     buckets: Revisioned,
+    tables: Arc<dyn TableStore>,
     backend: Backend,
 }
 
@@ -59,9 +60,9 @@ impl Store {
         settings: &Settings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
-        let buckets = Revisioned::open(tables, clock, settings.buckets(), seed()?).await;
+        let buckets = Revisioned::open(Arc::clone(&tables), clock, settings.buckets(), seed()?).await;
         match buckets {
-            Ok(buckets) => Ok(Self { buckets, backend }),
+            Ok(buckets) => Ok(Self { buckets, tables, backend }),
             Err(error) => {
                 backend.close().await;
                 Err(error.into())
@@ -125,6 +126,11 @@ impl Store {
     /// The buckets.
     pub(crate) fn buckets(&self) -> &Revisioned {
         &self.buckets
+    }
+
+    /// The tables below them.
+    pub(crate) fn tables(&self) -> Arc<dyn TableStore> {
+        Arc::clone(&self.tables)
     }
 
     /// The files that they are kept in, where they are.

@@ -9,7 +9,18 @@ fn without_arguments_there_is_help() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &[]).ends_with(2);
     for command in
-        ["serve", "import", "export", "verify", "stats", "check-config", "cassandra", "demo", "completions"]
+        [
+            "serve",
+            "import",
+            "export",
+            "migrate",
+            "verify",
+            "stats",
+            "check-config",
+            "cassandra",
+            "demo",
+            "completions",
+        ]
     {
         assert!(ran.stderr.contains(&format!("\n  {command} ")), "{command}: {ran:#?}");
     }

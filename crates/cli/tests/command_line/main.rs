@@ -12,6 +12,7 @@ mod home;
 mod http;
 mod importing;
 mod kept;
+mod migrating;
 mod process;
 mod serving;
 mod stores;

@@ -1,0 +1,231 @@
+//! `rashomon migrate --from URL --to URL`.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rashomon_buckets::{
+    migration::{Comparison, Counts, Difference, Migration, MigrationError, Outcome, Standing},
+    schemas,
+};
+use rashomon_clock::{Clock, SystemClock};
+
+use crate::{
+    arguments::{MigrateArguments, StoreArguments},
+    config::StoreUrl,
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted, thousands},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// Copies one store into another, and compares them if asked to.
+pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    if name_of(&arguments.from) == name_of(&arguments.to) {
+        let message = format!("{} is both --from and --to: name another store", arguments.from);
+        return Err(CommandError::Usage(message));
+    }
+    // The source first, so that no target is made for a source whose name is mistyped.
+    let source = open(&arguments, &arguments.from, Arc::clone(&clock), Absent::Refuse).await?;
+    let target = match open(&arguments, &arguments.to, Arc::clone(&clock), Absent::Make).await {
+        Ok(target) => target,
+        Err(error) => {
+            source.close().await;
+            return Err(error);
+        }
+    };
+    let run = Run { clock, signals, verify: arguments.verify };
+    let outcome = Box::pin(run.migrate(&source, &target, &name_of(&arguments.from))).await;
+    // Whatever became of it, what was copied is to be on disk.
+    target.close().await;
+    source.close().await;
+    outcome
+}
+
+async fn open(
+    arguments: &MigrateArguments,
+    store: &StoreUrl,
+    clock: Arc<dyn Clock>,
+    absent: Absent,
+) -> Result<Store, CommandError> {
+    let store = StoreArguments { data: None, store: Some(store.clone()), config: arguments.config.clone() };
+    Box::pin(Store::open_offline(&store, clock, absent)).await
+}
+
+/// What a store is known by, in the same words wherever the command is given: a directory may be named in
+/// several ways.
+fn name_of(store: &StoreUrl) -> String {
+    let whole = |directory: &Path| std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    match store {
+        StoreUrl::Sqlite(directory) => StoreUrl::Sqlite(whole(directory)).to_string(),
+        store => store.to_string(),
+    }
+}
+
+/// A run of the command, between stores that are open.
+struct Run {
+    clock: Arc<dyn Clock>,
+    signals: Signals,
+    verify: bool,
+}
+
+impl Run {
+    async fn migrate(mut self, source: &Store, target: &Store, name: &str) -> Result<Exit, CommandError> {
+        let (source, target) = (source.tables(), target.tables());
+        let tables = schemas::all();
+        let mut migration = Migration::begin(source, target, name, &tables, Arc::clone(&self.clock)).await?;
+        tell_standing(migration.standing());
+        if let Some(exit) = self.copy(&mut migration).await? {
+            return Ok(exit);
+        }
+        let mut exit = Exit::Done;
+        if self.verify {
+            match self.compare(&migration).await? {
+                Ok(same) => exit = if same { Exit::Done } else { Exit::Failed },
+                Err(stopped) => return Ok(stopped),
+            }
+        }
+        migration.finish().await?;
+        Ok(exit)
+    }
+
+    /// Copies what is left. `Some` is how the command ends where it was told to stop.
+    async fn copy(&mut self, migration: &mut Migration) -> Result<Option<Exit>, CommandError> {
+        let mut progress = Progress::new(Arc::clone(&self.clock), "copying".to_owned(), "row", None);
+        let stop = AtomicBool::new(false);
+        let mut copied = Counts::default();
+        let mut show = |now: Counts| {
+            copied = now;
+            progress.show(Done { items: now.rows, bytes: now.bytes, position: 0 });
+        };
+        let mut asked = None;
+        let outcome = {
+            let copying = migration.copy(&stop, &mut show);
+            tokio::pin!(copying);
+            loop {
+                tokio::select! {
+                    outcome = &mut copying => break outcome,
+                    exit = self.signals.first(), if asked.is_none() => {
+                        asked = Some(exit);
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        };
+        progress.finish();
+        let outcome = outcome.inspect_err(tell_how_to_go_on)?;
+        if let Some(exit) = asked.filter(|_| outcome == Outcome::Stopped || self.verify) {
+            output::note(format_args!(
+                "stopped after {}: what is copied stays, and the same command goes on from there",
+                counted(copied.rows, "row")
+            ));
+            return Ok(Some(exit));
+        }
+        output::line(summary(migration, copied, progress.elapsed()))?;
+        Ok(None)
+    }
+
+    /// Whether both stores hold the same; the inner error is how the command ends where it was told to stop.
+    async fn compare(&mut self, migration: &Migration) -> Result<Result<bool, Exit>, CommandError> {
+        let mut progress = Progress::new(Arc::clone(&self.clock), "comparing".to_owned(), "row", None);
+        let mut show = |now: Counts| {
+            progress.show(Done { items: now.rows, bytes: now.bytes, position: 0 });
+        };
+        let compared = tokio::select! {
+            compared = Box::pin(migration.compare(&mut show)) => Ok(compared),
+            exit = self.signals.first() => Err(exit),
+        };
+        progress.finish();
+        let compared = match compared {
+            Ok(compared) => compared.inspect_err(tell_how_to_go_on)?,
+            Err(exit) => {
+                output::note("stopped while comparing: all is copied, and the same command compares again");
+                return Ok(Err(exit));
+            }
+        };
+        let same = compared.iter().all(|one| one.difference.is_none());
+        for one in &compared {
+            output::line(describe(one))?;
+        }
+        let rows = compared.iter().map(|one| one.source.rows).sum();
+        output::line(format_args!(
+            "{}: {} in {}, compared in {:.1} s",
+            if same { "the same" } else { "NOT THE SAME" },
+            counted(rows, "row"),
+            counted(compared.len() as u64, "table"),
+            progress.elapsed().as_secs_f64(),
+        ))?;
+        if !same {
+            output::note(
+                "one of the stores was written to, or rows were deleted in the source after they were copied: \
+                 stop what writes, and migrate into an empty target",
+            );
+        }
+        Ok(Ok(same))
+    }
+}
+
+fn tell_standing(standing: Standing) {
+    match standing {
+        Standing::New => {}
+        Standing::Resumed(before) => output::note(format_args!(
+            "going on with a migration that was cut off after {}, {}",
+            counted(before.rows, "row"),
+            output::bytes(before.bytes)
+        )),
+        Standing::Again => {
+            output::note("the target was migrated from this source before: copying all of it again");
+        }
+    }
+}
+
+fn tell_how_to_go_on(error: &MigrationError) {
+    if matches!(error, MigrationError::Source(_) | MigrationError::Target(_)) {
+        output::note("what is copied stays: the same command goes on from there");
+    }
+}
+
+fn summary(migration: &Migration, copied: Counts, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    let mut text = format!(
+        "copied {}, {}, in {seconds:.1} s ({} rows/s, {}/s)",
+        counted(copied.rows, "row"),
+        output::bytes(copied.bytes),
+        thousands((copied.rows as f64 / seconds) as u64),
+        output::bytes((copied.bytes as f64 / seconds) as u64),
+    );
+    if matches!(migration.standing(), Standing::Resumed(_)) {
+        let all = migration.copied().map(|(_, counts)| counts.rows).sum();
+        text += &format!("; with what was copied before, {}", counted(all, "row"));
+    }
+    text
+}
+
+/// `revisions: 16,251 rows, 00c1d9...`; or what differs.
+fn describe(Comparison { table, source, target, difference }: &Comparison) -> String {
+    match difference {
+        None if source == target => format!("  {table}: {}, {source}", counted(source.rows, "row")),
+        None => {
+            format!("  {table}: {}; others expired while they were compared", counted(target.rows, "row"))
+        }
+        Some(Difference { partition, source: here, target: there }) => format!(
+            "  {table}: DIFFERENT, {} in the source and {} in the target; first in {partition}, of which the \
+             source has {} and the target {}",
+            counted(source.rows, "row"),
+            thousands(target.rows),
+            counted(here.rows, "row"),
+            thousands(there.rows),
+        ),
+    }
+}

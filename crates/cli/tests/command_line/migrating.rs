@@ -1,0 +1,143 @@
+//! `rashomon migrate`, between two stores of files: it does not know what stores it copies.
+
+use std::{fs, path::Path, time::Duration};
+
+use rustix::process::Signal;
+use tempfile::tempdir;
+
+use crate::{
+    process::{Ran, Running, rashomon, run},
+    wiki::{dump, pages},
+};
+
+const COMMAND: [&str; 6] = ["migrate", "--from", "sqlite:data", "--to", "sqlite:copy", "--verify"];
+
+/// Imports a dump into the store that is copied.
+#[track_caller]
+fn import(directory: &Path, dump: &str) {
+    fs::write(directory.join("dump.xml"), dump).unwrap();
+    run(directory, &["import", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
+}
+
+fn migrate(directory: &Path) -> Ran {
+    run(directory, &COMMAND)
+}
+
+/// What an export of a store says.
+#[track_caller]
+fn exported(directory: &Path, store: &str) -> String {
+    let arguments = ["export", "--data", store, "--domain", "wiki", "--history", "--format", "jsonl"];
+    run(directory, &arguments).ends_with(0).stdout
+}
+
+#[test]
+fn a_copy_holds_what_the_store_holds() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one"), ("2", "two")]));
+    let ran = migrate(directory.path()).ends_with(0);
+    ran.prints(&["copied ", "rows/s", "  revisions: 2 rows, ", "the same: ", "tables, compared in"]);
+    assert_eq!(exported(directory.path(), "data"), exported(directory.path(), "copy"));
+    run(directory.path(), &["verify", "--data", "copy"]).ends_with(0);
+    let again = migrate(directory.path()).ends_with(0);
+    again.tells(&["migrated from this source before"]).prints(&["the same: "]);
+}
+
+#[test]
+fn a_store_is_known_by_where_it_is_and_not_by_how_it_is_named() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one")]));
+    migrate(directory.path()).ends_with(0);
+    let from = format!("sqlite:{}", directory.path().join("data").display());
+    let again = run(directory.path(), &["migrate", "--from", &from, "--to", "sqlite:copy"]).ends_with(0);
+    again.tells(&["migrated from this source before"]);
+    let ran = run(directory.path(), &["migrate", "--from", &from, "--to", "sqlite:./data"]).ends_with(2);
+    ran.tells(&["both --from and --to"]);
+}
+
+#[test]
+fn a_difference_is_named_and_no_success() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one")]));
+    migrate(directory.path()).ends_with(0);
+    fs::write(directory.path().join("other.xml"), dump("Marigold", &[("5", "there alone")])).unwrap();
+    run(directory.path(), &["import", "--data", "copy", "--domain", "wiki", "other.xml"]).ends_with(0);
+    let ran = migrate(directory.path()).ends_with(1);
+    ran.prints(&[
+        "revisions: DIFFERENT, 1 row in the source and 2 in the target",
+        "Marigold",
+        "NOT THE SAME",
+    ])
+    .tells(&["migrate into an empty target"]);
+}
+
+#[test]
+fn a_target_with_other_data_is_refused() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one")]));
+    fs::rename(directory.path().join("data"), directory.path().join("copy")).unwrap();
+    import(directory.path(), &dump("B", &[("1", "one")]));
+    let ran = migrate(directory.path()).ends_with(2);
+    ran.tells(&["the target holds data already", "name one that is empty"]);
+    assert!(!exported(directory.path(), "copy").contains("\"B\""));
+}
+
+#[test]
+fn a_source_that_is_not_there_makes_no_target() {
+    let directory = tempdir().unwrap();
+    migrate(directory.path()).ends_with(2).tells(&["there is no store in data"]);
+    run(directory.path(), &["migrate", "--from", "memory:", "--to", "sqlite:copy"]).ends_with(2);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_source_that_a_server_has_open_is_refused() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &dump("A", &[("1", "one")]));
+    let arguments = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
+    let mut server = Running::start(rashomon(directory.path()).args(arguments));
+    server.line();
+    migrate(directory.path()).ends_with(1).tells(&["data", &server.id().to_string()]);
+    assert!(!directory.path().join("copy").exists());
+    server.stop();
+}
+
+/// Starts a migration, and sends it a signal when it has come some way.
+fn cut_off(directory: &Path, signal: Signal) -> Ran {
+    /// So much of the target's log is written when some tables are copied, and some are not.
+    const SOME_WAY: u64 = 3_000_000;
+    /// A minute and more of them.
+    const LOOKS: u32 = 60_000;
+    let running = Running::start(rashomon(directory).args(COMMAND));
+    let log = directory.join("copy/rashomon.sqlite-wal");
+    let came_some_way = (0..LOOKS).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        fs::metadata(&log).is_ok_and(|log| log.len() >= SOME_WAY)
+    });
+    assert!(came_some_way, "it copies nothing");
+    running.signal(signal);
+    running.wait()
+}
+
+fn assert_goes_on(directory: &Path) {
+    let ran = migrate(directory).ends_with(0);
+    ran.tells(&["going on with a migration that was cut off after"])
+        .prints(&["; with what was copied before, "]);
+    assert_eq!(exported(directory, "data"), exported(directory, "copy"));
+}
+
+#[test]
+fn one_that_is_killed_is_gone_on_with() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &pages(2_000));
+    let ran = cut_off(directory.path(), Signal::KILL);
+    assert_eq!((ran.code, ran.stdout.as_str()), (None, ""));
+    assert_goes_on(directory.path());
+}
+
+#[test]
+fn one_that_is_interrupted_says_how_to_go_on() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &pages(2_000));
+    cut_off(directory.path(), Signal::INT).ends_with(130).tells(&["the same command goes on from there"]);
+    assert_goes_on(directory.path());
+}
