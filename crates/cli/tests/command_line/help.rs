@@ -8,20 +8,18 @@ use crate::process::run;
 fn without_arguments_there_is_help() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &[]).ends_with(2);
-    for command in
-        [
-            "serve",
-            "import",
-            "export",
-            "migrate",
-            "verify",
-            "stats",
-            "check-config",
-            "cassandra",
-            "demo",
-            "completions",
-        ]
-    {
+    for command in [
+        "serve",
+        "import",
+        "export",
+        "migrate",
+        "verify",
+        "stats",
+        "check-config",
+        "cassandra",
+        "demo",
+        "completions",
+    ] {
         assert!(ran.stderr.contains(&format!("\n  {command} ")), "{command}: {ran:#?}");
     }
     run(directory.path(), &["--help"]).ends_with(0).prints(&["Exit codes:", "  3    "]);
