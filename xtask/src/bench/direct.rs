@@ -6,28 +6,27 @@
 //! compression), which is what the table layer can do for somebody who has the bodies plain.
 
 use std::{
-    num::NonZeroUsize,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use anyhow::{Context, Result};
-use async_trait::async_trait;
 use rashomon_buckets::{
     BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, Revisioned, Settings,
     Title, schemas,
 };
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_tables::{
-    Batch, Cursor, Key, Memory, Page as Rows, Partition, Result as StoreResult, Row, Scan, Schema, Swap,
-    TableStore,
-};
+use rashomon_tables::{Batch, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
-use super::{content::Contents, service::DOMAIN};
+use super::{
+    content::Contents,
+    recorder::{Asked, Recorder},
+    service::DOMAIN,
+};
 
 /// How many writes are recorded, and written in each run. A count and not a time, since all of them are made
 /// beforehand: about four seconds.
@@ -51,27 +50,17 @@ struct Call {
 /// Makes the writes of revisions 1 to [`WRITES`] to these pages in turn, and keeps what they are in tables.
 pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result<Recorded> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let recorder = Arc::new(Recorder { memory: Memory::new(Arc::clone(&clock)), calls: Mutex::default() });
+    let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
     let buckets = Revisioned::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
     let pages = titles.iter().map(|title| page(title)).collect::<Result<Vec<_>>>()?;
     let mut calls = Vec::with_capacity(WRITES);
     for number in 1..=WRITES as u64 {
         let page = &pages[number as usize % pages.len()];
-        let properties = receive(&buckets, page, &contents, number).await?;
-        let rev = Revision::new(i64::try_from(number)?).context("a positive number is a revision")?;
-        let new = NewRevision {
-            rev,
-            parent: None,
-            timestamp: None,
-            user: None,
-            comment: None,
-            minor: false,
-            if_latest: None,
-            properties,
-        };
-        buckets.put_revision(page, new).await?;
-        let made = std::mem::take(&mut *recorder.calls());
-        calls.extend(made.into_iter().map(|(first, then)| Call { first, then, number }));
+        put_revision(&buckets, page, &contents, number).await?;
+        calls.extend(recorder.take().into_iter().filter_map(|asked| match asked {
+            Asked::Write(first, then) => Some(Call { first, then, number }),
+            Asked::Get(..) | Asked::Scan(..) => None,
+        }));
     }
     Ok(Recorded { calls, contents, pages, buckets })
 }
@@ -113,8 +102,32 @@ pub(crate) async fn write(
     Ok(WRITES as f64 / seconds)
 }
 
-fn page(title: &str) -> Result<Page> {
+/// The page of a title.
+pub(crate) fn page(title: &str) -> Result<Page> {
     Ok(Page { domain: DomainName::new(DOMAIN)?, bucket: BucketName::page(), title: Title::new(title)? })
+}
+
+/// Makes the write with this number, as the service does when it is asked to.
+pub(crate) async fn put_revision(
+    buckets: &Revisioned,
+    page: &Page,
+    contents: &Contents,
+    number: u64,
+) -> Result<()> {
+    let properties = receive(buckets, page, contents, number).await?;
+    let rev = Revision::new(i64::try_from(number)?).context("a positive number is a revision")?;
+    let new = NewRevision {
+        rev,
+        parent: None,
+        timestamp: None,
+        user: None,
+        comment: None,
+        minor: false,
+        if_latest: None,
+        properties,
+    };
+    buckets.put_revision(page, new).await?;
+    Ok(())
 }
 
 async fn receive(
@@ -135,56 +148,4 @@ async fn receive(
         properties.push(NewProperty { name, content_type, other_headers: Default::default(), body });
     }
     Ok(properties)
-}
-
-/// A store in memory that keeps every write that it is asked for.
-#[derive(Debug)]
-struct Recorder {
-    memory: Memory,
-    calls: Mutex<Vec<(Vec<Batch>, Batch)>>,
-}
-
-impl Recorder {
-    fn calls(&self) -> std::sync::MutexGuard<'_, Vec<(Vec<Batch>, Batch)>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[async_trait]
-impl TableStore for Recorder {
-    async fn create(&self, schema: &'static Schema) -> StoreResult<()> {
-        self.memory.create(schema).await
-    }
-
-    async fn get(&self, table: &'static Schema, key: &Key) -> StoreResult<Option<Row>> {
-        self.memory.get(table, key).await
-    }
-
-    async fn scan(&self, table: &'static Schema, scan: Scan) -> StoreResult<Rows<Row>> {
-        self.memory.scan(table, scan).await
-    }
-
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> StoreResult<Rows<Partition>> {
-        self.memory.partitions(table, after, limit).await
-    }
-
-    async fn write(&self, first: Vec<Batch>, then: Batch) -> StoreResult<()> {
-        self.calls().push((first.clone(), then.clone()));
-        self.memory.write(first, then).await
-    }
-
-    async fn swap(
-        &self,
-        table: &'static Schema,
-        key: &Key,
-        expected: Option<&Row>,
-        new: Option<Row>,
-    ) -> StoreResult<Swap> {
-        self.memory.swap(table, key, expected, new).await
-    }
 }

@@ -1,6 +1,7 @@
 //! `import`: a whole wiki into a new durable store, by the command that users run.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -14,8 +15,8 @@ use wait4::Wait4;
 use super::{report::Report, service};
 
 /// The oVirt wiki, and how many revisions it has: see the README beside it.
-const FILE: &str = "ovirt-wiki.xml.zst";
-const REVISIONS: u64 = 16_251;
+pub(crate) const FILE: &str = "ovirt-wiki.xml.zst";
+pub(crate) const REVISIONS: u64 = 16_251;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -61,7 +62,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         let ended = child.wait4()?;
         let seconds = (clock.monotonic() - started).as_secs_f64();
         ensure!(ended.status.success(), "the import ended with {}", ended.status);
-        let stored = stored_revisions(binary, &store)?;
+        let stored = stored_revisions(binary, &["--data".as_ref(), store.as_os_str()])?;
         ensure!(stored == revisions, "{stored} revisions are there after the import, and not {revisions}");
         report.add("revisions", "a second", revisions as f64 / seconds);
         report.add("time", "s", seconds);
@@ -74,9 +75,9 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// What the store says that it has.
-fn stored_revisions(binary: &Path, store: &Path) -> Result<u64> {
-    let stats = Command::new(binary).args(["stats", "--json", "--data"]).arg(store).output()?;
+/// What a store says that it has. `store`: the flags that name it.
+pub(crate) fn stored_revisions(binary: &Path, store: &[&OsStr]) -> Result<u64> {
+    let stats = Command::new(binary).args(["stats", "--json"]).args(store).output()?;
     let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).context("the stats are no JSON")?;
     stats["domains"][service::DOMAIN]["revisions"].as_u64().context("the stats have no revisions")
 }

@@ -1,6 +1,7 @@
 //! The benchmarks. `cargo xtask bench --help` lists them; `docs/benchmarks.md` says what they found.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
+mod cassandra;
 mod content;
 mod direct;
 mod generator;
@@ -9,6 +10,7 @@ mod import;
 mod kill;
 mod load;
 mod read;
+mod recorder;
 mod report;
 mod service;
 mod write;
@@ -46,6 +48,8 @@ enum Command {
     Write(write::Options),
     /// The newest html over HTTP, beside nginx and a bare server that serve the same bytes.
     Read(read::Options),
+    /// The service on one real node of Cassandra, and the same statements through the driver alone.
+    Cassandra(cassandra::Options),
     /// kill -9 under a load of writes: nothing acknowledged is lost, nothing is there by half.
     Kill(kill::Options),
     /// The load generator itself, beside wrk.
@@ -74,6 +78,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Import(options) => import::run(options, &binary()?, runs, &clock)?,
         Command::Write(options) => write::run(options, &binary()?, runs, &clock)?,
         Command::Read(options) => read::run(options, &binary()?, runs, &clock)?,
+        Command::Cassandra(options) => cassandra::run(options, &binary()?, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,
         Command::Bare(options) => return read::bare::serve(options),

@@ -41,6 +41,11 @@ pub(crate) fn serve(binary: &Path, data: &Path) -> Result<Service> {
     Service::start(binary, &["serve".as_ref(), "--data".as_ref(), data.as_os_str()], &log)
 }
 
+/// Starts a server on the store of a URL, its output in `log`.
+pub(crate) fn serve_store(binary: &Path, store: &str, log: &Path) -> Result<Service> {
+    Service::start(binary, &["serve", "--store", store], log)
+}
+
 /// Runs a command of the binary to its end, and gives what it printed.
 pub(crate) fn command(binary: &Path, verb: &str, data: &Path) -> Result<String> {
     let output = Command::new(binary).args([verb, "--data"]).arg(data).output()?;

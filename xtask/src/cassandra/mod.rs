@@ -12,7 +12,8 @@ use std::{fs, path::PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use crate::test::Toolbox;
-pub(crate) use node::{FOR_TESTS, Node};
+pub(crate) use node::FOR_TESTS;
+pub use node::Node;
 pub(crate) use server::Server;
 
 /// What to do.
@@ -55,7 +56,18 @@ fn ring() -> PathBuf {
 
 /// Where a node for a run of the tests lies. One that an earlier run left behind is ended.
 pub(crate) fn test_ring() -> Result<PathBuf> {
-    let ring = folder().join("test");
+    free_ring("test")
+}
+
+/// Starts a node as [`Command::Up`] does, with nothing in it, and waits until it takes CQL. One that an earlier
+/// run of the benchmarks left behind is ended.
+pub fn start_for_benchmarks() -> Result<Node> {
+    let server = Server::fetch(&mut Toolbox::new(false))?;
+    server.start(&free_ring("bench")?, 1, 1)?.wait()
+}
+
+fn free_ring(name: &str) -> Result<PathBuf> {
+    let ring = folder().join(name);
     for (_, process) in Node::running_in(&ring)? {
         node::stop(process)?;
     }

@@ -33,7 +33,7 @@ const LOG_LINES: usize = 40;
 
 /// A node that was started here. It is killed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub struct Node {
     child: Option<Child>,
     number: u8,
     folder: PathBuf,
@@ -47,7 +47,8 @@ impl Node {
     }
 
     /// Where a node takes CQL.
-    pub(crate) fn address(number: u8) -> SocketAddr {
+    #[must_use]
+    pub fn address(number: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, number], 9042))
     }
 
@@ -88,8 +89,15 @@ impl Node {
     }
 
     /// A program that runs nodetool on it.
-    pub(crate) fn nodetool(&self) -> &Path {
+    #[must_use]
+    pub fn nodetool(&self) -> &Path {
         &self.nodetool
+    }
+
+    /// Where the tables of a keyspace lie.
+    #[must_use]
+    pub fn data(&self, keyspace: &str) -> PathBuf {
+        self.folder.join("data").join(keyspace)
     }
 
     /// What tests find it by.

@@ -1,0 +1,87 @@
+//! What the service asks of its tables for a write and for a read, recorded over a store in memory.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use rashomon_buckets::{Page, PropertyName, Revisioned, Settings};
+use rashomon_clock::{Clock, SystemClock};
+use rashomon_tables::{Batch, Key, Scan, Schema};
+
+use crate::{
+    content::Contents,
+    direct,
+    recorder::{Asked, Recorder},
+};
+
+/// What one request asks of the tables: reads side by side, then batches side by side, then one more.
+pub(super) struct Call {
+    pub(super) reads: Vec<Read>,
+    pub(super) first: Vec<Batch>,
+    pub(super) then: Option<Batch>,
+}
+
+/// A read.
+pub(super) enum Read {
+    Get(&'static Schema, Key),
+    Scan(&'static Schema, Scan),
+}
+
+/// The buckets, over a store that records.
+pub(super) struct Recording {
+    recorder: Arc<Recorder>,
+    buckets: Revisioned,
+    contents: Arc<Contents>,
+    pages: Vec<Page>,
+    next: u64,
+}
+
+impl Recording {
+    /// Nothing is written yet.
+    pub(super) async fn open(contents: Arc<Contents>, titles: &[String]) -> Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
+        let buckets = Revisioned::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
+        let pages = titles.iter().map(|title| direct::page(title)).collect::<Result<_>>()?;
+        Ok(Self { recorder, buckets, contents, pages, next: 1 })
+    }
+
+    /// The next so many new revisions, to the pages in turn.
+    pub(super) async fn writes(&mut self, count: usize) -> Result<Vec<Call>> {
+        let mut calls = Vec::with_capacity(count);
+        self.recorder.take();
+        for _ in 0..count {
+            let page = &self.pages[self.next as usize % self.pages.len()];
+            direct::put_revision(&self.buckets, page, &self.contents, self.next).await?;
+            calls.push(call(self.recorder.take())?);
+            self.next += 1;
+        }
+        Ok(calls)
+    }
+
+    /// A read of the newest html of each page.
+    pub(super) async fn latest_reads(&self) -> Result<Vec<Call>> {
+        let html = PropertyName::new("html")?;
+        let mut calls = Vec::with_capacity(self.pages.len());
+        self.recorder.take();
+        for page in &self.pages {
+            self.buckets.latest(page, &html).await?;
+            calls.push(call(self.recorder.take())?);
+        }
+        Ok(calls)
+    }
+}
+
+fn call(asked: Vec<Asked>) -> Result<Call> {
+    let mut call = Call { reads: Vec::new(), first: Vec::new(), then: None };
+    for asked in asked {
+        if call.then.is_some() {
+            bail!("a request asks for more after its write: this benchmark would make less than the service");
+        }
+        match asked {
+            Asked::Get(table, key) => call.reads.push(Read::Get(table, key)),
+            Asked::Scan(table, scan) => call.reads.push(Read::Scan(table, scan)),
+            Asked::Write(first, then) => (call.first, call.then) = (first, Some(then)),
+        }
+    }
+    Ok(call)
+}

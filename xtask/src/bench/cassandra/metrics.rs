@@ -1,0 +1,111 @@
+//! What Cassandra itself counts.
+
+use std::{ops::Sub, process::Command};
+
+use anyhow::{Context, Result, ensure};
+use xtask::cassandra::Node;
+
+/// Requests of clients since the node started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Requests {
+    /// SELECTs of a partition.
+    pub(super) reads: f64,
+    /// Mutations: a logged batch of one partition is one.
+    pub(super) writes: f64,
+}
+
+impl Sub for Requests {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self { reads: self.reads - earlier.reads, writes: self.writes - earlier.writes }
+    }
+}
+
+/// How many there were so far.
+pub(super) fn requests(node: &Node) -> Result<Requests> {
+    let beans = "org.apache.cassandra.metrics:type=ClientRequest,scope=*,name=Latency";
+    parse_requests(&nodetool(node, &["sjk", "mx", "-all", "-b", beans, "-f", "Count", "-mg"])?)
+}
+
+/// How many SSTables a read of a table touched lately.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct SsTables {
+    pub(super) median: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+/// As of the last minutes, which the metric remembers.
+pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Result<SsTables> {
+    parse_sstables(&nodetool(node, &["tablehistograms", keyspace, table])?)
+}
+
+/// Puts all that is in memory on the disk.
+pub(super) fn flush(node: &Node, keyspace: &str) -> Result<()> {
+    nodetool(node, &["flush", keyspace]).map(drop)
+}
+
+fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(node.nodetool()).args(arguments).output().context("cannot start nodetool")?;
+    ensure!(
+        output.status.success(),
+        "nodetool {arguments:?} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A line with the bean's name, and then one with its count.
+fn parse_requests(text: &str) -> Result<Requests> {
+    let count = |scope: &str| {
+        let mut lines = text.lines().skip_while(|line| !line.contains(&format!("scope={scope},")));
+        let count = lines.nth(1).and_then(|line| line.trim().parse().ok());
+        count.with_context(|| format!("no count of {scope} in {text}"))
+    };
+    Ok(Requests { reads: count("Read")?, writes: count("Write")? })
+}
+
+/// A line a percentile, the SSTables in the column that the heading says.
+fn parse_sstables(text: &str) -> Result<SsTables> {
+    let heading = text.lines().find(|line| line.starts_with("Percentile")).unwrap_or_default();
+    // A name of two words is one column.
+    let heading = heading.replace(" Latency", "").replace(" Size", "").replace(" Count", "");
+    let column = heading.split_whitespace().position(|column| column == "SSTables");
+    let column = column.with_context(|| format!("no SSTables in {text}"))?;
+    let value = |percentile: &str| {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(percentile));
+        let value = line.and_then(|line| line.split_whitespace().nth(column)?.parse().ok());
+        value.with_context(|| format!("no percentile {percentile} in {text}"))
+    };
+    Ok(SsTables { median: value("50%")?, p99: value("99%")?, max: value("Max")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_those_of_all_consistencies() {
+        let text = "org.apache.cassandra.metrics:type=ClientRequest,scope=Write-THREE,name=Latency\n1\n\
+                    org.apache.cassandra.metrics:type=ClientRequest,scope=Read,name=Latency\n291\n\
+                    org.apache.cassandra.metrics:type=ClientRequest,scope=CASWrite,name=Latency\n4\n\
+                    org.apache.cassandra.metrics:type=ClientRequest,scope=Write,name=Latency\n58\n";
+        assert_eq!(parse_requests(text).unwrap(), Requests { reads: 291.0, writes: 58.0 });
+        assert!(parse_requests("").is_err());
+    }
+
+    #[test]
+    fn sstables_stand_under_their_heading() {
+        let text = "bench/renders histograms\n\
+                    Percentile      Read Latency     Write Latency          SSTables    Partition Size        Cell Count\n\
+                    \x20                    (micros)          (micros)                             (bytes)                  \n\
+                    50%                   126.93             35.43              1.00              1109                10\n\
+                    99%                   263.21            126.93              3.00              1597                14\n\
+                    Min                    42.51             17.09              0.00                73                 0\n\
+                    Max                   379.02            454.83              4.00              1597                14\n";
+        assert_eq!(parse_sstables(text).unwrap(), SsTables { median: 1.0, p99: 3.0, max: 4.0 });
+        assert!(parse_sstables("").is_err());
+    }
+}

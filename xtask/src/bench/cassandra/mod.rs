@@ -1,0 +1,257 @@
+//! `cassandra`: the service on one real node, beside the same statements sent through the driver alone.
+
+mod calls;
+mod driver;
+mod import;
+mod metrics;
+mod statements;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Result, ensure};
+use rashomon_clock::Clock;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use xtask::{
+    cassandra::{Node, start_for_benchmarks},
+    service::Service,
+};
+
+use self::{calls::Recording, driver::Driver};
+use super::{
+    content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
+    http::{self, Client},
+    load::{self, Pace, Plan, Traffic},
+    report::Report,
+    service,
+    writes::{self, Writes, page_path},
+};
+
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How many pages the service writes and reads in turn, and the driver as many others.
+const PAGES: usize = 200;
+/// The keyspace of writes and reads.
+const KEYSPACE: &str = "bench";
+/// The table whose reads are looked at: the bodies, which are most of what is stored.
+const BODIES: &str = "render_content";
+
+/// How it is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How long each measurement over HTTP takes, after a second to warm up.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// How many connections write or read at a time.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// How many writes the driver makes in a measurement: made ready beforehand, hence no time.
+    #[arg(long, default_value_t = 3_000)]
+    writes: usize,
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new("cassandra", how(options));
+    let node = start_for_benchmarks()?;
+    let runtime = Runtime::new()?;
+    let mut bench = Bench::start(options, binary, node, &runtime, clock)?;
+    // The server compiles what it does often while it does it.
+    bench.round(&mut Report::new("warm-up", ""))?;
+    for _ in 0..runs {
+        bench.round(&mut report)?;
+    }
+    let Bench { node, service, driver, .. } = bench;
+    drop(service);
+    for number in 0..runs {
+        let keyspace = format!("{KEYSPACE}_import_{number}");
+        runtime.block_on(import::run(binary, &node, &driver, &keyspace, &mut report, clock))?;
+    }
+    Ok(report)
+}
+
+fn how(options: &Options) -> String {
+    format!(
+        "one node as `cargo xtask cassandra up` starts it (commitlog_sync group, 10 ms), on the machine that drives it. \
+         POST of new revisions with html ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes), {} \
+         connections, {PAGES} pages in turn, {} s after {} s to warm up; then {} such writes by as many tasks \
+         through the scylla driver alone, the batches as they are, and as many with the reads that come before a \
+         batch. After a flush, GET of the newest html of these pages, and as many such reads through the driver. \
+         Requests as Cassandra counts them. Import of the oVirt wiki from the start of the command to its end, \
+         the size of the tables' files after a flush",
+        options.connections,
+        options.seconds,
+        WARM_UP.as_secs(),
+        options.writes,
+    )
+}
+
+fn url(keyspace: &str) -> String {
+    format!("cassandra://{}/{keyspace}?replication=1", Node::address(1))
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    clock: &'a dyn Clock,
+    runtime: &'a Runtime,
+    contents: Arc<Contents>,
+    titles: Vec<String>,
+    /// The number of the service's next write.
+    next: u64,
+    recording: Recording,
+    node: Node,
+    service: Service,
+    driver: Driver,
+    /// Where the service's log is.
+    _folder: TempDir,
+}
+
+impl<'a> Bench<'a> {
+    fn start(
+        options: &'a Options,
+        binary: &Path,
+        node: Node,
+        runtime: &'a Runtime,
+        clock: &'a dyn Clock,
+    ) -> Result<Self> {
+        let contents = Arc::new(Contents::new(1));
+        let titles = writes::titles(2 * PAGES);
+        let (titles, others) = titles.split_at(PAGES);
+        let folder = service::data_folder()?;
+        let service = service::serve_store(binary, &url(KEYSPACE), &folder.path().join("log"))?;
+        let mut first = Writes::new(&contents, titles.to_vec(), 1, 1);
+        let mut client = Client::connect(service.address())?;
+        let mut request = Vec::new();
+        for _ in titles {
+            first.request(0, &mut request);
+            let (status, body) = client.send(&request)?;
+            first.answer(0, status, &body)?;
+        }
+        let next = first.next();
+        let mut recording = runtime.block_on(Recording::open(Arc::clone(&contents), others))?;
+        let mut driver = runtime.block_on(Driver::connect(Node::address(1), KEYSPACE))?;
+        let calls = runtime.block_on(recording.writes(PAGES))?;
+        runtime.block_on(driver.send(&calls, calls.len(), options.connections, clock))?;
+        // What the driver wrote is what the store would have written, if the service reads it.
+        let (status, html) = client.get(&latest_html(&others[1]))?;
+        ensure!(
+            status == 200 && html == contents.html(1),
+            "the service does not read what the driver wrote: {status}, {}",
+            String::from_utf8_lossy(&html)
+        );
+        Ok(Self {
+            options,
+            clock,
+            runtime,
+            titles: titles.to_vec(),
+            next,
+            recording,
+            node,
+            service,
+            driver,
+            contents,
+            _folder: folder,
+        })
+    }
+
+    fn round(&mut self, report: &mut Report) -> Result<()> {
+        self.writes(report)?;
+        metrics::flush(&self.node, KEYSPACE)?;
+        self.reads(report)?;
+        let sstables = metrics::sstables_a_read(&self.node, KEYSPACE, BODIES)?;
+        report.add("SSTables a read, median", "", sstables.median);
+        report.add("SSTables a read, 99th percentile", "", sstables.p99);
+        report.add("SSTables a read, most", "", sstables.max);
+        Ok(())
+    }
+
+    fn writes(&mut self, report: &mut Report) -> Result<()> {
+        let before = metrics::requests(&self.node)?;
+        let contents = Arc::clone(&self.contents);
+        let mut traffic = Writes::new(&contents, self.titles.clone(), self.next, self.options.connections);
+        let measured = load::run(&self.plan(), self.clock, &mut traffic)?;
+        let sent = (traffic.next() - self.next) as f64;
+        self.next = traffic.next();
+        let requests = metrics::requests(&self.node)? - before;
+        let ours = measured.per_second();
+        report.add("writes over HTTP", "a second", ours);
+        report.add("writes over HTTP, p50", "ms", measured.latency_ms(0.5));
+        report.add("writes over HTTP, p99", "ms", measured.latency_ms(0.99));
+        report.add("SELECTs a write", "", requests.reads / sent);
+        report.add("mutations a write", "", requests.writes / sent);
+
+        for (name, with_reads) in [("batches alone", false), ("with its read", true)] {
+            let mut calls = self.runtime.block_on(self.recording.writes(self.options.writes))?;
+            if !with_reads {
+                calls.iter_mut().for_each(|call| call.reads.clear());
+            }
+            let sending = self.driver.send(&calls, calls.len(), self.options.connections, self.clock);
+            let driven = self.runtime.block_on(sending)?;
+            report.add(&format!("writes by the driver, {name}"), "a second", driven);
+            report.add(&format!("writes, HTTP / driver, {name}"), "", ours / driven);
+        }
+        Ok(())
+    }
+
+    fn reads(&mut self, report: &mut Report) -> Result<()> {
+        let before = metrics::requests(&self.node)?;
+        let mut traffic = LatestReads::of(&self.titles);
+        let measured = load::run(&self.plan(), self.clock, &mut traffic)?;
+        let requests = metrics::requests(&self.node)? - before;
+        let ours = measured.per_second();
+        report.add("latest reads over HTTP", "a second", ours);
+        report.add("latest reads over HTTP, p50", "ms", measured.latency_ms(0.5));
+        report.add("latest reads over HTTP, p99", "ms", measured.latency_ms(0.99));
+        report.add("SELECTs a latest read", "", requests.reads / traffic.sent as f64);
+
+        let calls = self.runtime.block_on(self.recording.latest_reads())?;
+        // As many as were just answered, so that both take about as long.
+        let count = usize::try_from(measured.answers)?;
+        let sending = self.driver.send(&calls, count, self.options.connections, self.clock);
+        let driven = self.runtime.block_on(sending)?;
+        report.add("latest reads by the driver", "a second", driven);
+        report.add("latest reads, HTTP / driver", "", ours / driven);
+        Ok(())
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            address: self.service.address(),
+            connections: self.options.connections,
+            pace: Pace::Closed,
+            warm_up: WARM_UP,
+            measure: Duration::from_secs(self.options.seconds),
+        }
+    }
+}
+
+fn latest_html(title: &str) -> String {
+    format!("{}?rev/latest/html", page_path(title))
+}
+
+/// Traffic that reads the newest html of pages in turn.
+struct LatestReads {
+    requests: Vec<Vec<u8>>,
+    sent: usize,
+}
+
+impl LatestReads {
+    fn of(titles: &[String]) -> Self {
+        Self { requests: titles.iter().map(|title| http::get(&latest_html(title))).collect(), sent: 0 }
+    }
+}
+
+impl Traffic for LatestReads {
+    fn request(&mut self, _: usize, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.requests[self.sent % self.requests.len()]);
+        self.sent += 1;
+    }
+
+    fn answer(&mut self, _: usize, status: u16, body: &[u8]) -> Result<()> {
+        ensure!(
+            status == 200 && body.len() == HTML_SIZE,
+            "a read was answered with {status}, {} bytes",
+            body.len()
+        );
+        Ok(())
+    }
+}
