@@ -1,16 +1,31 @@
 //! `rashomon migrate`, between two stores of files: it does not know what stores it copies.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use rustix::process::Signal;
 use tempfile::tempdir;
 
 use crate::{
     process::{Ran, Running, rashomon, run},
-    wiki::{dump, pages},
+    wiki::{dump, wrapped},
 };
 
 const COMMAND: [&str; 6] = ["migrate", "--from", "sqlite:data", "--to", "sqlite:copy", "--verify"];
+
+/// A dump of so many pages, of one revision each.
+fn pages(count: u32) -> String {
+    let mut pages = String::new();
+    for page in 1..=count {
+        let _ = write!(
+            pages,
+            "<page><title>Page {page}</title><ns>0</ns><id>{page}</id><revision><id>{page}</id>\
+             <timestamp>2020-01-01T00:00:00Z</timestamp><contributor><username>Ann</username></contributor>\
+             <model>wikitext</model><format>text/x-wiki</format>\
+             <text xml:space=\"preserve\">the text of page {page}</text></revision></page>",
+        );
+    }
+    wrapped(&pages)
+}
 
 /// Imports a dump into the store that is copied.
 #[track_caller]
