@@ -149,7 +149,7 @@ pub(crate) struct StoreArguments {
     pub(crate) data: Option<PathBuf>,
 
     /// Where the revisions are kept: sqlite:DIRECTORY, or
-    /// cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]
+    /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
@@ -277,7 +277,7 @@ pub(crate) enum CassandraCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArguments {
-    /// The cluster and the keyspace: cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]; nothing is
+    /// The cluster and the keyspace: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`; nothing is
     /// asked there [default: the keyspace rashomon]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
@@ -299,7 +299,7 @@ pub(crate) struct DemoArguments {
     pub(crate) data: Option<PathBuf>,
 
     /// Where to keep the wiki: sqlite:DIRECTORY, memory:, or
-    /// cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N] [default: memory:]
+    /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: memory:]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 

@@ -17,7 +17,7 @@ use super::{
 #[command(next_help_heading = "Settings (in the file: the same names with '_')")]
 pub(crate) struct GivenSettings {
     /// Where the revisions are kept: sqlite:DIRECTORY, memory: (gone at the end), or
-    /// cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N] [default: sqlite:./rashomon-data]
+    /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: sqlite:./rashomon-data]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     #[serde(skip)]
     pub(crate) store: Option<StoreUrl>,
