@@ -5,7 +5,7 @@
 //! row. What the tables look like is written at [`ddl()`](crate::ddl()), and what stands is held against that
 //! ([`standing`]).
 //!
-//! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation ([`write`]). A
+//! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation ([`mod@write`]). A
 //! swap is a lightweight transaction ([`swap`]).
 //!
 //! Beyond what the table layer bounds, Cassandra bounds keys: those of a partition, and of the clustering

@@ -12,12 +12,15 @@ use rashomon_tables::{
     Batch, Cursor, Key, Memory, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
 };
 
+/// A table's name, a partition in it, and a row of that.
+type RowName = (&'static str, Partition, Vec<Value>);
+
 /// A store as a cluster is one: it has no generations, no call is over at once, and what is deleted hides what
 /// was written before the delete and comes after it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     memory: Memory,
-    deleted: Mutex<HashMap<(&'static str, Partition, Vec<Value>), Timestamp>>,
+    deleted: Mutex<HashMap<RowName, Timestamp>>,
 }
 
 impl Cluster {
