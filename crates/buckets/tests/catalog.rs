@@ -32,7 +32,7 @@ async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn every_title_is_listed_though_the_pages_of_the_store_are_short() {
-    let (world, _) = World::over(|store| Altered::terse(store)).await;
+    let (world, _) = World::over(Altered::terse).await;
     let mut expected = BTreeSet::new();
     for index in 0..300 {
         let page = page(&format!("Page {index}"));

@@ -23,7 +23,7 @@ support::on_every_store![
 /// Memory answers nobody there: all who read at one time share their reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_reader_of_a_shared_store_sees_what_an_acknowledged_write_has_replaced() {
-    let (world, _) = World::over_memory(|memory| Altered::shared(memory)).await;
+    let (world, _) = World::over_memory(Altered::shared).await;
     no_reader_sees_what_an_acknowledged_write_has_replaced(world).await;
 }
 
@@ -225,7 +225,7 @@ async fn a_write_that_happened_unheard_is_seen() {
 
 #[tokio::test]
 async fn nothing_is_kept_of_a_store_that_others_write_to() {
-    let (world, _) = World::over_memory(|memory| Altered::shared(memory)).await;
+    let (world, _) = World::over_memory(Altered::shared).await;
     let page = page("Main_Page");
     let other = world.reopened().await;
     for number in 1..10 {
