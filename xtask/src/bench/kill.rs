@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 use rashomon_clock::Clock;
 use serde_json::Value;
+use xtask::http::Client;
 
 use super::{
     content::Contents,
-    http::Client,
     load::{self, Pace, Plan},
     report::Report,
     service,

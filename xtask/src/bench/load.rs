@@ -24,8 +24,7 @@ use rashomon_clock::Clock;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-
-use super::http::Head;
+use xtask::http::Head;
 
 /// If nothing at all happens for so long, the server hangs.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);

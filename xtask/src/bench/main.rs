@@ -5,7 +5,6 @@ mod cassandra;
 mod content;
 mod direct;
 mod generator;
-mod http;
 mod import;
 mod kill;
 mod load;

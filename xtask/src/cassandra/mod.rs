@@ -4,6 +4,7 @@
 //! settings in `xtask/cassandra`. Nodes listen on 127.0.0.1, 127.0.0.2 and so on, at Cassandra's own ports.
 //! All that they write lies below `target/xtask/cassandra`.
 
+mod faults;
 mod node;
 mod server;
 
@@ -15,6 +16,7 @@ use crate::test::Toolbox;
 pub(crate) use node::FOR_TESTS;
 pub use node::Node;
 pub(crate) use server::Server;
+use server::{Purpose, Surroundings};
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
@@ -33,6 +35,9 @@ pub enum Command {
     Down,
     /// Says which nodes run.
     Status,
+    /// Three nodes of its own, under load: a node is killed, hangs, is cut off, is restarted, has a wrong
+    /// clock; nothing that was acknowledged is lost, and nearly everything succeeds.
+    Faults(faults::Options),
 }
 
 /// Runs the command, and says whether all is well.
@@ -41,6 +46,7 @@ pub fn run(command: &Command) -> Result<bool> {
         Command::Up { nodes, for_tests } => up(*nodes, *for_tests),
         Command::Down => down(),
         Command::Status => status(),
+        Command::Faults(options) => faults::run(options),
     }
 }
 
@@ -54,19 +60,20 @@ fn ring() -> PathBuf {
     folder().join("ring")
 }
 
-/// Where a node for a run of the tests lies. One that an earlier run left behind is ended.
+/// Where a node for a run of the tests lies.
 pub(crate) fn test_ring() -> Result<PathBuf> {
-    free_ring("test")
+    ring_of_one_run("test")
 }
 
 /// Starts a node as [`Command::Up`] does, with nothing in it, and waits until it takes CQL. One that an earlier
 /// run of the benchmarks left behind is ended.
 pub fn start_for_benchmarks() -> Result<Node> {
     let server = Server::fetch(&mut Toolbox::new(false))?;
-    server.start(&free_ring("bench")?, 1, 1)?.wait()
+    server.start(&ring_of_one_run("bench")?, 1, 1)?.wait()
 }
 
-fn free_ring(name: &str) -> Result<PathBuf> {
+/// Where nodes lie that one run starts and ends. Those that an earlier run left behind are ended.
+fn ring_of_one_run(name: &str) -> Result<PathBuf> {
     let ring = folder().join(name);
     for (_, process) in Node::running_in(&ring)? {
         node::stop(process)?;

@@ -116,6 +116,23 @@ impl Node {
         Some(format!("node {} ended, {status}:\n{}", self.number, self.log()))
     }
 
+    /// Sends it a signal.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let child = self.child.as_ref().context("the node was left to itself")?;
+        Ok(kill_process(Pid::from_child(child), signal)?)
+    }
+
+    /// Ends it with a signal, and waits until it did.
+    pub(super) fn end(mut self, signal: Signal) -> Result<()> {
+        self.signal(signal)?;
+        let clock = Stopwatch::start();
+        while self.child.as_mut().map(Child::try_wait).transpose()?.flatten().is_none() {
+            ensure!(clock.elapsed() < STOP_LIMIT, "node {} does not end:\n{}", self.number, self.log());
+            thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+
     /// Lets it go on when this is dropped.
     pub(super) fn leave(mut self) {
         self.child = None;

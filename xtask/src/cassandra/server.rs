@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -27,11 +28,22 @@ pub(super) const CERTIFICATE: &str = "certificate.pem";
 
 /// What a node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     /// People, and tests that break nodes.
     Cluster,
     /// Tests of a store, which make hundreds of tables, log in, and encrypt if they like.
     Tests,
+}
+
+/// What a node is run with beside its settings, and in what.
+#[derive(Debug, Default)]
+pub(super) struct Surroundings {
+    /// Further arguments of Java.
+    pub(super) settings_of_java: &'static [&'static str],
+    /// Variables of its environment.
+    pub(super) variables: Vec<(String, String)>,
+    /// The group that its process is of.
+    pub(super) group: Option<u32>,
 }
 
 /// A server that is ready to be started.
@@ -54,15 +66,24 @@ impl Server {
 
     /// Starts node `number` of so many, with nothing in it.
     pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
-        self.start_with(ring, number, nodes, Purpose::Cluster)
+        self.make(ring, number, nodes, Purpose::Cluster)?;
+        self.run(ring, number, &Surroundings::default())
     }
 
     /// Starts a node alone for the tests of a store.
     pub(crate) fn start_for_tests(&self, ring: &Path) -> Result<Node> {
-        self.start_with(ring, 1, 1, Purpose::Tests)
+        self.make(ring, 1, 1, Purpose::Tests)?;
+        let settings_of_java = &[
+            // Tables are in the commit log alone until it is full, so that they are made in half the time.
+            "-Dcassandra.unsafesystem=true",
+            // The user is made at once. In a ring a node would try that without a pause until it sees others.
+            "-Dcassandra.superuser_setup_delay_ms=0",
+        ];
+        self.run(ring, 1, &Surroundings { settings_of_java, ..Surroundings::default() })
     }
 
-    fn start_with(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<Node> {
+    /// Makes node `number` of so many, with nothing in it.
+    pub(super) fn make(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<()> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
         if folder.exists() {
@@ -72,16 +93,19 @@ impl Server {
             fs::create_dir_all(folder.join(part))?;
         }
         let mut settings = settings(&folder, number, nodes);
-        let mut java = Vec::new();
         if purpose == Purpose::Tests {
             self.write_certificate(&folder)?;
             settings.push_str(&for_tests(&folder));
-            // Tables are in the commit log alone until it is full, so that they are made in half the time.
-            java.push("-Dcassandra.unsafesystem=true");
         }
         fs::write(folder.join("cassandra.yaml"), settings)?;
-        let nodetool = self.write_nodetool(&folder, number)?;
-        let output = File::create(folder.join("logs/output"))?;
+        self.write_nodetool(&folder, number)
+    }
+
+    /// Starts a node that was made, with all that is in it.
+    pub(super) fn run(&self, ring: &Path, number: u8, surroundings: &Surroundings) -> Result<Node> {
+        ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
+        let folder = ring.join(format!("n{number}"));
+        let output = File::options().create(true).append(true).open(folder.join("logs/output"))?;
         let mut command = Command::new(&self.java);
         command
             .arg(java_arguments())
@@ -93,17 +117,22 @@ impl Server {
             .arg(format!("-Djna.tmpdir={}", folder.join("tmp").display()))
             .args(logging(&folder))
             .arg(format!("-Dcassandra.jmx.local.port={}", management_port(number)))
-            .args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"])
+            .arg("-Dcassandra-foreground=yes")
             // Nobody else is there to be heard of, and nothing to be moved.
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
-            .args(java)
+            .args(surroundings.settings_of_java)
             .arg("-cp")
             .arg(self.jars.join("*"))
             .arg("org.apache.cassandra.service.CassandraDaemon")
+            .envs(surroundings.variables.iter().cloned())
             .current_dir(&folder)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
+        if let Some(group) = surroundings.group {
+            command.gid(group);
+        }
+        let nodetool = nodetool(&folder);
         Node::spawn(command, number, folder, nodetool)
     }
 
@@ -124,12 +153,12 @@ impl Server {
     }
 
     /// A script that runs Cassandra's own nodetool on a node.
-    fn write_nodetool(&self, folder: &Path, number: u8) -> Result<PathBuf> {
+    fn write_nodetool(&self, folder: &Path, number: u8) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
-        let script = folder.join("nodetool");
+        let script = nodetool(folder);
         let [configuration, logs] = logging(folder);
         let text = format!(
-            "#!/bin/sh\nexec '{}' '{}' -Xmx128m '{configuration}' '{logs}' -cp '{}/*' \
+            "#!/bin/sh\nexec '{}' '{}' -Xmx128m -XX:TieredStopAtLevel=1 '{configuration}' '{logs}' -cp '{}/*' \
              org.apache.cassandra.tools.NodeTool -p {} \"$@\"\n",
             self.java.display(),
             java_arguments(),
@@ -138,7 +167,7 @@ impl Server {
         );
         fs::write(&script, text)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-        Ok(script)
+        Ok(())
     }
 
     fn jar(&self, name: &str) -> Result<PathBuf> {
@@ -153,6 +182,10 @@ impl Server {
 /// Files that are the same for every node.
 fn source(name: &str) -> PathBuf {
     crate::root().join("xtask/cassandra").join(name)
+}
+
+fn nodetool(folder: &Path) -> PathBuf {
+    folder.join("nodetool")
 }
 
 fn java_arguments() -> String {

@@ -14,13 +14,13 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use xtask::{
     cassandra::{Node, start_for_benchmarks},
+    http::{self, Client},
     service::Service,
 };
 
 use self::{calls::Recording, driver::Driver};
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    http::{self, Client},
     load::{self, Pace, Plan, Traffic},
     report::Report,
     service,

@@ -8,11 +8,13 @@ use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rashomon_clock::Clock;
-use xtask::service::Service;
+use xtask::{
+    http::{self, Client},
+    service::Service,
+};
 
 use super::{
     content::{Contents, HTML_SIZE},
-    http::{self, Client},
     load::{self, Measured, Pace, Plan, Traffic},
     report::Report,
     service,

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a load generator needs: answers with a known length, requests made beforehand.
+//! As much of HTTP/1.1 as load generators need: answers with a known length, requests made beforehand.
 
 use std::{
     io::{Read, Write},
@@ -8,24 +8,25 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long an answer may be waited for.
+/// How long an answer may be waited for, unless somebody says so.
 const READ_LIMIT: Duration = Duration::from_secs(60);
 const MAX_HEADERS: usize = 64;
 
 /// The first part of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) status: u16,
+pub struct Head {
+    /// The status.
+    pub status: u16,
     /// Bytes until the body.
-    pub(crate) length: usize,
+    pub length: usize,
     /// Bytes of the body.
-    pub(crate) body: usize,
+    pub body: usize,
 }
 
 impl Head {
     /// The head at the beginning of `bytes`, once all of it is there. Without a content length, or cut into
     /// chunks, an answer is an error: nothing that we ask for is answered so.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let httparse::Status::Complete(length) = response.parse(bytes)? else { return Ok(None) };
@@ -41,27 +42,34 @@ impl Head {
 }
 
 /// A GET request.
-pub(crate) fn get(path: &str) -> Vec<u8> {
+pub fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
 }
 
 /// One connection that asks and waits.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     stream: TcpStream,
     input: Vec<u8>,
 }
 
 impl Client {
-    pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address)?;
+    /// Connects, to wait a minute for an answer.
+    pub fn connect(address: SocketAddr) -> Result<Self> {
+        Self::connect_for(address, READ_LIMIT)
+    }
+
+    /// Connects, to wait so long for an answer to go on.
+    pub fn connect_for(address: SocketAddr, limit: Duration) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(READ_LIMIT))?;
+        stream.set_read_timeout(Some(limit))?;
         Ok(Self { stream, input: Vec::new() })
     }
 
-    /// Sends a request, and gives the status and the body of its answer.
-    pub(crate) fn send(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
+    /// Sends a request, and gives the status and the body of its answer. After an error the connection is of
+    /// no more use.
+    pub fn send(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         self.stream.write_all(request)?;
         self.input.clear();
         let mut buffer = [0; 64 << 10];
@@ -82,7 +90,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> Result<(u16, Vec<u8>)> {
+    /// Sends a GET request.
+    pub fn get(&mut self, path: &str) -> Result<(u16, Vec<u8>)> {
         self.send(&get(path))
     }
 }

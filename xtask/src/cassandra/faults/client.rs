@@ -1,0 +1,119 @@
+//! A client of the service: sends a write, and says how it ended; reads, and says what it got.
+
+use std::{borrow::Cow, net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{
+    content::{self, Properties, Write},
+    journal::{Outcome, Seen},
+    judge::Renders,
+};
+use crate::http;
+
+/// How long an answer is waited for. The service itself gives up earlier.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// One connection, made anew after it failed.
+#[derive(Debug)]
+pub(super) struct Client {
+    address: SocketAddr,
+    connection: Option<http::Client>,
+}
+
+impl Client {
+    pub(super) const fn new(address: SocketAddr) -> Self {
+        Self { address, connection: None }
+    }
+
+    fn send(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => http::Client::connect_for(self.address, LIMIT)?,
+        };
+        let answer = connection.send(request)?;
+        self.connection = Some(connection);
+        Ok(answer)
+    }
+
+    /// Makes a write, or one more render of it.
+    pub(super) fn write(&mut self, request: &[u8]) -> Outcome {
+        match self.send(request) {
+            Err(error) => Outcome::Unknown(format!("{error:#}")),
+            Ok((200 | 201, body)) => match tid_in(&body) {
+                Some(tid) => Outcome::Acknowledged(tid),
+                None => Outcome::Unknown(format!("an answer without a tid: {}", in_words(&body))),
+            },
+            Ok((status @ 400..500, body)) => Outcome::Refused(format!("{status} {}", in_words(&body))),
+            Ok((status, body)) => Outcome::Unknown(format!("{status} {}", in_words(&body))),
+        }
+    }
+
+    /// Reads the html of one render.
+    pub(super) fn read(&mut self, write: Write, tid: &str, seed: u64) -> Seen {
+        let path = format!("{}?rev/{tid}/html", content::path(write.page()));
+        self.see(&path, |html| {
+            (html != write.html(seed)).then(|| format!("{write} has another html than was written"))
+        })
+    }
+
+    /// Reads the newest html of a page, on which this write was acknowledged.
+    pub(super) fn read_newest(&mut self, acknowledged: Write, seed: u64) -> Seen {
+        let page = acknowledged.page();
+        let path = format!("{}?rev/latest/html", content::path(page));
+        self.see(&path, |html| match content::write_of(html) {
+            Some(newest) if newest.page() == page && html == newest.html(seed) => (newest < acknowledged)
+                .then(|| format!("the newest is {newest}, and {acknowledged} was acknowledged before")),
+            _ => Some(format!("the newest html of page {page} was never written")),
+        })
+    }
+
+    fn see(&mut self, path: &str, wrong: impl FnOnce(&[u8]) -> Option<String>) -> Seen {
+        match self.send(&http::get(path)) {
+            Err(error) => Seen::Nothing(format!("{error:#}")),
+            Ok((200, html)) => wrong(&html).map_or(Seen::Right, Seen::Wrong),
+            Ok((status @ 500.., body)) => Seen::Nothing(format!("{status} {}", in_words(&body))),
+            Ok((status, body)) => Seen::Wrong(format!("{path}: {status} {}", in_words(&body))),
+        }
+    }
+
+    /// All renders of a write's revision, with all that they hold.
+    pub(super) fn look(&mut self, write: Write) -> Result<Renders> {
+        let page = content::path(write.page());
+        let (status, body) = self.send(&http::get(&format!("{page}?rev/{}/", write.0)))?;
+        if status == 404 {
+            return Ok(Renders::new());
+        }
+        ensure!(status == 200, "{write} is answered with {status} {}", in_words(&body));
+        let revision: Value = serde_json::from_slice(&body)?;
+        let mut renders = Renders::new();
+        for render in revision["renders"].as_array().context("a revision has renders")? {
+            let tid = render["tid"].as_str().context("a render has a tid")?;
+            let mut properties = Properties::new();
+            for name in render["properties"].as_object().context("a render has properties")?.keys() {
+                let (status, body) = self.send(&http::get(&format!("{page}?rev/{tid}/{name}")))?;
+                ensure!(matches!(status, 200 | 404), "{name} of {write} is answered with {status}");
+                if status == 200 {
+                    properties.insert(name.clone(), body);
+                }
+            }
+            renders.insert(tid.to_owned(), properties);
+        }
+        Ok(renders)
+    }
+}
+
+fn tid_in(body: &[u8]) -> Option<String> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    Some(answer["tid"].as_str()?.to_owned())
+}
+
+/// What a problem's document says, without which page it is of, so that equal problems are counted together.
+/// Of anything else the beginning.
+fn in_words(body: &[u8]) -> String {
+    const MAX: usize = 300;
+    let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let text = problem["detail"].as_str().map_or_else(|| String::from_utf8_lossy(body), Cow::Borrowed);
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX).collect()
+}

@@ -1,0 +1,144 @@
+//! What is written: everything about a write follows from its number and the seed.
+
+use std::{collections::BTreeMap, fmt};
+
+use fastrand::Rng;
+
+/// The wiki that is written to.
+const DOMAIN: &str = "faults";
+/// Few, so that a page is in several writes at a time.
+pub(super) const PAGES: usize = 20;
+/// The properties of a write and their sizes. `wikitext` is stored with the revision, the others with the
+/// render: a whole write has rows in all tables.
+const PROPERTIES: [(&str, usize); 3] = [("html", 8 << 10), ("data-parsoid", 2 << 10), ("wikitext", 1 << 10)];
+/// Letters that a form need not encode.
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
+/// The properties of a render, by their names.
+pub(super) type Properties = BTreeMap<String, Vec<u8>>;
+
+/// One write, which makes a revision of its own. Its number is the revision's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Write(pub(super) u64);
+
+impl Write {
+    /// The page that it is a revision of.
+    pub(super) const fn page(self) -> usize {
+        self.0 as usize % PAGES
+    }
+
+    /// Whether it says its time, and with it its tid: then it may be made again and is the same write. Every
+    /// second one of each page does.
+    pub(super) const fn names_its_tid(self) -> bool {
+        (self.0 as usize / PAGES).is_multiple_of(2)
+    }
+
+    /// The bodies that it has.
+    pub(super) fn properties(self, seed: u64) -> Properties {
+        PROPERTIES.into_iter().map(|(name, size)| (name.to_owned(), self.body(seed, name, size))).collect()
+    }
+
+    /// The body of its html, by which readers know it.
+    pub(super) fn html(self, seed: u64) -> Vec<u8> {
+        let (name, size) = PROPERTIES[0];
+        self.body(seed, name, size)
+    }
+
+    /// Begins with the write's number, so that a reader of a newest html knows what it reads.
+    fn body(self, seed: u64, property: &str, size: usize) -> Vec<u8> {
+        let mut body = format!("{}.{property}.", self.0).into_bytes();
+        let mut rng = Rng::with_seed(seed ^ self.0.rotate_left(32) ^ property.len() as u64);
+        body.extend(std::iter::repeat_with(|| LETTERS[rng.usize(..LETTERS.len())]).take(size));
+        body
+    }
+
+    /// The request that makes it with these properties.
+    pub(super) fn request(self, properties: &Properties) -> Vec<u8> {
+        let mut form = format!("_rev={}", self.0).into_bytes();
+        if self.names_its_tid() {
+            form.extend_from_slice(format!("&_timestamp={}", self.time()).as_bytes());
+        }
+        append(&mut form, properties);
+        post(&format!("{}?rev/", path(self.page())), &form)
+    }
+
+    /// The request that gives its revision one more render.
+    pub(super) fn another_render(self, properties: &Properties) -> Vec<u8> {
+        let mut form = Vec::new();
+        append(&mut form, properties);
+        post(&format!("{}?rev/{}/", path(self.page()), self.0), &form[1..])
+    }
+
+    /// A second for each write, from the beginning of 2024 on.
+    fn time(self) -> String {
+        let Self(second) = self;
+        let (days, hours, minutes) = (second / 86_400 % 28, second / 3_600 % 24, second / 60 % 60);
+        format!("2024-01-{:02}T{hours:02}:{minutes:02}:{:02}Z", days + 1, second % 60)
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "revision {} of page {}", self.0, self.page())
+    }
+}
+
+/// The write that an html is of, if it is one of ours.
+pub(super) fn write_of(html: &[u8]) -> Option<Write> {
+    let number = html.split(|byte| *byte == b'.').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok().map(Write)
+}
+
+/// The path of a page.
+pub(super) fn path(page: usize) -> String {
+    format!("/v1/{DOMAIN}/page/Page_{page:02}")
+}
+
+fn append(form: &mut Vec<u8>, properties: &Properties) {
+    for (name, body) in properties {
+        form.extend_from_slice(format!("&{name}=").as_bytes());
+        form.extend_from_slice(body);
+    }
+}
+
+fn post(path: &str, form: &[u8]) -> Vec<u8> {
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\n\r\n",
+        form.len()
+    )
+    .into_bytes();
+    request.extend_from_slice(form);
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_writes_have_the_same_bodies_and_the_same_one_has_them_again() {
+        assert_eq!(Write(5).properties(1), Write(5).properties(1));
+        for other in [Write(6).properties(1), Write(5).properties(2)] {
+            for (name, body) in Write(5).properties(1) {
+                assert_ne!(other[&name], body, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_html_says_which_write_it_is_of() {
+        assert_eq!(write_of(&Write(17).html(1)), Some(Write(17)));
+        assert_eq!(write_of(b"{\"status\": 503}"), None);
+    }
+
+    #[test]
+    fn each_page_has_writes_that_name_their_tid_and_others() {
+        for page in 0..PAGES as u64 {
+            let writes = [Write(page), Write(page + PAGES as u64)];
+            assert_eq!(writes.map(Write::page), [page as usize; 2]);
+            assert_eq!(writes.map(Write::names_its_tid), [true, false]);
+        }
+        assert_eq!(Write(86_400 + 3_661).time(), "2024-01-02T01:01:01Z");
+    }
+}

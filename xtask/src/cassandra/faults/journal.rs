@@ -1,0 +1,255 @@
+//! What the clients saw, of one fault: every request, when it was sent and answered, and how it ended.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use super::content::Write;
+
+/// After a fault, and after its end, requests may fail for so long.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// When a request was sent and answered, counted from the start of the traffic.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub(super) sent: Duration,
+    pub(super) answered: Duration,
+}
+
+/// How a write ended, for who made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is stored, under this tid.
+    Acknowledged(String),
+    /// It is not stored, and never will be.
+    Refused(String),
+    /// Nobody knows: there was no answer, or one that says that it may be either way.
+    Unknown(String),
+}
+
+/// A write, made for the first time or once more.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) write: Write,
+    pub(super) again: bool,
+    pub(super) span: Span,
+    pub(super) outcome: Outcome,
+}
+
+/// What a reader got of something that was acknowledged before it asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// What was written.
+    Right,
+    /// No answer, or one that says to ask again.
+    Nothing(String),
+    /// Something else than what was written, or that there is nothing.
+    Wrong(String),
+}
+
+/// A read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) span: Span,
+    pub(super) seen: Seen,
+}
+
+/// What all attempts of a write say together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is stored, under each of these tids. More than one is a broken promise.
+    Acknowledged(BTreeSet<String>),
+    /// It is stored whole or not at all.
+    Unknown,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) reads: Vec<Read>,
+    /// When something happened to the ring, and what.
+    pub(super) events: Vec<(Duration, String)>,
+}
+
+impl Journal {
+    /// What is known of each write.
+    pub(super) fn said(&self) -> BTreeMap<Write, Said> {
+        let mut said = BTreeMap::new();
+        for Attempt { write, outcome, .. } in &self.attempts {
+            let known = said.entry(*write).or_insert(Said::Unknown);
+            if let Outcome::Acknowledged(tid) = outcome {
+                match known {
+                    Said::Acknowledged(tids) => drop(tids.insert(tid.clone())),
+                    Said::Unknown => *known = Said::Acknowledged(BTreeSet::from([tid.clone()])),
+                }
+            }
+        }
+        said
+    }
+
+    /// The writes whose first attempt ended so that nobody knew, and that say their tid.
+    pub(super) fn to_be_made_again(&self) -> BTreeSet<Write> {
+        let unknown = |attempt: &&Attempt| matches!(attempt.outcome, Outcome::Unknown(_)) && !attempt.again;
+        let writes = self.attempts.iter().filter(unknown).map(|attempt| attempt.write);
+        writes.filter(|write| write.names_its_tid()).collect()
+    }
+
+    /// How many first attempts ended in each way: acknowledged, unknown, refused.
+    pub(super) fn outcomes(&self) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for attempt in self.attempts.iter().filter(|attempt| !attempt.again) {
+            counts[match attempt.outcome {
+                Outcome::Acknowledged(_) => 0,
+                Outcome::Unknown(_) => 1,
+                Outcome::Refused(_) => 2,
+            }] += 1;
+        }
+        counts
+    }
+
+    /// How many writes succeeded of those that had to. Attempts made again are for the judge alone.
+    pub(super) fn writes_outside(&self) -> Share {
+        let first = self.attempts.iter().filter(|attempt| !attempt.again);
+        let outside = first.filter(|attempt| !self.may_fail(attempt.span));
+        Share::of(outside.map(|attempt| matches!(attempt.outcome, Outcome::Acknowledged(_))))
+    }
+
+    /// How many reads succeeded of those that had to.
+    pub(super) fn reads_outside(&self) -> Share {
+        let outside = self.reads.iter().filter(|read| !self.may_fail(read.span));
+        Share::of(outside.map(|read| read.seen == Seen::Right))
+    }
+
+    /// Whether some of the time between question and answer lay in the first seconds after an event.
+    fn may_fail(&self, span: Span) -> bool {
+        self.events.iter().any(|(at, _)| span.sent < *at + GRACE && span.answered > *at)
+    }
+
+    /// All of it in lines of fields between tabs, in the order in which it was sent.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<(Duration, String)> = Vec::new();
+        for (at, event) in &self.events {
+            lines.push((*at, format!("event\t{event}")));
+        }
+        for Attempt { write, again, span, outcome } in &self.attempts {
+            let kind = if *again { "write again" } else { "write" };
+            lines.push((span.sent, format!("{kind}\t{write}\t{}\t{outcome:?}", span.lasted())));
+        }
+        for Read { span, seen } in &self.reads {
+            lines.push((span.sent, format!("read\t\t{}\t{seen:?}", span.lasted())));
+        }
+        lines.sort();
+        lines.into_iter().map(|(at, line)| format!("{:.3}\t{line}", at.as_secs_f64())).collect()
+    }
+}
+
+impl Span {
+    fn lasted(self) -> String {
+        format!("{:.3}", self.answered.saturating_sub(self.sent).as_secs_f64())
+    }
+}
+
+/// So many of so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) good: usize,
+    pub(super) all: usize,
+}
+
+impl Share {
+    fn of(requests: impl Iterator<Item = bool>) -> Self {
+        requests.fold(Self { good: 0, all: 0 }, |Self { good, all }, success| Self {
+            good: good + usize::from(success),
+            all: all + 1,
+        })
+    }
+
+    /// Whether it is at least 99.9 %. None of none is not: then nothing was tried.
+    pub(super) const fn is_enough(self) -> bool {
+        self.all > 0 && self.good * 1_000 >= self.all * 999
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { good, all } = self;
+        let percent = if *all == 0 { 0.0 } else { 100.0 * *good as f64 / *all as f64 };
+        write!(f, "{percent:.2} % ({good}/{all})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn span(sent: u32, answered: u32) -> Span {
+        Span { sent: SECOND * sent, answered: SECOND * answered }
+    }
+
+    fn attempt(write: u64, again: bool, span: Span, outcome: Outcome) -> Attempt {
+        Attempt { write: Write(write), again, span, outcome }
+    }
+
+    fn unknown() -> Outcome {
+        Outcome::Unknown("503".to_owned())
+    }
+
+    fn acknowledged(tid: &str) -> Outcome {
+        Outcome::Acknowledged(tid.to_owned())
+    }
+
+    #[test]
+    fn what_fails_outside_the_seconds_after_an_event_counts_and_what_fails_within_does_not() {
+        let mut journal = Journal { events: vec![(10 * SECOND, "killed".to_owned())], ..Journal::default() };
+        for (sent, answered) in [(9, 11), (10, 12), (14, 20)] {
+            journal.attempts.push(attempt(1, false, span(sent, answered), unknown()));
+            journal.reads.push(Read { span: span(sent, answered), seen: Seen::Nothing(String::new()) });
+        }
+        assert_eq!(journal.writes_outside(), Share { good: 0, all: 0 });
+        for (sent, answered) in [(8, 10), (15, 16)] {
+            journal.attempts.push(attempt(2, false, span(sent, answered), unknown()));
+            journal.reads.push(Read { span: span(sent, answered), seen: Seen::Wrong(String::new()) });
+        }
+        journal.attempts.push(attempt(3, false, span(20, 21), acknowledged("a")));
+        journal.reads.push(Read { span: span(20, 21), seen: Seen::Right });
+        assert_eq!(journal.writes_outside(), Share { good: 1, all: 3 });
+        assert_eq!(journal.reads_outside(), Share { good: 1, all: 3 });
+    }
+
+    #[test]
+    fn a_second_attempt_is_no_success_of_the_first() {
+        let mut journal = Journal::default();
+        journal.attempts.push(attempt(1, false, span(0, 1), unknown()));
+        journal.attempts.push(attempt(1, true, span(2, 3), acknowledged("a")));
+        assert_eq!(journal.outcomes(), [0, 1, 0]);
+        assert_eq!(journal.writes_outside(), Share { good: 0, all: 1 });
+        assert_eq!(journal.to_be_made_again(), BTreeSet::from([Write(1)]));
+        assert_eq!(journal.said()[&Write(1)], Said::Acknowledged(BTreeSet::from(["a".to_owned()])));
+    }
+
+    #[test]
+    fn acknowledgements_of_two_renders_are_both_known() {
+        let mut journal = Journal::default();
+        journal.attempts.push(attempt(1, false, span(0, 1), acknowledged("a")));
+        journal.attempts.push(attempt(1, true, span(2, 3), acknowledged("b")));
+        journal.attempts.push(attempt(2, false, span(0, 1), unknown()));
+        let two = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+        assert_eq!(
+            journal.said(),
+            BTreeMap::from([(Write(1), Said::Acknowledged(two)), (Write(2), Said::Unknown)])
+        );
+    }
+
+    #[test]
+    fn one_of_a_thousand_may_fail_and_something_must_have_been_tried() {
+        assert!(Share { good: 999, all: 1_000 }.is_enough());
+        assert!(!Share { good: 998, all: 1_000 }.is_enough());
+        assert!(!Share { good: 998, all: 999 }.is_enough());
+        assert!(!Share { good: 0, all: 0 }.is_enough());
+    }
+}

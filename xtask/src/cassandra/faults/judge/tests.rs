@@ -1,0 +1,103 @@
+use std::time::Duration;
+
+use super::*;
+use crate::cassandra::faults::journal::{Attempt, Outcome, Span};
+
+const SEED: u64 = 1;
+const WRITE: Write = Write(7);
+const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+const OTHER_TID: &str = "9f545ba0-2601-11e3-885c-4160918f0fb9";
+
+fn sent() -> Properties {
+    WRITE.properties(SEED)
+}
+
+fn acknowledged() -> Said {
+    Said::Acknowledged(BTreeSet::from([TID.to_owned()]))
+}
+
+fn renders<const N: usize>(renders: [(&str, Properties); N]) -> Renders {
+    renders.map(|(tid, properties)| (tid.to_owned(), properties)).into()
+}
+
+#[test]
+fn what_is_there_as_it_was_said_is_fine() {
+    assert_eq!(judge(&acknowledged(), &sent(), &renders([(TID, sent())])), Verdict::Whole);
+    assert_eq!(judge(&Said::Unknown, &sent(), &renders([(TID, sent())])), Verdict::WholeUnsaid);
+    assert_eq!(judge(&Said::Unknown, &sent(), &renders([])), Verdict::Absent);
+}
+
+#[test]
+fn a_lost_write_is_noticed() {
+    assert_eq!(judge(&acknowledged(), &sent(), &renders([])), Verdict::Lost);
+    assert_eq!(judge(&acknowledged(), &sent(), &renders([(OTHER_TID, sent())])), Verdict::Lost);
+}
+
+#[test]
+fn a_half_write_is_noticed_whatever_was_said_of_it() {
+    for said in [acknowledged(), Said::Unknown] {
+        for name in ["html", "data-parsoid", "wikitext"] {
+            let mut less = sent();
+            less.remove(name);
+            let mut other = sent();
+            other.insert(name.to_owned(), Write(8).properties(SEED)[name].clone());
+            let mut cut = sent();
+            cut.get_mut(name).unwrap().pop();
+            let mut more = sent();
+            more.insert("meta".to_owned(), Vec::new());
+            for half in [less, other, cut, more] {
+                let verdict = judge(&said, &sent(), &renders([(TID, half)]));
+                assert!(matches!(verdict, Verdict::Half(_)), "{name}: {verdict:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_doubled_render_is_noticed_whatever_was_said_of_it() {
+    let two = renders([(TID, sent()), (OTHER_TID, sent())]);
+    assert_eq!(judge(&acknowledged(), &sent(), &two), Verdict::Doubled);
+    assert_eq!(judge(&Said::Unknown, &sent(), &two), Verdict::Doubled);
+    let acknowledged_twice = Said::Acknowledged(BTreeSet::from([TID, OTHER_TID].map(str::to_owned)));
+    assert_eq!(judge(&acknowledged_twice, &sent(), &renders([(TID, sent())])), Verdict::Doubled);
+}
+
+/// A journal of one write whose outcome was unknown, and which was made again, with this outcome.
+fn journal_of_one_made_again(outcome: Outcome) -> Journal {
+    let span = Span { sent: Duration::ZERO, answered: Duration::ZERO };
+    let first =
+        Attempt { write: WRITE, again: false, span, outcome: Outcome::Unknown("no answer".to_owned()) };
+    let second = Attempt { write: WRITE, again: true, span, outcome };
+    assert!(WRITE.names_its_tid());
+    Journal { attempts: vec![first, second], ..Journal::default() }
+}
+
+fn findings(journal: &Journal, there: &Renders) -> Findings {
+    Findings::of(journal, SEED, &BTreeMap::from([(WRITE, there.clone())]))
+}
+
+#[test]
+fn each_verdict_is_a_finding() {
+    let journal = journal_of_one_made_again(Outcome::Acknowledged(TID.to_owned()));
+    let fine = findings(&journal, &renders([(TID, sent())]));
+    assert!(fine.are_none());
+    assert_eq!(fine.once, 1);
+    let less = Properties::from([("html".to_owned(), WRITE.html(SEED))]);
+    for (there, expected) in [
+        (renders([]), "lost: revision 7 of page 7\n"),
+        (renders([(TID, less)]), "half there: revision 7 of page 7: data-parsoid is not there\n"),
+        (renders([(TID, sent()), (OTHER_TID, sent())]), "there twice: revision 7 of page 7\n"),
+    ] {
+        let findings = findings(&journal, &there);
+        assert!(!findings.are_none());
+        assert_eq!((findings.to_string().as_str(), findings.once), (expected, 0));
+    }
+}
+
+#[test]
+fn a_write_that_is_made_again_has_to_be_acknowledged_in_the_end() {
+    let journal = journal_of_one_made_again(Outcome::Refused("409".to_owned()));
+    for there in [renders([]), renders([(TID, sent())])] {
+        assert!(!findings(&journal, &there).are_none());
+    }
+}

@@ -1,0 +1,229 @@
+//! `cargo xtask cassandra faults`: three nodes, the service in front of them, writers and readers at a fixed
+//! rate, and one fault after another. Every client keeps a journal, and the journals decide:
+//!
+//! - nothing that was acknowledged is lost, half there, or there twice, and no read misses it;
+//! - whatever happens, 99.9 % of the writes and of the reads succeed, but for the five seconds after a fault
+//!   and after its end;
+//! - a write that ended so that nobody knows, and is made again with the same revision and tid, is there once.
+
+mod client;
+mod clock;
+mod content;
+mod fault;
+mod journal;
+mod judge;
+mod network;
+mod report;
+mod ring;
+mod traffic;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow, bail, ensure};
+
+use self::{
+    client::Client,
+    clock::{BEHIND, FalseClock},
+    content::{Properties, Write},
+    fault::{Fault, Means},
+    journal::{Journal, Outcome, Said},
+    judge::{Findings, Renders, Verdict, judge},
+    report::Row,
+    ring::Ring,
+    traffic::{History, Load, Traffic},
+};
+use super::Server;
+use crate::{
+    process::cargo,
+    service::Service,
+    test::{Tool, Toolbox},
+};
+
+/// So many connections read everything back at the end.
+const LOOKERS: usize = 8;
+/// So long the ring is used before anything counts.
+const WARM_UP: Duration = Duration::from_secs(8);
+
+/// What is done.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this fault; may be given several times.
+    #[arg(long, value_name = "FAULT")]
+    only: Vec<Fault>,
+    /// How long a fault lasts, where that is not part of it.
+    #[arg(long, default_value_t = 12)]
+    seconds: u64,
+    /// Writes a second: each is a revision with three properties.
+    #[arg(long, default_value_t = 10.0)]
+    writes: f64,
+    /// Reads a second: the newest html of a page, or that of a tid.
+    #[arg(long, default_value_t = 25.0)]
+    reads: f64,
+    /// Draws what is written and what is read.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Uses this binary, instead of building one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// For itself: the network is made already.
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// Runs the faults, and says whether all promises held.
+pub(super) fn run(options: &Options) -> Result<bool> {
+    if options.inside {
+        return run_inside(options);
+    }
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "this makes a network of its own and filters it: run it as root, or in a container"
+    );
+    // In there nothing can be fetched.
+    let mut toolbox = Toolbox::new(false);
+    Server::fetch(&mut toolbox)?;
+    for tool in [Tool::Ip, Tool::Nft, Tool::Faketime] {
+        toolbox.fetch(tool)?;
+    }
+    FalseClock::new(BEHIND.0)?;
+    if options.binary.is_none() {
+        let build = ["build", "--quiet", "--locked", "--package", "rashomon"];
+        let status = Command::new(cargo()).args(build).current_dir(crate::root()).status()?;
+        ensure!(status.success(), "the service does not build");
+    }
+    network::run_in_a_new_one(&["--inside"])
+}
+
+fn run_inside(options: &Options) -> Result<bool> {
+    network::bring_up()?;
+    let built = crate::target().join("debug/rashomon");
+    let binary = options.binary.as_deref().unwrap_or(&built);
+    println!("three nodes start");
+    let mut ring = Ring::begin(Server::fetch(&mut Toolbox::new(false))?)?;
+    let folder = super::folder().join("faults");
+    let start = |log: &str| Service::start(binary, &["serve", "--store", &Ring::store()], &folder.join(log));
+    let service = start("service.log")?;
+    println!("the service took {:.1} s to start", service.started_in().as_secs_f64());
+    // It learns of the other nodes as they come.
+    ring.complete()?;
+
+    let history = History::new();
+    let load = Load {
+        service: service.address(),
+        writes_per_second: options.writes,
+        reads_per_second: options.reads,
+        seed: options.seed,
+    };
+    // Before the first fault the nodes' programs are compiled, and connections made.
+    Traffic::run(load, &history, |_| {
+        thread::sleep(WARM_UP);
+        Ok(())
+    })?;
+    check_the_judge(&service, &history, options.seed)?;
+    let means = Means {
+        lasting: Duration::from_secs(options.seconds),
+        start_a_service: &|| start("another-service.log"),
+    };
+    let mut journals = Vec::new();
+    for fault in faults(&options.only) {
+        println!("{}", fault.name());
+        let journal = Traffic::run(load, &history, |traffic| fault.inject(&mut ring, traffic, &means))?;
+        fs::write(folder.join(format!("journal-{}.tsv", fault.name())), journal.lines().join("\n"))?;
+        journals.push((fault, journal));
+        ring.wait_until_whole()?;
+    }
+    let rows = look_back(&service, journals, options.seed)?;
+    report::print(&rows, &folder);
+    let status = service.stop()?;
+    ensure!(status.success(), "the service ended with {status} when it was asked to end");
+    Ok(verify(binary)? && rows.iter().all(Row::is_fine))
+}
+
+fn faults(only: &[Fault]) -> Vec<Fault> {
+    Fault::ALL.into_iter().filter(|fault| only.is_empty() || only.contains(fault)).collect()
+}
+
+/// Reads everything back through the service, and judges it.
+fn look_back(service: &Service, journals: Vec<(Fault, Journal)>, seed: u64) -> Result<Vec<Row>> {
+    let writes: BTreeSet<Write> = journals
+        .iter()
+        .flat_map(|(_, journal)| journal.attempts.iter().map(|attempt| attempt.write))
+        .collect();
+    println!("{} writes are read back", writes.len());
+    let there = look(service, &writes.into_iter().collect::<Vec<_>>())?;
+    let row = |(fault, journal): (Fault, Journal)| {
+        let findings = Findings::of(&journal, seed, &there);
+        Row { name: fault.name(), journal, findings }
+    };
+    Ok(journals.into_iter().map(row).collect())
+}
+
+fn look(service: &Service, writes: &[Write]) -> Result<BTreeMap<Write, Renders>> {
+    let address = service.address();
+    thread::scope(|scope| {
+        let parts = writes.chunks(writes.len().div_ceil(LOOKERS).max(1));
+        let lookers: Vec<_> = parts
+            .map(|part| {
+                scope.spawn(move || {
+                    let mut client = Client::new(address);
+                    part.iter().map(|write| Ok((*write, client.look(*write)?))).collect::<Result<Vec<_>>>()
+                })
+            })
+            .collect();
+        let mut all = BTreeMap::new();
+        for looker in lookers {
+            all.extend(looker.join().map_err(|_| anyhow!("a reader panicked"))??);
+        }
+        Ok(all)
+    })
+}
+
+/// Whether `rashomon verify` finds nothing.
+fn verify(binary: &Path) -> Result<bool> {
+    let output = Command::new(binary).args(["verify", "--store", &Ring::store()]).output()?;
+    println!("rashomon verify: {}", output.status);
+    if !output.status.success() {
+        println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(output.status.success())
+}
+
+/// A judge that finds nothing may be blind: before anything else it has to find a write that is not there, one
+/// that is half there, and one that is there twice.
+fn check_the_judge(service: &Service, history: &History, seed: u64) -> Result<()> {
+    let mut client = Client::new(service.address());
+    let [lost, half, doubled] = [history.next(), history.next(), history.next()];
+
+    let nothing = Said::Acknowledged(BTreeSet::from(["never".to_owned()]));
+    let html_of = |write: Write| Properties::from([("html".to_owned(), write.html(seed))]);
+    let half_said = acknowledged(client.write(&half.request(&html_of(half))))?;
+    let doubled_said = acknowledged(client.write(&doubled.request(&doubled.properties(seed))))?;
+    acknowledged(client.write(&doubled.another_render(&html_of(half))))?;
+    for (write, said, expected) in
+        [(lost, nothing, "Lost"), (half, half_said, "Half"), (doubled, doubled_said, "Doubled")]
+    {
+        let verdict = judge(&said, &write.properties(seed), &client.look(write)?);
+        let is_expected = match verdict {
+            Verdict::Lost => expected == "Lost",
+            Verdict::Half(_) => expected == "Half",
+            Verdict::Doubled => expected == "Doubled",
+            _ => false,
+        };
+        ensure!(is_expected, "the judge is blind: {write} should be {expected}, and is {verdict:?}");
+    }
+    Ok(())
+}
+
+fn acknowledged(outcome: Outcome) -> Result<Said> {
+    match outcome {
+        Outcome::Acknowledged(tid) => Ok(Said::Acknowledged(BTreeSet::from([tid]))),
+        Outcome::Refused(why) | Outcome::Unknown(why) => bail!("a write on a whole ring failed: {why}"),
+    }
+}

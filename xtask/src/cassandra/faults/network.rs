@@ -1,0 +1,71 @@
+//! A network of our own, in which nodes can be cut off from one another.
+
+use std::{
+    env,
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cassandra::Node;
+
+/// Where nodes speak with one another.
+const STORAGE_PORT: u16 = 7_000;
+/// The groups of the nodes' processes begin after this one; no other process is of them.
+const GROUPS: u32 = 60_000;
+
+/// The group that a node's process has to be of, so that what it sends is told from what others send: on the
+/// loopback the address of a sender says nothing.
+pub(super) fn group(number: u8) -> u32 {
+    GROUPS + u32::from(number)
+}
+
+/// Runs this program once more, with these further arguments, in a network namespace of its own: whatever is
+/// filtered there, and whoever listens there, is nobody else's business. Its processes are in a namespace too,
+/// so that all of them end when it does, whatever ends it.
+pub(super) fn run_in_a_new_one(further: &[&str]) -> Result<bool> {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--pid", "--mount-proc", "--fork", "--kill-child"]);
+    command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
+    let status = command.status().context("cannot run unshare (Debian: util-linux)")?;
+    Ok(status.success())
+}
+
+/// A new network has nothing but a loopback, and that is down.
+pub(super) fn bring_up() -> Result<()> {
+    let status = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("cannot run ip")?;
+    ensure!(status.success(), "the loopback cannot be brought up: {status}");
+    Ok(())
+}
+
+/// Cuts a node off from the others, both ways. Clients still reach it.
+pub(super) fn cut_off(number: u8) -> Result<()> {
+    let (host, group) = (Node::host(number), group(number));
+    filter(&format!(
+        "table ip faults {{\n\
+           chain output {{\n\
+             type filter hook output priority 0;\n\
+             meta skgid {group} tcp dport {STORAGE_PORT} drop\n\
+             ip daddr {host} tcp dport {STORAGE_PORT} drop\n\
+             ip saddr {host} tcp sport {STORAGE_PORT} drop\n\
+           }}\n\
+         }}\n"
+    ))
+}
+
+/// Lets everything through again.
+pub(super) fn heal() -> Result<()> {
+    filter("flush ruleset\n")
+}
+
+fn filter(rules: &str) -> Result<()> {
+    let mut nft = Command::new("nft");
+    nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = nft.spawn().context("cannot run nft (Debian: nftables)")?;
+    running.stdin.take().context("nft has an input")?.write_all(rules.as_bytes())?;
+    let output = running.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "nft took not these rules: {said}\n{rules}");
+    Ok(())
+}

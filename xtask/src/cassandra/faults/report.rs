@@ -1,0 +1,139 @@
+//! What is printed at the end.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    journal::{Journal, Outcome, Seen},
+    judge::Findings,
+};
+
+/// So many different reasons of failures are shown.
+const MAX_REASONS: usize = 6;
+
+/// One fault, and what came of it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) journal: Journal,
+    pub(super) findings: Findings,
+}
+
+impl Row {
+    /// Whether all promises held.
+    pub(super) fn is_fine(&self) -> bool {
+        let [_, _, refused] = self.journal.outcomes();
+        self.findings.are_none()
+            && refused == 0
+            && self.wrong().is_empty()
+            && self.journal.writes_outside().is_enough()
+            && self.journal.reads_outside().is_enough()
+    }
+
+    fn wrong(&self) -> Vec<&str> {
+        let wrong = self.journal.reads.iter().filter_map(|read| match &read.seen {
+            Seen::Wrong(what) => Some(&**what),
+            _ => None,
+        });
+        wrong.collect()
+    }
+
+    fn print(&self) {
+        let Self { name, journal, findings } = self;
+        let [acknowledged, unknown, refused] = journal.outcomes();
+        println!(
+            "{name:<6} {acknowledged:>6} {unknown:>7} {refused:>7}  {:<22} {:>6} {:<24} {:>5} {:>4} {:>4} {:>5} {:>5}",
+            journal.writes_outside().to_string(),
+            journal.reads.len(),
+            journal.reads_outside().to_string(),
+            findings.once,
+            findings.lost.len(),
+            findings.half.len(),
+            findings.doubled.len(),
+            self.wrong().len(),
+        );
+    }
+
+    /// Every broken promise, and why requests failed.
+    fn print_details(&self) {
+        let broken = self.findings.to_string();
+        for line in broken.lines().chain(self.wrong()) {
+            println!("{}: VIOLATION: {line}", self.name);
+        }
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for attempt in self.journal.attempts.iter().filter(|attempt| !attempt.again) {
+            if let Outcome::Refused(why) | Outcome::Unknown(why) = &attempt.outcome {
+                *reasons.entry(why).or_default() += 1;
+            }
+        }
+        for read in &self.journal.reads {
+            if let Seen::Nothing(why) = &read.seen {
+                *reasons.entry(why).or_default() += 1;
+            }
+        }
+        for (why, count) in reasons.iter().take(MAX_REASONS) {
+            println!("{}: {count} failed: {why}", self.name);
+        }
+    }
+}
+
+/// Prints the table, what was broken, and where the journals are.
+pub(super) fn print(rows: &[Row], folder: &Path) {
+    println!("\n       ------ writes -------                               reads");
+    println!(
+        "fault   acked unknown refused  outside the 5 s           all outside the 5 s           once lost half twice wrong"
+    );
+    rows.iter().for_each(Row::print);
+    rows.iter().for_each(Row::print_details);
+    println!("The journals are in {}.", folder.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cassandra::faults::{
+        content::Write,
+        journal::{Attempt, Read, Span},
+    };
+
+    fn span(second: u64) -> Span {
+        Span { sent: Duration::from_secs(second), answered: Duration::from_secs(second + 1) }
+    }
+
+    /// A journal of requests that ended so, and of others that succeeded a minute later.
+    fn row(outcome: Outcome, seen: Seen) -> Row {
+        let attempt =
+            |second, outcome| Attempt { write: Write(second), again: false, span: span(second), outcome };
+        let journal = Journal {
+            attempts: vec![attempt(1, outcome), attempt(60, acknowledged())],
+            reads: vec![Read { span: span(1), seen }, Read { span: span(60), seen: Seen::Right }],
+            events: Vec::new(),
+        };
+        Row { name: "kill", journal, findings: Findings::default() }
+    }
+
+    /// The first requests came just after a fault.
+    fn after_a_fault(mut row: Row) -> Row {
+        row.journal.events.push((Duration::ZERO, "killed".to_owned()));
+        row
+    }
+
+    fn acknowledged() -> Outcome {
+        Outcome::Acknowledged("tid".to_owned())
+    }
+
+    #[test]
+    fn one_broken_promise_is_enough() {
+        let why = String::new;
+        assert!(row(acknowledged(), Seen::Right).is_fine());
+        assert!(!row(acknowledged(), Seen::Nothing(why())).is_fine());
+        assert!(!row(Outcome::Unknown(why()), Seen::Right).is_fine());
+        let lost = Findings { lost: vec![Write(1)], ..Findings::default() };
+        assert!(!Row { findings: lost, ..row(acknowledged(), Seen::Right) }.is_fine());
+        assert!(after_a_fault(row(Outcome::Unknown(why()), Seen::Nothing(why()))).is_fine());
+        // These are never excused, whenever they happen.
+        assert!(!after_a_fault(row(Outcome::Refused(why()), Seen::Right)).is_fine());
+        assert!(!after_a_fault(row(acknowledged(), Seen::Wrong(why()))).is_fine());
+    }
+}

@@ -1,0 +1,277 @@
+//! Writers and readers at a fixed rate, whatever the answers take, for as long as something else goes on.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender, TryRecvError},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::Result;
+use fastrand::Rng;
+
+use super::{
+    client::Client,
+    content::Write,
+    journal::{Attempt, Journal, Outcome, Read, Span},
+};
+use crate::process::Stopwatch;
+
+/// So many connections write in turn, so that answers may take two seconds before the rate falls.
+const WRITERS: usize = 40;
+/// So many connections read in turn.
+const READERS: usize = 100;
+/// Who waits looks so often whether it is over.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// A write that ended so that nobody knew is made again after so long,
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// and so often at most.
+const MAX_AGAIN: u32 = 30;
+
+/// Where the requests go, and how many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) service: SocketAddr,
+    pub(super) writes_per_second: f64,
+    pub(super) reads_per_second: f64,
+    pub(super) seed: u64,
+}
+
+/// What was written so far, by all traffic of a run.
+#[derive(Debug)]
+pub(super) struct History {
+    next: AtomicU64,
+    acknowledged: Mutex<Acknowledged>,
+}
+
+#[derive(Debug, Default)]
+struct Acknowledged {
+    /// With their tids.
+    writes: Vec<(Write, String)>,
+    /// The newest of each page.
+    newest: BTreeMap<usize, Write>,
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        Self { next: AtomicU64::new(1), acknowledged: Mutex::default() }
+    }
+
+    /// A write that was never made before.
+    pub(super) fn next(&self) -> Write {
+        Write(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn add(&self, write: Write, tid: &str) {
+        let mut acknowledged = lock(&self.acknowledged);
+        acknowledged.writes.push((write, tid.to_owned()));
+        let newest = acknowledged.newest.entry(write.page()).or_insert(write);
+        *newest = write.max(*newest);
+    }
+}
+
+/// What may be said of the traffic while it goes on.
+#[derive(Debug)]
+pub(super) struct Traffic<'a> {
+    load: Load,
+    history: &'a History,
+    clock: Stopwatch,
+    is_over: AtomicBool,
+    journal: Mutex<Journal>,
+}
+
+impl<'a> Traffic<'a> {
+    /// Runs the traffic for as long as `during` takes, and gives its journal.
+    pub(super) fn run(
+        load: Load,
+        history: &'a History,
+        during: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<Journal> {
+        let traffic = Self {
+            load,
+            history,
+            clock: Stopwatch::start(),
+            is_over: AtomicBool::new(false),
+            journal: Mutex::default(),
+        };
+        let (again, made_again) = mpsc::channel();
+        let done = thread::scope(|scope| {
+            let this = &traffic;
+            for lane in 0..WRITERS {
+                let again = again.clone();
+                scope.spawn(move || this.write(lane, &again));
+            }
+            for lane in 0..READERS {
+                scope.spawn(move || this.read(lane));
+            }
+            drop(again);
+            scope.spawn(move || this.write_again(&made_again));
+            let done = during(this);
+            this.is_over.store(true, Ordering::Relaxed);
+            done
+        });
+        done?;
+        Ok(traffic.journal.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes that something happens to the ring now.
+    pub(super) fn event(&self, what: &str) {
+        lock(&self.journal).events.push((self.remark(what), what.to_owned()));
+    }
+
+    /// Says something, and when.
+    pub(super) fn remark(&self, what: &str) -> Duration {
+        let at = self.clock.elapsed();
+        println!("    {:>5.1} s  {what}", at.as_secs_f64());
+        at
+    }
+
+    /// Writes and reads once through another service; that is in the journal as all else is.
+    pub(super) fn go_through(&self, service: SocketAddr) {
+        let mut client = Client::new(service);
+        let write = self.history.next();
+        if self.attempt(&mut client, write, false) == End::Acknowledged {
+            let sent = self.clock.elapsed();
+            let seen = client.read_newest(write, self.load.seed);
+            lock(&self.journal)
+                .reads
+                .push(Read { span: Span { sent, answered: self.clock.elapsed() }, seen });
+        }
+    }
+
+    fn write(&self, lane: usize, again: &Sender<Write>) {
+        let mut client = Client::new(self.load.service);
+        for number in 0.. {
+            if !self.wait(turn(lane, WRITERS, number, self.load.writes_per_second)) {
+                return;
+            }
+            let write = self.history.next();
+            let outcome = self.attempt(&mut client, write, false);
+            if outcome == End::Unknown && write.names_its_tid() && again.send(write).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes writes again until they are acknowledged, as a careful client would.
+    fn write_again(&self, made: &Receiver<Write>) {
+        let mut client = Client::new(self.load.service);
+        let mut waiting = VecDeque::new();
+        loop {
+            match made.try_recv() {
+                Ok(write) => waiting.push_back((self.clock.elapsed() + AGAIN_AFTER, write, 1)),
+                Err(TryRecvError::Disconnected) if waiting.is_empty() => return,
+                Err(_) => match waiting.pop_front() {
+                    Some(early @ (due, ..)) if due > self.clock.elapsed() => {
+                        waiting.push_front(early);
+                        thread::sleep(LOOK_INTERVAL);
+                    }
+                    Some((_, write, attempts)) => {
+                        let end = self.attempt(&mut client, write, true);
+                        if end == End::Unknown && attempts < MAX_AGAIN {
+                            waiting.push_back((self.clock.elapsed() + AGAIN_AFTER, write, attempts + 1));
+                        }
+                    }
+                    None => thread::sleep(LOOK_INTERVAL),
+                },
+            }
+        }
+    }
+
+    fn attempt(&self, client: &mut Client, write: Write, again: bool) -> End {
+        let request = write.request(&write.properties(self.load.seed));
+        let sent = self.clock.elapsed();
+        let outcome = client.write(&request);
+        let span = Span { sent, answered: self.clock.elapsed() };
+        let end = match &outcome {
+            Outcome::Acknowledged(tid) => {
+                self.history.add(write, tid);
+                End::Acknowledged
+            }
+            Outcome::Refused(_) => End::Refused,
+            Outcome::Unknown(_) => End::Unknown,
+        };
+        lock(&self.journal).attempts.push(Attempt { write, again, span, outcome });
+        end
+    }
+
+    fn read(&self, lane: usize) {
+        let mut client = Client::new(self.load.service);
+        let mut rng = Rng::with_seed(self.load.seed ^ lane as u64);
+        for number in 0.. {
+            if !self.wait(turn(lane, READERS, number, self.load.reads_per_second)) {
+                return;
+            }
+            if let Some(read) = self.read_something(&mut client, &mut rng) {
+                lock(&self.journal).reads.push(read);
+            }
+        }
+    }
+
+    /// A render that was acknowledged, or the newest of a page. Nothing as long as nothing was acknowledged.
+    fn read_something(&self, client: &mut Client, rng: &mut Rng) -> Option<Read> {
+        let (write, tid) = {
+            let acknowledged = lock(&self.history.acknowledged);
+            let (write, tid) = rng.choice(&acknowledged.writes)?;
+            if rng.bool() {
+                (*acknowledged.newest.get(&write.page())?, None)
+            } else {
+                (*write, Some(tid.clone()))
+            }
+        };
+        let sent = self.clock.elapsed();
+        let seen = match tid {
+            Some(tid) => client.read(write, &tid, self.load.seed),
+            None => client.read_newest(write, self.load.seed),
+        };
+        Some(Read { span: Span { sent, answered: self.clock.elapsed() }, seen })
+    }
+
+    /// Waits until then; whether the traffic still goes on.
+    fn wait(&self, until: Duration) -> bool {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let left = until.saturating_sub(self.clock.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            thread::sleep(left.min(LOOK_INTERVAL));
+        }
+        false
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Acknowledged,
+    Refused,
+    Unknown,
+}
+
+/// When it is the turn of one of several lanes for the time with this number, at this rate of all.
+fn turn(lane: usize, lanes: usize, number: u32, per_second: f64) -> Duration {
+    Duration::from_secs_f64((lane as f64 + lanes as f64 * f64::from(number)) / per_second)
+}
+
+/// What is under these locks is whole after every statement, whatever happened to others who held them.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_take_turns_at_the_rate_of_all() {
+        let mut turns: Vec<_> =
+            (0..4).flat_map(|lane| (0..5).map(move |number| turn(lane, 4, number, 10.0))).collect();
+        turns.sort();
+        let expected: Vec<_> = (0..20).map(|number| Duration::from_millis(100 * number)).collect();
+        assert_eq!(turns, expected);
+    }
+}
