@@ -22,6 +22,9 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
         if left == Left::Nothing {
             return Ok(());
         }
+        if !cluster.may_create() {
+            return Err(missing(cluster, schema, &left));
+        }
         match work_off(cluster, schema, &left).await {
             Err(error @ Error::Unavailable(_)) => return Err(error),
             // Somebody else may have done the same just now: what stands decides.
@@ -31,6 +34,18 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     Err(failed.unwrap_or_else(|| {
         Error::Unavailable(format!("table {} is being changed by somebody else", schema.name()))
     }))
+}
+
+/// What is left to do where nothing may be made, and who does it.
+fn missing(cluster: &Cluster, schema: &Schema, left: &Left) -> Error {
+    let what = if matches!(left, Left::Grow { .. }) { "lacks columns" } else { "is not there" };
+    Error::Unsupported(format!(
+        "table {} {what} in keyspace {}: name the keyspace that holds the revisions, or, if it is that one, \
+         start `rashomon serve`, which makes what is missing, or let somebody who may run what \
+         `rashomon cassandra schema` prints",
+        schema.name(),
+        cluster.keyspace()
+    ))
 }
 
 async fn work_off(cluster: &Cluster, schema: &Schema, left: &Left) -> Result<()> {

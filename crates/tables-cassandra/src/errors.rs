@@ -1,7 +1,48 @@
 //! What the cluster says went wrong, as what the caller should do about it.
 
 use rashomon_tables::{Error, Key, Schema};
-use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::errors::{
+    ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as Setup, DbError, ExecutionError,
+    MetadataError, NewSessionError, PrepareError, RequestAttemptError,
+};
+
+use crate::Options;
+
+/// What a node says that cannot find out now whether a password is right.
+const UNDECIDED: &str = "Unable to perform authentication";
+
+/// Nobody answers, for a reason that may be over later.
+pub(crate) fn no_cluster(options: &Options, reason: &dyn std::fmt::Display) -> Error {
+    Error::Unavailable(format!("no cluster at {}: {reason}", options.contact_points.join(", ")))
+}
+
+/// The error of a connection to the cluster. Who is refused will be refused again.
+pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error {
+    let refused = |why: String| {
+        let points = options.contact_points.join(", ");
+        Error::Unsupported(format!(
+            "the cluster at {points} {why}: look at user and password_file in the [store] of the configuration"
+        ))
+    };
+    match setup_error(error) {
+        Some(Setup::DbError(DbError::AuthenticationError, text)) if !text.contains(UNDECIDED) => {
+            let user = options.credentials.as_ref().map_or("nobody", |credentials| &credentials.user);
+            refused(format!("refuses the user {user} ({text})"))
+        }
+        Some(Setup::MissingAuthentication) => refused("asks for a user and a password".to_owned()),
+        _ => no_cluster(options, error),
+    }
+}
+
+/// What went wrong when a connection was there and became one for CQL.
+fn setup_error(error: &NewSessionError) -> Option<&Setup> {
+    match error {
+        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
+            last_connection_error: ConnectionError::ConnectionSetupRequestError(error),
+        })) => Some(error.get_error()),
+        _ => None,
+    }
+}
 
 /// The error of a read or a write. All that a cluster refuses it may take later: a node comes back, a right
 /// is granted, a table is made again. And of several batches some may have been applied.

@@ -14,8 +14,9 @@ pub struct Options {
     pub contact_points: Vec<String>,
     /// The keyspace, `[a-z][a-z0-9_]*` and at most 48 letters. `rashomon`.
     pub keyspace: String,
-    /// Whether the keyspace is made where it is not there. Yes.
-    pub create_keyspace: bool,
+    /// Whether the keyspace and its tables are made where they are not there, and columns added that they lack.
+    /// Yes.
+    pub create: bool,
     /// How the keyspace is replicated, if it has to be made. One that stands keeps what it has. Three copies.
     pub replication: Replication,
     /// How many replicas answer before a read or a write is answered. [`Consistency::LocalQuorum`].
@@ -45,7 +46,7 @@ impl Default for Options {
         Self {
             contact_points: vec!["127.0.0.1".to_owned()],
             keyspace: "rashomon".to_owned(),
-            create_keyspace: true,
+            create: true,
             replication: Replication::Simple(3),
             consistency: Consistency::LocalQuorum,
             serial_consistency: SerialConsistency::Serial,
@@ -77,7 +78,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("contact_points", &self.contact_points)
             .field("keyspace", &self.keyspace)
-            .field("create_keyspace", &self.create_keyspace)
+            .field("create", &self.create)
             .field("replication", &self.replication)
             .field("consistency", &self.consistency)
             .field("serial_consistency", &self.serial_consistency)

@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Compression, Consistency, Options, SerialConsistency, ddl,
-    errors::{from_change, not_prepared, unavailable, unexpected},
+    errors::{from_change, no_cluster, not_connected, not_prepared, unavailable, unexpected},
     retry::NextNode,
     statements::Statements,
     wire::Bound,
@@ -54,6 +54,7 @@ const UNIFIED_COMPACTION: u32 = 5;
 pub(crate) struct Cluster {
     session: Session,
     keyspace: String,
+    may_create: bool,
     request_timeout: Duration,
     release: String,
     statements: Statements,
@@ -64,17 +65,15 @@ impl Cluster {
     /// Finds the cluster. The error names the contact points.
     pub(crate) async fn connect(options: &Options) -> Result<Self> {
         options.check()?;
-        let failed = |what: &dyn std::fmt::Display| {
-            Error::Unavailable(format!("no cluster at {}: {what}", options.contact_points.join(", ")))
-        };
         let builder = builder(options)?;
         let session = tokio::time::timeout(options.connect_timeout, builder.build())
             .await
-            .map_err(|_| failed(&format!("no answer within {:?}", options.connect_timeout)))?
-            .map_err(|error| failed(&error))?;
+            .map_err(|_| no_cluster(options, &format!("no answer within {:?}", options.connect_timeout)))?
+            .map_err(|error| not_connected(options, &error))?;
         let mut cluster = Self {
             session,
             keyspace: options.keyspace.clone(),
+            may_create: options.create,
             request_timeout: options.request_timeout,
             release: String::new(),
             statements: Statements::default(),
@@ -86,13 +85,14 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Makes the keyspace where it is not there.
     async fn create_keyspace(&self, options: &Options) -> Result<()> {
         const STANDING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let standing = self.query(STANDING, (self.keyspace.clone(),)).await?;
         if standing.rows_num() > 0 {
             return Ok(());
         }
-        if !options.create_keyspace {
+        if !self.may_create {
             return Err(Error::Invalid(format!("there is no keyspace {}", self.keyspace)));
         }
         self.change(&format!("keyspace {}", self.keyspace), ddl::create_keyspace(options)).await
@@ -100,6 +100,11 @@ impl Cluster {
 
     pub(crate) fn keyspace(&self) -> &str {
         &self.keyspace
+    }
+
+    /// Whether what is missing is made.
+    pub(crate) const fn may_create(&self) -> bool {
+        self.may_create
     }
 
     pub(crate) const fn request_timeout(&self) -> Duration {

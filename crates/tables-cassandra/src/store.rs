@@ -36,8 +36,8 @@ impl CassandraStore {
     /// Finds the cluster, and makes the keyspace where it is not there.
     ///
     /// `Unavailable` where no contact point answers within [`Options::connect_timeout`]; `Unsupported` where
-    /// the keyspace would have to be made and the user may not; `Invalid` where the options cannot be meant, or
-    /// the keyspace is not there and not to be made.
+    /// the user is refused, or would have to make the keyspace and may not; `Invalid` where the options cannot
+    /// be meant, or the keyspace is not there and not to be made.
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
             cluster: Box::pin(Cluster::connect(&options)).await?,

@@ -65,7 +65,10 @@ impl Store {
             Ok(buckets) => Ok(Self { buckets, tables, backend }),
             Err(error) => {
                 backend.close().await;
-                Err(error.into())
+                Err(match error {
+                    rashomon_buckets::Error::Store(error) => CommandError::Open(error),
+                    error => error.into(),
+                })
             }
         }
     }
@@ -189,7 +192,7 @@ impl Backend {
 
 fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterOptions, ConfigError> {
     let options = cluster.read(|warning| tracing::warn!("{warning}"))?;
-    Ok(ClusterOptions { create_keyspace: absent == Absent::Make, ..options })
+    Ok(ClusterOptions { create: absent == Absent::Make, ..options })
 }
 
 fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {

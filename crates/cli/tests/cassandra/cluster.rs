@@ -99,6 +99,18 @@ fn two_servers_of_one_keyspace_agree() {
     second.stop().ends_with(0);
 }
 
+/// Runs what `rashomon cassandra schema` printed, taken apart as cqlsh does it.
+pub(crate) async fn run_statements(session: &Session, schema: &str) {
+    // Without what is for people.
+    let statements: String =
+        schema.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
+    for text in statements.split(";\n").filter(|text| !text.trim().is_empty()) {
+        let mut statement = Statement::new(text);
+        statement.set_request_timeout(Some(Duration::from_secs(60)));
+        session.query_unpaged(statement, ()).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+}
+
 /// When each table of the keyspace was made, in Cassandra's own words for it.
 async fn tables(session: &Session, keyspace: &str) -> Vec<(String, uuid::Uuid)> {
     let text = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?";
@@ -115,17 +127,10 @@ fn what_is_printed_makes_the_tables_that_a_server_needs() {
     let words: Vec<&str> =
         ["cassandra", "schema"].into_iter().chain(store.iter().map(String::as_str)).collect();
     let schema = run(directory.path(), &words).ends_with(0).stdout;
-    // Without what is for people, as cqlsh takes it apart.
-    let statements: String =
-        schema.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
     let made = ask(kept.node(), async |session| {
         let mut made = Vec::new();
         for _ in 0..2 {
-            for text in statements.split(";\n").filter(|text| !text.trim().is_empty()) {
-                let mut statement = Statement::new(text);
-                statement.set_request_timeout(Some(Duration::from_secs(60)));
-                session.query_unpaged(statement, ()).await.unwrap_or_else(|error| panic!("{text}: {error}"));
-            }
+            run_statements(&session, &schema).await;
             made.push(tables(&session, &keyspace).await);
         }
         assert!(made[0] == made[1] && made[0].len() >= 13, "{made:?}");

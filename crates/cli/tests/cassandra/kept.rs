@@ -5,7 +5,8 @@ use std::{
     collections::BTreeSet,
     fs,
     os::unix::fs::PermissionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
+    process::Command,
     sync::{
         Mutex,
         atomic::{AtomicU32, Ordering},
@@ -24,8 +25,14 @@ pub(crate) const A_MOMENT: Duration = Duration::from_secs(5);
 /// The address of the node for tests, `HOST:PORT`; `elsewhere` where another run of these tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
+/// A PEM file with the certificate of the node.
+const AUTHORITIES: &str = "RASHOMON_TEST_CASSANDRA_AUTHORITIES";
+
+/// The path of a nodetool for that node.
+const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
+
 /// The user that a new node knows, and its password.
-const USER: &str = "cassandra";
+pub(crate) const USER: &str = "cassandra";
 
 /// What a configuration says of who asks.
 const LOGIN: &str = "[store]\nuser = 'cassandra'\npassword_file = 'password'\n";
@@ -33,7 +40,7 @@ const LOGIN: &str = "[store]\nuser = 'cassandra'\npassword_file = 'password'\n";
 const PATIENCE: &str = "attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnect_timeout = '20s'\n";
 
 /// The configuration for a cluster that is there, slow as it may be.
-const PATIENT: &str = "patient.toml";
+pub(crate) const PATIENT: &str = "patient.toml";
 /// The configuration with the timeouts that there are without one.
 pub(crate) const IMPATIENT: &str = "impatient.toml";
 
@@ -46,12 +53,35 @@ fn node() -> Option<String> {
     match std::env::var(NODE) {
         Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this runs elsewhere"),
         Ok(node) => return Some(node),
-        Err(_) => {
-            assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{NODE} names no node");
-            eprintln!("skipped: {NODE} names no node; `cargo xtask cassandra up` starts one");
-        }
+        Err(_) => skip(&format!("{NODE} names no node; `cargo xtask cassandra up --for-tests` starts one")),
     }
     None
+}
+
+/// Says plainly what is missing for a test; on the build server that is a failure.
+fn skip(missing: &str) {
+    assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{missing}");
+    eprintln!("skipped: {missing}");
+}
+
+/// The file with the certificate of the node, if there is one.
+pub(crate) fn authorities() -> Option<PathBuf> {
+    let file = std::env::var_os(AUTHORITIES).map(PathBuf::from);
+    if file.is_none() {
+        skip(&format!("{AUTHORITIES} names no certificate"));
+    }
+    file
+}
+
+/// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none.
+pub(crate) fn nodetool(arguments: &[&str]) -> Option<String> {
+    let Some(nodetool) = std::env::var_os(NODETOOL) else {
+        skip(&format!("{NODETOOL} names no nodetool; `cargo xtask cassandra up --for-tests` prints one"));
+        return None;
+    };
+    let output = Command::new(nodetool).args(arguments).output().expect("nodetool starts");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Keyspaces of one test.
@@ -60,6 +90,7 @@ pub(crate) struct Kept {
     node: String,
     prefix: String,
     used: Mutex<BTreeSet<String>>,
+    roles: Mutex<BTreeSet<String>>,
 }
 
 impl Kept {
@@ -74,7 +105,7 @@ impl Kept {
         fs::set_permissions(password, fs::Permissions::from_mode(0o600)).unwrap();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("cli_{}_{number}", std::process::id());
-        Some(Self { node, prefix, used: Mutex::default() })
+        Some(Self { node, prefix, used: Mutex::default(), roles: Mutex::default() })
     }
 
     pub(crate) fn node(&self) -> &str {
@@ -86,6 +117,13 @@ impl Kept {
         let keyspace = format!("{}_{store}", self.prefix);
         self.used.lock().unwrap().insert(keyspace.clone());
         keyspace
+    }
+
+    /// The name of a role; it is dropped at the end.
+    pub(crate) fn role(&self, name: &str) -> String {
+        let role = format!("{}_{name}", self.prefix);
+        self.roles.lock().unwrap().insert(role.clone());
+        role
     }
 
     /// What names a store on the command line.
@@ -100,12 +138,15 @@ impl Drop for Kept {
         if std::thread::panicking() {
             return;
         }
-        let used = std::mem::take(&mut *self.used.lock().unwrap());
+        let keyspaces = std::mem::take(&mut *self.used.lock().unwrap());
+        let roles = std::mem::take(&mut *self.roles.lock().unwrap());
+        let drops = (keyspaces.iter().map(|keyspace| format!("DROP KEYSPACE IF EXISTS {keyspace}")))
+            .chain(roles.iter().map(|role| format!("DROP ROLE IF EXISTS {role}")));
         ask(&self.node, async |session| {
-            for keyspace in used {
-                let mut statement = Statement::new(format!("DROP KEYSPACE IF EXISTS {keyspace}"));
+            for text in drops {
+                let mut statement = Statement::new(text);
                 statement.set_request_timeout(Some(DROP_LIMIT));
-                session.query_unpaged(statement, ()).await.expect("the keyspace is dropped");
+                session.query_unpaged(statement, ()).await.expect("it is dropped");
             }
         });
     }

@@ -53,8 +53,11 @@ fn a_wrong_password_is_said() {
         }
         let credentials = Credentials { user: "cassandra".to_owned(), password: "wrong".to_owned() };
         let refused = connect(Options { credentials: Some(credentials), ..keyspace.options() }).await;
-        let Err(Error::Unavailable(message)) = refused else { panic!("{refused:?}") };
-        assert!(message.contains("cassandra") && message.contains(keyspace.node()), "{message}");
+        let Err(Error::Unsupported(message)) = refused else { panic!("{refused:?}") };
+        assert!(message.contains("user cassandra") && message.contains(keyspace.node()), "{message}");
+        let refused = connect(Options { credentials: None, ..keyspace.options() }).await;
+        let Err(Error::Unsupported(message)) = refused else { panic!("{refused:?}") };
+        assert!(message.contains("asks for a user"), "{message}");
     });
 }
 

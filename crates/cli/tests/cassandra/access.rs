@@ -1,0 +1,145 @@
+//! A service with few rights: somebody else makes the tables, connections are encrypted, and whoever may not
+//! come in is told so.
+
+use std::{collections::HashMap, fs, path::Path, time::Duration};
+
+use rashomon_clock::{Clock as _, SystemClock};
+use scylla::client::session::Session;
+use tempfile::tempdir;
+
+use crate::{
+    cluster::run_statements,
+    http::{get, post},
+    kept::{IMPATIENT, Kept, ask, authorities},
+    process::{Running, finish, rashomon, run},
+    wiki::dump,
+};
+
+/// Within which one is told that one may not come in.
+const SOON: Duration = Duration::from_secs(5);
+
+const LITTLE: &str = "little.toml";
+
+async fn execute(session: &Session, text: &str) {
+    session.query_unpaged(text, ()).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+}
+
+/// How the user is connected, as the node sees it: whether encrypted, and how compressed.
+async fn connections(session: &Session, user: &str) -> Vec<(bool, String)> {
+    let text = "SELECT username, ssl_enabled, client_options FROM system_views.clients";
+    let rows = session.query_unpaged(text, ()).await.unwrap().into_rows_result().unwrap();
+    let clients = rows.rows::<(Option<String>, bool, HashMap<String, String>)>().unwrap();
+    clients
+        .map(Result::unwrap)
+        .filter(|(name, ..)| name.as_deref() == Some(user))
+        .map(|(_, encrypted, mut options)| (encrypted, options.remove("COMPRESSION").unwrap_or_default()))
+        .collect()
+}
+
+/// The configuration of a user of its own, who wants all that can be wanted of a connection.
+fn write_little(directory: &Path, user: &str, authorities: &Path) {
+    let text = format!(
+        "[store]\nuser = '{user}'\npassword_file = 'little'\ntls_ca_file = '{}'\ncompression = 'lz4'\n\
+         attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnect_timeout = '20s'\n",
+        authorities.display()
+    );
+    fs::write(directory.join(LITTLE), text).unwrap();
+    fs::write(directory.join("little"), "secret of little\n").unwrap();
+}
+
+#[test]
+fn a_user_who_may_make_nothing_is_served_over_an_encrypted_and_compressed_connection() {
+    let directory = tempdir().unwrap();
+    let path = directory.path();
+    let (Some(kept), Some(authorities)) = (Kept::new(path), authorities()) else { return };
+    let user = kept.role("little");
+    write_little(path, &user, &authorities);
+    fs::write(path.join("dump.xml"), dump("A", &[("1", "one"), ("2", "two")])).unwrap();
+    let store = kept.arguments("data");
+    let url = store[1].as_str();
+    let little = |words: &[&str]| run(path, &[words, &["--store", url, "--config", LITTLE]].concat());
+    ask(kept.node(), async |session| {
+        let role = format!("CREATE ROLE {user} WITH PASSWORD = 'secret of little' AND LOGIN = true");
+        execute(&session, &role).await;
+    });
+    let import = ["import", "--domain", "wiki", "dump.xml"];
+    let needs = "run what `rashomon cassandra schema` prints";
+    little(&import).ends_with(1).tells(&["has to be made", needs]);
+
+    let schema = little(&["cassandra", "schema"]).ends_with(0).stdout;
+    ask(kept.node(), async |session| {
+        run_statements(&session, &schema).await;
+        for right in ["SELECT", "MODIFY"] {
+            execute(&session, &format!("GRANT {right} ON KEYSPACE {} TO {user}", kept.keyspace("data")))
+                .await;
+        }
+    });
+    little(&import).ends_with(0).prints(&["2 stored"]);
+    little(&["verify"]).ends_with(0).prints(&["sound: 1 page, 2 revisions"]);
+    little(&["stats"]).ends_with(0).prints(&["wiki: 1 page, 2 revisions"]);
+    let mut command = rashomon(path);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--store", url, "--config", LITTLE]);
+    let mut server = Running::start(&mut command);
+    let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
+    let written = post(&address, "/v1/wiki/page/A?rev/", "_rev=3&wikitext=three");
+    assert!(written.starts_with("HTTP/1.1 201"), "{written}");
+    assert!(get(&address, "/v1/wiki/page/A?rev/latest/wikitext").ends_with("three"));
+    let seen = ask(kept.node(), async |session| connections(&session, &user).await);
+    assert!(!seen.is_empty() && seen.iter().all(|one| *one == (true, "lz4".to_owned())), "{seen:?}");
+    server.stop().ends_with(0);
+}
+
+#[test]
+fn whoever_is_refused_is_told_at_once_and_a_server_does_not_wait() {
+    let directory = tempdir().unwrap();
+    let path = directory.path();
+    // A node that has a certificate asks for a password, too.
+    let (Some(kept), Some(_)) = (Kept::new(path), authorities()) else { return };
+    let store = kept.arguments("data");
+    let known = fs::read_to_string(path.join(IMPATIENT)).unwrap();
+    fs::write(path.join("wrong.toml"), known.replace("'password'", "'wrong'")).unwrap();
+    fs::write(path.join("wrong"), "not the password\n").unwrap();
+    fs::write(path.join("nobody.toml"), "").unwrap();
+    let refused = ["refuses the user cassandra", "look at user and password_file"];
+    let asked = ["asks for a user and a password", "look at user and password_file"];
+    for (configuration, words) in [("wrong.toml", refused), ("nobody.toml", asked)] {
+        for command in
+            [&["serve", "--listen", "127.0.0.1:0"][..], &["stats"], &["import", "--domain", "wiki", "-"]]
+        {
+            let clock = SystemClock::new();
+            let started = clock.monotonic();
+            let to = ["--store", &store[1], "--config", configuration];
+            let ran = run(path, &[command, &to].concat()).ends_with(1);
+            let took = clock.monotonic() - started;
+            assert!(took < SOON, "{took:?}: {ran:#?}");
+            ran.tells(&words).tells(&["error: the cluster at "]);
+        }
+    }
+}
+
+#[test]
+fn who_only_looks_makes_no_tables() {
+    let directory = tempdir().unwrap();
+    let Some(kept) = Kept::new(directory.path()) else { return };
+    let keyspace = kept.keyspace("data");
+    let store = kept.arguments("data");
+    ask(kept.node(), async |session| {
+        let replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+        execute(&session, &format!("CREATE KEYSPACE {keyspace} WITH replication = {replicas}")).await;
+    });
+    let looks = |words: &[&str]| finish(rashomon(directory.path()).args(words).args(&store));
+    let missing = format!("is not there in keyspace {keyspace}");
+    for words in [&["stats"][..], &["verify"], &["export", "--domain", "wiki"]] {
+        let ran = looks(words).ends_with(1);
+        ran.tells(&["error: table ", &missing, "`rashomon serve`", "`rashomon cassandra schema`"]);
+    }
+    let from = ["migrate", "--from", &store[1], "--to", "sqlite:copy", "--config", &store[3]];
+    run(directory.path(), &from).ends_with(1).tells(&[&missing]);
+    assert!(!directory.path().join("copy").exists());
+    let standing = ask(kept.node(), async |session| {
+        let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let rows = session.query_unpaged(text, (keyspace.as_str(),)).await.unwrap();
+        rows.into_rows_result().unwrap().rows_num()
+    });
+    assert_eq!(standing, 0);
+}
