@@ -5,7 +5,12 @@
 mod access;
 mod cluster;
 mod kept;
+mod mutations;
 mod proxy;
+
+// How batches are counted is known to the tests of the store.
+#[path = "../../../tables-cassandra/tests/cassandra/batches.rs"]
+mod batches;
 
 // What holds on every store is written down once, beside the tests on SQLite.
 #[path = "../command_line/every_store/mod.rs"]

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stderr)] // What is skipped is said.
 
 use std::{
+    num::NonZeroU32,
     process::Command,
     sync::{
         Arc,
@@ -99,6 +100,9 @@ impl Keyspace {
         SessionBuilder::new()
             .known_node(&self.node)
             .user(USER, USER)
+            // A busy node takes a while until a trace is written.
+            .tracing_info_fetch_attempts(NonZeroU32::new(200).expect("above 0"))
+            .tracing_info_fetch_interval(Duration::from_millis(50))
             .build()
             .await
             .expect("the cluster is there")

@@ -9,7 +9,10 @@ use std::{
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, TableStore, contract::block_on};
 
-use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
+use crate::{
+    batches::assert_each_is_one_mutation,
+    fixtures::{Keyspace, key, pages, system_clock, system_time, values},
+};
 
 static CONTENT: LazyLock<Schema> = LazyLock::new(|| pages("content").build());
 static INDEX: LazyLock<Schema> = LazyLock::new(|| pages("content_index").build());
@@ -34,39 +37,28 @@ fn write_of(page: &str, now: Timestamp) -> Batch {
     batch
 }
 
-/// What the server itself puts into a batch: the right to a new table, and its entry in an index of rights.
-const SERVERS_OWN: u64 = 2;
-
-/// `PartitionsPerLoggedBatch` counts the mutations that a logged batch was taken apart into. More than one
-/// would go through the log of batches, and readers could see one without the other. Ours would be three, for
-/// so many tables, or four, for so many pages of one call.
 #[test]
 fn a_batch_is_one_mutation() {
     const WRITES: u64 = 50;
     let Some(keyspace) = Keyspace::new() else { return };
-    let metric = |field: &str| {
-        let bean = "org.apache.cassandra.metrics:type=Batch,name=PartitionsPerLoggedBatch";
-        let text = keyspace.nodetool(&["sjk", "mx", "-b", bean, "-f", field, "-mg"])?;
-        let number = text.lines().rev().find_map(|line| line.trim().parse::<f64>().ok());
-        Some(number.unwrap_or_else(|| panic!("no number in {text}")) as u64)
-    };
-    let Some(before) = metric("Count") else { return };
-    block_on(async {
-        let store = keyspace.connect(system_clock()).await;
-        for table in tables() {
-            store.create(table).await.expect("created");
-        }
-        for number in 0..WRITES {
-            let page = |what: &str| write_of(&format!("{what} {number}"), system_time());
-            let beside = ["one", "two", "three"].map(page);
-            store.write(beside.into(), page("page")).await.expect("written");
-        }
-    });
-    let after = metric("Count").expect("it was there");
-    assert!(after - before >= 4 * WRITES, "{} logged batches of {} were counted", after - before, 4 * WRITES);
-    // Of all batches since the node started, those of the other tests too.
-    let most = metric("Max").expect("it was there");
-    assert!(most <= SERVERS_OWN, "a batch was {most} mutations");
+    // Were they taken apart, it would be into three, for so many tables, or four, for so many pages of a call.
+    assert_each_is_one_mutation(
+        4 * WRITES,
+        |arguments| keyspace.nodetool(arguments),
+        || {
+            block_on(async {
+                let store = keyspace.connect(system_clock()).await;
+                for table in tables() {
+                    store.create(table).await.expect("created, or there");
+                }
+                for number in 0..WRITES {
+                    let page = |what: &str| write_of(&format!("{what} {number}"), system_time());
+                    let beside = ["one", "two", "three"].map(page);
+                    store.write(beside.into(), page("page")).await.expect("written");
+                }
+            });
+        },
+    );
 }
 
 /// A value that is absent is no tombstone, so reads find nothing but rows.
