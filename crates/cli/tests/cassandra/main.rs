@@ -5,6 +5,7 @@
 mod access;
 mod cluster;
 mod kept;
+mod migrating;
 mod mutations;
 mod proxy;
 

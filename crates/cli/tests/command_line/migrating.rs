@@ -1,31 +1,16 @@
 //! `rashomon migrate`, between two stores of files: it does not know what stores it copies.
 
-use std::{fmt::Write as _, fs, path::Path, time::Duration};
+use std::{fs, path::Path, thread::sleep, time::Duration};
 
 use rustix::process::Signal;
 use tempfile::tempdir;
 
 use crate::{
     process::{Ran, Running, rashomon, run},
-    wiki::{dump, wrapped},
+    wiki::{dump, pages},
 };
 
 const COMMAND: [&str; 6] = ["migrate", "--from", "sqlite:data", "--to", "sqlite:copy", "--verify"];
-
-/// A dump of so many pages, of one revision each.
-fn pages(count: u32) -> String {
-    let mut pages = String::new();
-    for page in 1..=count {
-        let _ = write!(
-            pages,
-            "<page><title>Page {page}</title><ns>0</ns><id>{page}</id><revision><id>{page}</id>\
-             <timestamp>2020-01-01T00:00:00Z</timestamp><contributor><username>Ann</username></contributor>\
-             <model>wikitext</model><format>text/x-wiki</format>\
-             <text xml:space=\"preserve\">the text of page {page}</text></revision></page>",
-        );
-    }
-    wrapped(&pages)
-}
 
 /// Imports a dump into the store that is copied.
 #[track_caller]
@@ -116,8 +101,8 @@ fn a_source_that_a_server_has_open_is_refused() {
     server.stop();
 }
 
-/// Starts a migration, and sends it a signal when it has come some way.
-fn cut_off(directory: &Path, signal: Signal) -> Ran {
+/// Starts a migration, and lets it come some way.
+fn some_way(directory: &Path) -> Running {
     /// So much of the target's log is written when some tables are copied, and some are not.
     const SOME_WAY: u64 = 3_000_000;
     /// A minute and more of them.
@@ -125,10 +110,16 @@ fn cut_off(directory: &Path, signal: Signal) -> Ran {
     let running = Running::start(rashomon(directory).args(COMMAND));
     let log = directory.join("copy/rashomon.sqlite-wal");
     let came_some_way = (0..LOOKS).any(|_| {
-        std::thread::sleep(Duration::from_millis(1));
+        sleep(Duration::from_millis(1));
         fs::metadata(&log).is_ok_and(|log| log.len() >= SOME_WAY)
     });
     assert!(came_some_way, "it copies nothing");
+    running
+}
+
+/// Starts a migration, and sends it a signal when it has come some way.
+fn cut_off(directory: &Path, signal: Signal) -> Ran {
+    let running = some_way(directory);
     running.signal(signal);
     running.wait()
 }
@@ -155,4 +146,16 @@ fn one_that_is_interrupted_says_how_to_go_on() {
     import(directory.path(), &pages(2_000));
     cut_off(directory.path(), Signal::INT).ends_with(130).tells(&["the same command goes on from there"]);
     assert_goes_on(directory.path());
+}
+
+#[test]
+fn how_far_it_has_come_is_told_every_few_seconds() {
+    let directory = tempdir().unwrap();
+    import(directory.path(), &pages(2_000));
+    let running = some_way(directory.path());
+    // However quick the machine, it takes so long.
+    running.signal(Signal::STOP);
+    sleep(Duration::from_secs(6));
+    running.signal(Signal::CONT);
+    running.wait().ends_with(0).tells(&["copying: ", " rows, ", "/s, ", "B/s"]);
 }

@@ -19,8 +19,23 @@ pub(crate) fn dump(title: &str, revisions: &[(&str, &str)]) -> String {
     wrapped(&format!("{page}  </page>\n"))
 }
 
+/// A dump of so many pages, of one revision each.
+pub(crate) fn pages(count: u32) -> String {
+    let mut pages = String::new();
+    for page in 1..=count {
+        let _ = write!(
+            pages,
+            "<page><title>Page {page}</title><ns>0</ns><id>{page}</id><revision><id>{page}</id>\
+             <timestamp>2020-01-01T00:00:00Z</timestamp><contributor><username>Ann</username></contributor>\
+             <model>wikitext</model><format>text/x-wiki</format>\
+             <text xml:space=\"preserve\">the text of page {page}</text></revision></page>",
+        );
+    }
+    wrapped(&pages)
+}
+
 /// Pages as a dump.
-pub(crate) fn wrapped(pages: &str) -> String {
+fn wrapped(pages: &str) -> String {
     format!(
         "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\">\n{pages}</mediawiki>\n"
     )

@@ -1,0 +1,68 @@
+//! `rashomon migrate` from files into a cluster, and back.
+
+use std::{fs, time::Duration};
+
+use rustix::process::Signal;
+use scylla::client::session::Session;
+use tempfile::tempdir;
+
+use crate::{
+    kept::{Kept, PATIENT, ask},
+    process::{Ran, Running, rashomon, run},
+    wiki::pages,
+};
+
+/// Waits until a table of the keyspace has a row.
+async fn has_rows(session: Session, keyspace: &str, table: &str) {
+    /// Two minutes of them.
+    const LOOKS: u32 = 6_000;
+    for _ in 0..LOOKS {
+        let first = session.query_unpaged(format!("SELECT * FROM {keyspace}.{table} LIMIT 1"), ()).await;
+        // Until the keyspace and the table are made, that is an error.
+        if first.is_ok_and(|rows| rows.into_rows_result().is_ok_and(|rows| rows.rows_num() > 0)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("nothing was copied to {table}");
+}
+
+/// What is printed of each table: its name, the number of its rows, and their digest.
+fn digests(ran: &Ran) -> Vec<&str> {
+    let digests: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("  ")).collect();
+    assert!(digests.iter().any(|line| line.starts_with("  revisions: 600 rows, ")), "{ran:#?}");
+    digests
+}
+
+#[test]
+fn a_wiki_goes_to_a_cluster_and_back_though_it_is_killed_on_the_way() {
+    let directory = tempdir().unwrap();
+    let Some(kept) = Kept::new(directory.path()) else { return };
+    fs::write(directory.path().join("dump.xml"), pages(600)).unwrap();
+    run(directory.path(), &["import", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    let keyspace = kept.keyspace("copy");
+    let cluster = format!("cassandra://{}/{keyspace}?replication=1", kept.node());
+    let migrate = |from: &str, to: &str| {
+        ["migrate", "--from", from, "--to", to, "--verify", "--config", PATIENT].map(str::to_owned)
+    };
+
+    let there = migrate("sqlite:data", &cluster);
+    let running = Running::start(rashomon(directory.path()).args(&there));
+    // That of revisions is copied by then, and that of titles is not.
+    ask(kept.node(), async |session| has_rows(session, &keyspace, "revision_content").await);
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait().code, None);
+    let there = there.each_ref().map(String::as_str);
+    let ran = run(directory.path(), &there).ends_with(0);
+    let ran = ran.tells(&["going on with a migration that was cut off after"]).prints(&["the same: "]);
+
+    let back = migrate(&cluster, "sqlite:back");
+    let came = run(directory.path(), &back.each_ref().map(String::as_str)).ends_with(0);
+    assert_eq!(digests(&came.prints(&["the same: "])), digests(&ran));
+    let exported = ["data", "back"].map(|store| {
+        let words = ["export", "--data", store, "--domain", "wiki", "--history", "--format", "jsonl"];
+        run(directory.path(), &words).ends_with(0).stdout
+    });
+    assert!(exported[0].contains("the text of page 600"));
+    assert_eq!(exported[0], exported[1]);
+}
