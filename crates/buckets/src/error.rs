@@ -35,6 +35,9 @@ pub enum Error {
         /// The most bytes it may have.
         limit: u64,
     },
+    /// Nothing is stored, and what should have made it did not.
+    #[error(transparent)]
+    Generate(#[from] crate::retention::GenerateError),
     /// The store failed; see what it says.
     #[error(transparent)]
     Store(#[from] rashomon_tables::Error),
@@ -66,6 +69,16 @@ pub enum Missing {
     /// The render lacks the property.
     #[error("render {tid} of revision {rev} has no such property")]
     Property {
+        /// Its revision.
+        rev: Revision,
+        /// The render.
+        tid: Tid,
+    },
+    /// The render was superseded, and its bodies went after the time for which they are kept.
+    #[error(
+        "render {tid} of revision {rev} was superseded, and has not been kept: the latest is at ?rev/latest/, and the setting 'grace' says for how long others are kept"
+    )]
+    Culled {
         /// Its revision.
         rev: Revision,
         /// The render.

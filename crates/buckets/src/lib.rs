@@ -12,6 +12,7 @@ mod locks;
 pub mod migration;
 mod model;
 mod names;
+mod retention;
 mod revisioned;
 mod rows;
 pub mod schemas;
@@ -30,5 +31,9 @@ pub use model::{
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
 /// What went wrong in the store below.
 pub use rashomon_tables::Error as StoreError;
+pub use retention::{
+    Cull, DryRun, GenerateError, Generated, Generator, MemoryTimeline, Policy, Retention, Superseded, Sweep,
+    Timeline, Walk,
+};
 pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
 pub use tid::Tid;

@@ -182,6 +182,8 @@ text_newtype!(PropertyName);
 pub struct Revision(i64);
 
 impl Revision {
+    /// The lowest there is.
+    pub const MIN: Self = Self(1);
     /// The highest there is.
     pub const MAX: Self = Self(i64::MAX);
 
@@ -195,6 +197,15 @@ impl Revision {
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
+    }
+
+    /// The number after this one; `None` at the end.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        match self.0.checked_add(1) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn blob(row: &Row, column: usize) -> Option<&Bytes> {
     }
 }
 
-fn tid(row: &Row, column: usize) -> Option<Tid> {
+pub(crate) fn tid(row: &Row, column: usize) -> Option<Tid> {
     match row.values.get(column)? {
         Some(Value::TimeUuid(uuid)) => Some(Tid::from(*uuid)),
         _ => None,

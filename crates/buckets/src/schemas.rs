@@ -93,11 +93,97 @@ pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
 /// The chunk sets that the page's properties name, and those that they named until `released_at`, which
-/// whoever began to read before may still be reading. A set that is not here is nobody's.
+/// whoever began to read before may still be reading. A set that is not here is nobody's. `rev` and `tid` say
+/// whose body it is; without a `tid` it is the revision's own.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_references")
         .clustering("chunk_set", Blob, Ascending)
         .value("released_at", Timestamp)
+        .value("rev", Int)
+        .value("tid", TimeUuid)
+        .build()
+});
+
+/// Renders that somebody asked for after they were superseded, or that were made because somebody asked: whole,
+/// with the properties of their revisions, until they expire.
+pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
+    with_body(
+        of_a_page("historical")
+            .clustering("rev", Int, Descending)
+            .clustering("tid", TimeUuid, Descending)
+            .clustering("property", Text, Ascending),
+    )
+});
+
+/// How far the page has been culled: of the revisions below `rev` and their renders the bodies of those
+/// `properties` (JSON) have gone that were written at `written_before` or earlier. The first row says most;
+/// there are more for a moment, where two culled at once.
+pub static CULLED: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("culled")
+        .clustering("rev", Int, Descending)
+        .value("written_before", Timestamp)
+        .value("properties", Text)
+        .build()
+});
+
+/// The same of the renders of a revision that stays: of those below `tid`.
+pub static CULLED_RENDERS: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("culled_renders")
+        .clustering("rev", Int, Descending)
+        .clustering("tid", TimeUuid, Descending)
+        .value("written_before", Timestamp)
+        .value("properties", Text)
+        .build()
+});
+
+/// Revisions by the time at which they were superseded, as far as it was noted: a sample. Expires.
+pub static REVISION_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("revision_timeline").clustering("ts", Timestamp, Descending).value("rev", Int).build()
+});
+
+/// Renders by the time at which another of their revision superseded them: a sample. Expires.
+pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("render_timeline")
+        .clustering("rev", Int, Descending)
+        .clustering("ts", Timestamp, Descending)
+        .value("tid", TimeUuid)
+        .build()
+});
+
+/// When a page must be looked at for what is to be culled, by the hour and spread over shards. An intent: noted
+/// before the write, at the time `at`, of the revisions from `lowest` to `rev` that supersedes something. Where
+/// it may be about renders that are not the newest of theirs, it is to be `thorough`. Never deleted one by
+/// one: it expires.
+pub static DUE: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("due")
+        .partition("hour", Int)
+        .partition("shard", Int)
+        .clustering("due_at", Timestamp, Ascending)
+        .clustering("domain", Text, Ascending)
+        .clustering("bucket", Text, Ascending)
+        .clustering("title", Text, Ascending)
+        .clustering("rev", Int, Ascending)
+        .value("lowest", Int)
+        .value("at", Timestamp)
+        .value("thorough", Int)
+        .value("again", Int)
+        .build()
+});
+
+/// Up to when a shard of `due` has been worked off.
+pub static DUE_CURSORS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("due_cursors").partition("shard", Int).value("done_until", Timestamp).build()
+});
+
+/// What a bucket's retention was when all that stood there was last noted as due (`policy`, JSON), or up to
+/// which title that has come (`after`).
+pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("retention_walks")
+        .partition("domain", Text)
+        .partition("bucket", Text)
+        .value("policy", Text)
+        .value("after", Text)
+        .value("finished_at", Timestamp)
         .build()
 });
 
@@ -163,7 +249,7 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 14] {
+pub fn all() -> [&'static Schema; 22] {
     [
         &REVISIONS,
         &RENDERS,
@@ -173,11 +259,19 @@ pub fn all() -> [&'static Schema; 14] {
         &REVISIONS_BY_TID,
         &PAGES,
         &CHUNK_REFERENCES,
+        &HISTORICAL,
+        &CULLED,
+        &CULLED_RENDERS,
+        &REVISION_TIMELINE,
+        &RENDER_TIMELINE,
         &HEADS,
         &CHUNKS,
         &CHUNK_SETS,
         &TITLES,
         &DOMAINS,
         &SITE_INFOS,
+        &DUE,
+        &DUE_CURSORS,
+        &RETENTION_WALKS,
     ]
 }

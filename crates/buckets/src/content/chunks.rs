@@ -14,10 +14,12 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, TableStore, Value};
+use rashomon_tables::{
+    Batch, ClusteringRange, Error as StoreError, Key, Mutation, Row, Scan, TableStore, Value,
+};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::{Stored, compress, decompress};
+use super::{Stored, compress};
 use crate::{
     BucketName, DomainName, Page, Result, Title,
     rows::{self, partition_of},
@@ -100,6 +102,31 @@ impl ChunkStore {
         Ok(())
     }
 
+    /// A set of its own with the same pieces, which goes by itself a while after `until`.
+    pub(crate) async fn copy_until(&self, set: &ChunkSet, until: Timestamp) -> Result<ChunkSet> {
+        let mut copy = self.begin();
+        for number in 0..set.count {
+            let frame = self.frame(set, number).await?;
+            self.append_until(&mut copy, frame, until).await?;
+        }
+        Ok(copy)
+    }
+
+    async fn append_until(&self, set: &mut ChunkSet, frame: Bytes, until: Timestamp) -> Result<()> {
+        let mut chunk = Batch::new(vec![set.name()]);
+        chunk.mutations.push(Mutation::Put {
+            table: &CHUNKS,
+            clustering: vec![Value::Int(set.count.into())],
+            values: vec![Some(Value::Blob(frame))],
+            written_at: self.clock.now(),
+            // Whoever found the body at its last moment reads it to its end.
+            expires_at: Some(until.saturating_add(HOUR)),
+        });
+        self.store.write(Vec::new(), chunk).await?;
+        set.count += 1;
+        Ok(())
+    }
+
     /// The note that has somebody look at the set.
     pub(crate) fn intent(page: &Page, set: &ChunkSet, now: Timestamp) -> Batch {
         let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
@@ -133,13 +160,17 @@ impl ChunkStore {
         Ok(copy)
     }
 
+    /// The same with a set that goes by itself a while after `until`.
+    pub(crate) async fn moved_until(&self, stored: &Stored, size: u64, until: Timestamp) -> Result<Stored> {
+        let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
+        let mut set = self.begin();
+        self.append_until(&mut set, compress(&plain), until).await?;
+        Ok(Stored::Chunks(set))
+    }
+
     /// A body that would be too much for its row's batch, in chunks. `size` is its own, uncompressed.
     pub(crate) async fn moved(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
-        let plain = match stored {
-            Stored::Chunks(_) => return Ok(stored.clone()),
-            Stored::Identity(plain) => plain.clone(),
-            Stored::Zstd(frame) => decompress(frame, size as usize)?,
-        };
+        let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();
         self.append(page, &mut set, &plain).await?;
         Ok(Stored::Chunks(set))

@@ -92,6 +92,15 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
+    /// The bytes of a body in one piece, which has so many; `None` where it is in chunks.
+    pub(crate) fn plain(&self, size: u64) -> crate::Result<Option<Bytes>> {
+        Ok(match self {
+            Self::Chunks(_) => None,
+            Self::Identity(plain) => Some(plain.clone()),
+            Self::Zstd(frame) => Some(decompress(frame, size as usize)?),
+        })
+    }
+
     /// The bytes that it takes in its row.
     pub(crate) fn row_size(&self) -> usize {
         match self {

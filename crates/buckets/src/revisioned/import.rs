@@ -284,7 +284,8 @@ impl Shared {
 
     /// Writes the units in their order, as few batches as they fit into.
     async fn write_units(&self, page: &Page, units: Vec<Unit>, is_new: bool) -> Result<()> {
-        let mut write = PageWrite::new(page, self.clock.now());
+        let new = || PageWrite::new(page, self.clock.now()).history();
+        let mut write = new();
         if is_new && !units.is_empty() {
             write.new_page();
         }
@@ -294,7 +295,7 @@ impl Shared {
             unit.of_render = self.fit(page, unit.of_render, MAX_BODIES / 2).await?;
             let more = unit.bytes();
             if write.len() > FULL || (bytes + more > MAX_BODIES && write.len() > 0) {
-                let full = std::mem::replace(&mut write, PageWrite::new(page, self.clock.now()));
+                let full = std::mem::replace(&mut write, new());
                 self.commit(full).await?;
                 bytes = 0;
             }

@@ -18,8 +18,10 @@ mod write;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
+use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
+use tokio::sync::Semaphore;
 
 pub use self::{
     latest::CacheStats,
@@ -27,9 +29,19 @@ pub use self::{
     verify::VerifyReport,
 };
 use self::{latest::LatestCache, reservation::Vigil};
+pub(crate) use self::{
+    page_write::PageWrite,
+    read::INDEX_PAGE,
+    write::{Bodies, MAX_BODIES, body_of, whole},
+};
 use crate::{
-    Catalog, Definitions, Page, PropertyName, PropertySink, Result, Revision, Staged, Tid,
-    content::ChunkStore, locks::Locks, rows::partition_of, schemas,
+    BucketName, Catalog, Definitions, DomainName, Page, PropertyName, PropertySink, Result, Retention,
+    Revision, Staged, Tid,
+    content::ChunkStore,
+    locks::Locks,
+    retention::{CULLS, Copies, Drift, Generations, Sampling},
+    rows::partition_of,
+    schemas,
 };
 
 /// The settings of the revisioned buckets.
@@ -41,31 +53,49 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// How far in the future the time given for a write may lie.
     pub skew: Duration,
+    /// What is kept, and for how long.
+    pub retention: Retention,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { definitions: Definitions::default(), cache_bytes: 256 << 20, skew: Duration::from_secs(300) }
+        Self {
+            definitions: Definitions::default(),
+            cache_bytes: 256 << 20,
+            skew: Duration::from_secs(300),
+            retention: Retention::default(),
+        }
     }
 }
 
 /// All revisioned buckets of a store. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Revisioned(Arc<Shared>);
+pub struct Revisioned(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
-struct Shared {
-    store: Arc<dyn TableStore>,
-    clock: Arc<dyn Clock>,
-    settings: Settings,
-    catalog: Catalog,
-    chunks: Arc<ChunkStore>,
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn TableStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
+    pub(crate) catalog: Catalog,
+    pub(crate) chunks: Arc<ChunkStore>,
     locks: Locks,
     vigil: Vigil,
     latest: LatestCache,
+    pub(crate) sampling: Sampling,
+    pub(crate) drift: Drift,
+    pub(crate) copies: Copies,
+    pub(crate) generations: Generations,
+    /// The buckets in which something was written that nobody noted as due.
+    pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
+    /// One for each cull that a write has begun.
+    pub(crate) culls: Arc<Semaphore>,
 }
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// Buckets that are remembered to have writes that nobody noted as due.
+const UNNOTED: u64 = 10_000;
 
 /// How often a read that saw an index row and not yet its body looks again.
 const LOOKS: usize = 4;
@@ -88,6 +118,12 @@ impl Revisioned {
             locks: Locks::new(),
             vigil: Vigil::new(seed),
             latest: LatestCache::new(settings.cache_bytes),
+            sampling: Sampling::new(&settings.retention),
+            drift: Drift::new(&clock),
+            copies: Copies::new(),
+            generations: Generations::new(),
+            unnoted: Cache::new(UNNOTED),
+            culls: Arc::new(Semaphore::new(CULLS)),
             store,
             clock,
             settings,
@@ -120,19 +156,12 @@ impl Revisioned {
     /// Starts receiving the body of a property.
     #[must_use]
     pub fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
-        let limit = self.0.settings.definitions.get(name).max_size;
-        PropertySink::new(Arc::clone(&self.0.chunks), page.clone(), name.clone(), limit)
+        self.0.stage(page, name)
     }
 
     /// Receives a body that is in memory already.
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
-        let limit = self.0.settings.definitions.get(name).max_size;
-        if let Some(staged) = Staged::inline(body).filter(|staged| staged.size <= limit) {
-            return Ok(staged);
-        }
-        let mut sink = self.stage(page, name);
-        sink.write(body).await?;
-        sink.finish().await
+        self.0.staged(page, name, body).await
     }
 
     /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of
@@ -149,20 +178,40 @@ impl Revisioned {
 }
 
 impl Shared {
+    fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
+        let limit = self.settings.definitions.get(name).max_size;
+        PropertySink::new(Arc::clone(&self.chunks), page.clone(), name.clone(), limit)
+    }
+
+    pub(crate) async fn staged(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
+        let limit = self.settings.definitions.get(name).max_size;
+        if let Some(staged) = Staged::inline(body).filter(|staged| staged.size <= limit) {
+            return Ok(staged);
+        }
+        let mut sink = self.stage(page, name);
+        sink.write(body).await?;
+        sink.finish().await
+    }
+
     fn latest_time(&self) -> Timestamp {
         self.clock.now().saturating_add(self.settings.skew)
     }
 
-    async fn get(&self, table: &'static Schema, page: &Page, clustering: Vec<Value>) -> Result<Option<Row>> {
+    pub(crate) async fn get(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        clustering: Vec<Value>,
+    ) -> Result<Option<Row>> {
         Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
     }
 
-    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
+    pub(crate) async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
         Ok(self.store.scan(table, scan).await?)
     }
 
     /// The first row of a range, as the table sorts.
-    async fn first(
+    pub(crate) async fn first(
         &self,
         table: &'static Schema,
         page: &Page,
@@ -173,12 +222,12 @@ impl Shared {
     }
 
     /// A time at which a row that stands with `written_at` may be written again.
-    fn after(&self, written_at: Timestamp) -> Timestamp {
+    pub(crate) fn after(&self, written_at: Timestamp) -> Timestamp {
         self.clock.now().max(written_at.saturating_add(Duration::from_micros(1)))
     }
 
     /// Bits that no other render gets.
-    fn distinction(&self) -> u64 {
+    pub(crate) fn distinction(&self) -> u64 {
         self.chunks.distinction() as u64
     }
 }
@@ -191,10 +240,10 @@ fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
     vec![Value::Int(rev.get()), tid.as_time_uuid().into()]
 }
 
-fn revision_content_key(name: &PropertyName, rev: Revision) -> Vec<Value> {
+pub(crate) fn revision_content_key(name: &PropertyName, rev: Revision) -> Vec<Value> {
     vec![name.as_str().into(), Value::Int(rev.get())]
 }
 
-fn render_content_key(name: &PropertyName, rev: Revision, tid: Tid) -> Vec<Value> {
+pub(crate) fn render_content_key(name: &PropertyName, rev: Revision, tid: Tid) -> Vec<Value> {
     vec![name.as_str().into(), Value::Int(rev.get()), tid.as_time_uuid().into()]
 }

@@ -5,7 +5,7 @@ use rashomon_tables::{Batch, Mutation, Value};
 
 use super::{render_content_key, render_key, rev_key, revision_content_key, write::Bodies};
 use crate::{
-    Page, PropertyName, Revision, Settings, Tid, Versions, catalog,
+    Page, PropertyName, Revision, Settings, Superseded, Tid, Versions, catalog,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{RenderRow, RevisionRow, partition_of},
     schemas::{
@@ -15,20 +15,47 @@ use crate::{
 };
 
 /// Puts together the one batch that a write of a page is, and what must be there before it.
-pub(super) struct PageWrite<'a> {
-    page: &'a Page,
+pub(crate) struct PageWrite<'a> {
+    pub(crate) page: &'a Page,
     at: Timestamp,
-    pub(super) first: Vec<Batch>,
-    pub(super) then: Batch,
+    /// The lowest and the highest revision that it is about.
+    written: Option<(Revision, Revision)>,
+    /// It brings renders, or writes some again, that need not be the newest of their revisions.
+    history: bool,
+    /// What it supersedes, to be noted when it is done.
+    pub(crate) superseded: Option<Superseded>,
+    pub(crate) first: Vec<Batch>,
+    pub(crate) then: Batch,
 }
 
 impl<'a> PageWrite<'a> {
     pub(super) fn new(page: &'a Page, at: Timestamp) -> Self {
-        Self { page, at, first: Vec::new(), then: Batch::new(partition_of(page)) }
+        let then = Batch::new(partition_of(page));
+        Self { page, at, written: None, history: false, superseded: None, first: Vec::new(), then }
+    }
+
+    /// The lowest and the highest revision that it is about; `None` while there is none.
+    pub(crate) fn written(&self) -> Option<(Revision, Revision)> {
+        self.written
+    }
+
+    /// It brings renders, or writes some again, that need not be the newest of their revisions.
+    pub(crate) fn history(mut self) -> Self {
+        self.history = true;
+        self
+    }
+
+    pub(crate) fn is_history(&self) -> bool {
+        self.history
+    }
+
+    fn about(&mut self, rev: Revision) {
+        let (lowest, highest) = self.written.unwrap_or((rev, rev));
+        self.written = Some((lowest.min(rev), highest.max(rev)));
     }
 
     /// The time that it is written at.
-    pub(super) fn at(&self) -> Timestamp {
+    pub(crate) fn at(&self) -> Timestamp {
         self.at
     }
 
@@ -62,6 +89,7 @@ impl<'a> PageWrite<'a> {
 
     /// A revision's row, new or once more.
     pub(super) fn revision(&mut self, row: &RevisionRow) {
+        self.about(row.record.rev);
         self.then.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
     }
 
@@ -74,6 +102,7 @@ impl<'a> PageWrite<'a> {
 
     /// A render's row, new or once more.
     pub(super) fn render(&mut self, row: &RenderRow) {
+        self.about(row.rev);
         self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
     }
 
@@ -94,7 +123,9 @@ impl<'a> PageWrite<'a> {
         versions: Versions,
     ) {
         if let Stored::Chunks(set) = &body.stored {
-            self.then.put(&CHUNK_REFERENCES, vec![set.name()], vec![None], self.at);
+            let tid = (versions == Versions::Render).then(|| tid.as_time_uuid().into());
+            let values = vec![None, Some(Value::Int(rev.get())), tid];
+            self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
         }
         let values = body.to_values();
         match versions {
@@ -109,7 +140,7 @@ impl<'a> PageWrite<'a> {
 
     /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.
     pub(super) fn release(&mut self, set: &ChunkSet) {
-        self.then.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(self.at.into())], self.at);
+        self.then.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(self.at.into()), None, None], self.at);
         self.first.push(ChunkStore::intent(self.page, set, self.at));
     }
 }

@@ -10,42 +10,85 @@ use crate::{
     Error, Listing, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
     Revision, RevisionDetail, RevisionSummary, Tid, Versions,
     content::BodyRow,
-    rows::{Properties, RenderRow, RevisionRow, clustering_rev, partition_of, rev_of_tid},
+    rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Rows of an index that are read at once.
-pub(super) const INDEX_PAGE: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+pub(crate) const INDEX_PAGE: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 impl Revisioned {
-    /// A property of a render.
+    /// A property of a render. Where superseded values go after a time, one that is read can be read for the
+    /// bucket's `ttl` from now on.
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;
         let rev = shared.revision_of(page, tid).await?;
+        let policy = shared.settings.retention.of(page);
         let (content, key) = match shared.settings.definitions.get(name).versions {
             Versions::Render => (&*RENDER_CONTENT, render_content_key(name, rev, tid)),
             Versions::Revision => (&*REVISION_CONTENT, revision_content_key(name, rev)),
         };
         for _ in 0..LOOKS {
-            let (body, revision) = futures::future::try_join(
+            let (body, revision, latest) = futures::future::try_join3(
                 shared.get(content, page, key.clone()),
                 shared.get(&REVISIONS, page, rev_key(rev)),
+                shared.latest_if(policy.is_some(), page),
             )
             .await?;
             let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+            let stays = match policy {
+                Some(policy) if body.is_some() && latest != Some((rev, tid)) => {
+                    shared.keep(page, policy, &revision, tid).await?
+                }
+                _ => true,
+            };
+            let body = match body.filter(|_| stays) {
+                Some(body) => Some(BodyRow::from_row(&body)?),
+                None => shared.historical(page, policy, rev, tid, name).await?,
+            };
             if let Some(body) = body {
-                let (info, body) = BodyRow::from_row(&body)?.into_body(&shared.chunks)?;
+                let (info, body) = body.into_body(&shared.chunks)?;
                 let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
                 return Ok(Property { version, parent: revision.record.parent, info, body });
             }
-            // What the index does not name never was; what it names has come meanwhile, or is lost.
+            // What the index does not name never was; what it names has come meanwhile, has gone by the
+            // bucket's retention, or is lost.
             let render = shared.get(&RENDERS, page, render_key(rev, tid)).await?;
             let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Render(tid)))?)?;
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
                 return Err(Error::NotFound(Missing::Property { rev, tid }));
             }
+            if shared.is_culled(page, &render, name).await? {
+                return Err(Error::NotFound(Missing::Culled { rev, tid }));
+            }
         }
         Err(shared.incomplete(page))
+    }
+
+    /// The newest render of a revision from which a property can be read: the newest there is, else one that
+    /// is kept because somebody asked for it, else one that is made now.
+    pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
+        let shared = &self.0;
+        let newest = self.newest_render(page, rev).await?;
+        let named = newest.properties.contains_key(name);
+        let generates = shared.settings.retention.generator.is_some();
+        let policy = shared.settings.retention.of(page);
+        if (named && policy.is_none()) || (policy.is_none() && !generates) {
+            return named.then_some(newest.tid).ok_or_else(|| no_property(rev, newest.tid));
+        }
+        if named && shared.is_stored(page, rev, newest.tid, name).await? {
+            return Ok(newest.tid);
+        }
+        if policy.is_some()
+            && let Some(tid) = shared.newest_historical(page, rev, name).await?
+        {
+            return Ok(tid);
+        }
+        match self.generated(page, rev, name).await? {
+            Some(tid) => Ok(tid),
+            None if named => Err(Error::NotFound(Missing::Culled { rev, tid: newest.tid })),
+            None => Err(no_property(rev, newest.tid)),
+        }
     }
 
     /// A render.
@@ -172,7 +215,29 @@ impl Revisioned {
     }
 }
 
+fn no_property(rev: Revision, tid: Tid) -> Error {
+    Error::NotFound(Missing::Property { rev, tid })
+}
+
 impl Shared {
+    /// The latest render of a page, where it matters which that is.
+    async fn latest_if(&self, it_matters: bool, page: &Page) -> Result<Option<(Revision, Tid)>> {
+        if !it_matters {
+            return Ok(None);
+        }
+        let row = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        Ok(row.and_then(|row| Some((clustering_rev(&row, 0)?, clustering_tid(&row, 1)?))))
+    }
+
+    /// Whether the body of a property is stored with its render or its revision.
+    async fn is_stored(&self, page: &Page, rev: Revision, tid: Tid, name: &PropertyName) -> Result<bool> {
+        let row = match self.settings.definitions.get(name).versions {
+            Versions::Render => self.get(&RENDER_CONTENT, page, render_content_key(name, rev, tid)).await?,
+            Versions::Revision => self.get(&REVISION_CONTENT, page, revision_content_key(name, rev)).await?,
+        };
+        Ok(row.is_some())
+    }
+
     /// The revision that a render is of.
     pub(super) async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
         let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
@@ -194,7 +259,7 @@ impl Shared {
     }
 
     /// Some of the renders in a range, the highest first, and where to go on.
-    pub(super) async fn renders(
+    pub(crate) async fn renders(
         &self,
         page: &Page,
         range: ClusteringRange,

@@ -95,7 +95,7 @@ impl Vigil {
 
 impl Shared {
     /// Whether locks are enough, since nobody else writes to the store.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         self.store.generations().is_some()
     }
 

@@ -100,7 +100,7 @@ impl Shared {
         check_index(&standing.revision.properties, &standing.render.properties)?;
         let bodies = self.fit(page, bodies, MAX_BODIES).await?;
 
-        let mut write = PageWrite::new(page, at);
+        let mut write = PageWrite::new(page, at).history();
         match versions {
             Versions::Revision => write.revision(&standing.revision),
             Versions::Render => write.render(&standing.render),

@@ -199,10 +199,12 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
-                let RevisionRow { record, properties, .. } = RevisionRow::from_row(row)?;
+                let RevisionRow { record, properties, first_tid, .. } = RevisionRow::from_row(row)?;
                 for name in properties.keys() {
                     let key = revision_content_key(name, record.rev);
-                    if self.get(&REVISION_CONTENT, page, key).await?.is_none() {
+                    if self.get(&REVISION_CONTENT, page, key).await?.is_none()
+                        && !self.is_revision_culled(page, record.rev, first_tid, name).await?
+                    {
                         report.problem(
                             page,
                             format_args!("{} is missing", body_in_words(name, record.rev, None)),
@@ -214,10 +216,13 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
-                let RenderRow { rev, tid, properties, .. } = RenderRow::from_row(row)?;
-                for name in properties.keys() {
+                let render = RenderRow::from_row(row)?;
+                let (rev, tid) = (render.rev, render.tid);
+                for name in render.properties.keys() {
                     let key = render_content_key(name, rev, tid);
-                    if self.get(&RENDER_CONTENT, page, key).await?.is_none() {
+                    if self.get(&RENDER_CONTENT, page, key).await?.is_none()
+                        && !self.is_culled(page, &render, name).await?
+                    {
                         report.problem(
                             page,
                             format_args!("{} is missing", body_in_words(name, rev, Some(tid))),
@@ -227,6 +232,17 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    async fn is_revision_culled(
+        &self,
+        page: &Page,
+        rev: Revision,
+        first: Tid,
+        name: &PropertyName,
+    ) -> Result<bool> {
+        let Some(row) = self.get(&RENDERS, page, render_key(rev, first)).await? else { return Ok(false) };
+        self.is_culled(page, &RenderRow::from_row(&row)?, name).await
     }
 
     async fn verify_has_revision(
@@ -302,7 +318,9 @@ impl Shared {
         while let Some(rows) = self.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
                 let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
-                if self.get(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await?.is_none() {
+                // That of a render that was made of an old revision goes with it.
+                let lasts = row.expires_at.is_none();
+                if lasts && self.get(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await?.is_none() {
                     report.problem(page, format_args!("render {tid}, which its tid leads to, is not there"));
                 }
             }

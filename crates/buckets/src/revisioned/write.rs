@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Error, ExportRecord, Headers, Missing, NewProperty, NewRender, NewRevision, Page, Parent, PropertyInfo,
-    PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Tid, Versions, Written,
+    PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Superseded, Tid, Versions, Written,
     content::{BodyRow, Stored},
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev, index_size},
     schemas::{RENDER_CONTENT, RENDERS, REVISIONS},
@@ -30,7 +30,7 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 
 /// The bytes of bodies that one batch of a page holds: the largest above it go into chunks, so that the whole
 /// batch stays below the table layer's 4 MiB.
-pub(super) const MAX_BODIES: usize = 7 << 19;
+pub(crate) const MAX_BODIES: usize = 7 << 19;
 
 /// The bytes that the properties of a render and of its revision may take in the indexes: names, headers and
 /// sizes. A batch holds them twice, beside the bodies.
@@ -43,20 +43,30 @@ impl Revisioned {
     /// `Conflict`.
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move { this.0.put_revision(&page, new).await }).await
+        whole(async move {
+            let written = this.0.put_revision(&page, new).await?;
+            this.cull_now_and_then(&page, Superseded::Revision(written.rev), written);
+            Ok(written)
+        })
+        .await
     }
 
     /// Stores a new render of a revision that stands. It takes over from its base what it is not given, unless
     /// it is given a time; what equals the newest render is not stored again.
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move { this.0.put_render(&page, new).await }).await
+        whole(async move {
+            let written = this.0.put_render(&page, new).await?;
+            this.cull_now_and_then(&page, Superseded::Render(written.rev, written.tid), written);
+            Ok(written)
+        })
+        .await
     }
 }
 
 /// Runs a write to its end, even if whoever asked for it goes away meanwhile: half done, it would let go of
 /// its locks while the store still works on it.
-pub(super) async fn whole<T: Send + 'static>(
+pub(crate) async fn whole<T: Send + 'static>(
     write: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     match tokio::spawn(write).await {
@@ -87,9 +97,9 @@ impl Shared {
             if_latest: new.if_latest,
             digest: given.digest,
         };
-        let page_is_new = match self.examine(page, claim).await? {
+        let latest = match self.examine(page, claim).await? {
             Examined::Stands(written) => return Ok(written),
-            Examined::Fits { page_is_new } => page_is_new,
+            Examined::Fits { latest } => latest,
         };
 
         let bodies = self.fit(page, given.bodies, MAX_BODIES).await?;
@@ -125,8 +135,12 @@ impl Shared {
             written_at: now,
         });
         write.bodies(new.rev, tid, &bodies, &self.settings);
-        if page_is_new {
-            write.new_page();
+        match latest {
+            None => write.new_page(),
+            Some(latest) if latest < new.rev => {
+                self.note_superseded(&mut write, Superseded::Revision(latest), now);
+            }
+            Some(_) => {}
         }
         let written = Written { rev: new.rev, tid, created: true };
         self.write_if_it_still_fits(page, claim, write, written).await
@@ -172,10 +186,10 @@ impl Shared {
             return Ok(Examined::Stands(written));
         }
         self.check_latest(page, claim.if_latest, latest_rev).await?;
-        Ok(Examined::Fits { page_is_new: latest_rev.is_none() })
+        Ok(Examined::Fits { latest: latest_rev })
     }
 
-    async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
+    pub(crate) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let given = Given::new(new.properties, &self.settings)?;
         self.check_time(new.timestamp)?;
         let rev = match new.base {
@@ -229,7 +243,7 @@ impl Shared {
         let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
-            Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None },
+            Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None, supersedes: None },
             None => match self.plan_render(page, rev, asked.base, of_render, added.is_empty()).await? {
                 Plan::Stands(tid) => return Ok(Planned::nothing(Written { rev, tid, created: false })),
                 Plan::Render(render) => render,
@@ -250,6 +264,9 @@ impl Shared {
         let bodies = self.fit(page, bodies, MAX_BODIES).await?;
         let now = self.clock.now();
         let mut write = PageWrite::new(page, self.write_time(reservation, revision.written_at));
+        if asked.timestamp.is_some() {
+            write = write.history();
+        }
         if !added.is_empty() {
             write.revision(&RevisionRow { properties: of_revision, ..revision });
         }
@@ -263,6 +280,9 @@ impl Shared {
             written_at: now,
         });
         write.bodies(rev, tid, &bodies, &self.settings);
+        if let Some(newest) = render.supersedes {
+            self.note_superseded(&mut write, Superseded::Render(rev, newest), now);
+        }
         let answer = Written { rev, tid, created: true };
         Ok(Planned { write: Some(write), replaces: !added.is_empty(), answer })
     }
@@ -303,7 +323,8 @@ impl Shared {
             return Err(Error::Conflict(format!("no render of revision {rev} can be later than {newest}")));
         };
         let tid = at_now.max(next);
-        Ok(Plan::Render(PlannedRender { tid, properties, taken_over: Some((base.tid, taken_over)) }))
+        let taken_over = Some((base.tid, taken_over));
+        Ok(Plan::Render(PlannedRender { tid, properties, taken_over, supersedes: Some(newest.tid) }))
     }
 
     /// Fetches what a render takes over. A large body is copied, so that each has its own.
@@ -382,13 +403,27 @@ impl Shared {
         }
     }
 
-    pub(super) async fn commit(&self, write: PageWrite<'_>) -> Result<()> {
-        Ok(self.store.write(write.first, write.then).await?)
+    /// Makes a write durable, with the note of when what it supersedes falls due.
+    pub(super) async fn commit(&self, mut write: PageWrite<'_>) -> Result<()> {
+        let (page, superseded) = (write.page, write.superseded);
+        let note = self.note_due(&mut write).await?;
+        let begun = self.clock.monotonic();
+        self.store.write(write.first, write.then).await?;
+        let Some(policy) = note else { return Ok(()) };
+        // What it supersedes may have been culled by now, as if it had been there from its time on.
+        if self.clock.monotonic().saturating_sub(begun) > policy.grace {
+            let late = "the write took longer than superseded values are kept; repeat it".to_owned();
+            return Err(rashomon_tables::Error::Unavailable(late).into());
+        }
+        if let Some(what) = superseded {
+            self.note_elsewhere(page, policy, what).await;
+        }
+        Ok(())
     }
 }
 
 /// The bodies of a write, by their names.
-pub(super) type Bodies = BTreeMap<PropertyName, BodyRow>;
+pub(crate) type Bodies = BTreeMap<PropertyName, BodyRow>;
 
 /// The properties that a request gives.
 struct Given {
@@ -414,7 +449,7 @@ impl Given {
 }
 
 /// A property as it will be stored.
-pub(super) fn body_of(
+pub(crate) fn body_of(
     property: NewProperty,
     rewritten_at: Option<Timestamp>,
     settings: &Settings,
@@ -547,7 +582,7 @@ enum Examined {
     /// It stands already.
     Stands(Written),
     /// There is room for it, and its condition holds.
-    Fits { page_is_new: bool },
+    Fits { latest: Option<Revision> },
 }
 
 /// What is asked of a new render, its properties aside.
@@ -567,6 +602,8 @@ struct PlannedRender {
     tid: Tid,
     properties: Properties,
     taken_over: Option<(Tid, Vec<PropertyName>)>,
+    /// The newest of its revision until now.
+    supersedes: Option<Tid>,
 }
 
 #[cfg(test)]

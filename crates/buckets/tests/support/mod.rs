@@ -133,7 +133,11 @@ impl World {
 
     /// The same store and clock under other buckets, as after a restart.
     pub(crate) async fn reopened(&self) -> Self {
-        let settings = self.buckets.settings().clone();
+        self.under(self.buckets.settings().clone()).await
+    }
+
+    /// The same store and clock, after a restart with other settings.
+    pub(crate) async fn under(&self, settings: Settings) -> Self {
         let world = Self::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings, 2).await;
         Self { directory: self.directory.clone(), ..world }
     }

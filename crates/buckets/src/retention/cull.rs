@@ -1,0 +1,470 @@
+//! Culling one page: the bodies of what was superseded long enough go, the records stay.
+
+use std::{collections::BTreeSet, num::NonZeroUsize, ops::RangeInclusive, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Value};
+
+use super::{
+    Policy,
+    decide::{Frontier, renders_below},
+};
+use crate::{
+    Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{ChunkSet, ChunkStore},
+    revisioned::Shared,
+    rows::{
+        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable,
+    },
+    schemas::{
+        CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
+    },
+};
+
+/// Renders that one batch culls: few enough that the store is not held up for long.
+const STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
+
+/// Rows of the index that are looked at first: most pages are quiet.
+const FIRST_LOOK: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// Rows of the index that are looked at later.
+const LATER_LOOK: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// References to chunks that are looked at together.
+const REFERENCES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+
+/// All revisions that there can be.
+pub(super) const EVERYTHING: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
+
+/// What was culled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Culled {
+    /// Renders that lost their bodies.
+    pub(crate) renders: u64,
+    /// Bytes of those bodies, as they came.
+    pub(crate) bytes: u64,
+}
+
+impl std::ops::AddAssign for Culled {
+    fn add_assign(&mut self, other: Self) {
+        self.renders += other.renders;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Names of properties.
+type Names = BTreeSet<PropertyName>;
+
+/// How far something has been culled: the bodies of these properties have gone that were written at `until` or
+/// before.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Extent {
+    until: Timestamp,
+    names: Names,
+}
+
+impl Extent {
+    fn from_row(row: &Row) -> Result<Self> {
+        let names = rows::text(row, 1).and_then(|json| serde_json::from_str(json).ok());
+        match (rows::timestamp(row, 0), names) {
+            (Some(until), Some(names)) => Ok(Self { until, names }),
+            _ => Err(unreadable("culled", row)),
+        }
+    }
+
+    fn to_values(&self) -> Vec<Option<Value>> {
+        vec![Some(self.until.into()), Some(rows::to_json(&self.names))]
+    }
+
+    /// Whether all of these bodies have gone, which were written then.
+    pub(super) fn has(&self, properties: &Properties, written_at: Timestamp) -> bool {
+        written_at <= self.until && properties.keys().all(|name| self.names.contains(name))
+    }
+
+    fn extended(mut self, until: Timestamp, names: &Names) -> Self {
+        self.until = self.until.max(until);
+        self.names.extend(names.iter().cloned());
+        self
+    }
+}
+
+/// What one step of culling is about.
+#[derive(Debug, Default)]
+struct Step {
+    names: Names,
+    culled: Culled,
+}
+
+impl Step {
+    /// Adds a render or a revision, unless its bodies have gone already. What was written after the cutoff
+    /// stays, and goes later.
+    fn add(
+        &mut self,
+        properties: Properties,
+        written_at: Timestamp,
+        done: Option<&Extent>,
+        cutoff: Timestamp,
+    ) -> bool {
+        if written_at > cutoff || done.is_some_and(|done| done.has(&properties, written_at)) {
+            return false;
+        }
+        self.culled.bytes += properties.values().map(|info| info.size).sum::<u64>();
+        self.names.extend(properties.into_keys());
+        true
+    }
+}
+
+impl Shared {
+    /// By how much a row may have been written before the time at which it counts as stored, by our clock.
+    fn margin(&self, policy: &Policy) -> Duration {
+        // Under a reservation rows get an earlier time than now; see `write_time`.
+        let early = if self.is_alone() { Duration::ZERO } else { self.settings.skew };
+        policy.skew.saturating_add(early)
+    }
+
+    /// What was superseded at this time or before may go now.
+    pub(super) fn cutoff(&self, policy: &Policy) -> Timestamp {
+        self.clock.now().saturating_sub(policy.grace).saturating_sub(self.margin(policy))
+    }
+
+    /// When what was superseded at `at` may go.
+    pub(crate) fn due_at(&self, policy: &Policy, at: Timestamp) -> Timestamp {
+        at.saturating_add(policy.grace).saturating_add(self.margin(policy))
+    }
+
+    /// Culls what may go of a page because of writes of these revisions: all revisions that they superseded,
+    /// and the renders of those that stay. May be done twice, and by two at once.
+    pub(crate) async fn cull(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        written: &RangeInclusive<Revision>,
+        thorough: bool,
+    ) -> Result<Culled> {
+        let cutoff = self.cutoff(policy);
+        let below = self.look_from_the_top(page, policy, cutoff).await?;
+        let mut culled = Culled::default();
+        if let Some(below) = below {
+            culled += self.cull_below(page, below, cutoff, written).await?;
+        }
+        let stay = below.map_or(*written.start(), |below| below.max(*written.start()))..=*written.end();
+        if !stay.is_empty() {
+            culled += self.cull_renders_of(page, &stay, cutoff, thorough).await?;
+        }
+        Ok(culled)
+    }
+
+    /// Culls whole revisions below one: those not culled yet, and those that were written.
+    pub(crate) async fn cull_below(
+        &self,
+        page: &Page,
+        below: Revision,
+        cutoff: Timestamp,
+        written: &RangeInclusive<Revision>,
+    ) -> Result<Culled> {
+        let done = self.culled_below(page).await?.map_or(Revision::MIN, |(done, _)| done);
+        let mut culled = self.cull_revisions(page, done, below, cutoff).await?;
+        // What came late lies below what was done already.
+        let until = below.min(done).min(written.end().next().unwrap_or(below));
+        if *written.start() < until {
+            culled += self.cull_revisions(page, *written.start(), until, cutoff).await?;
+        }
+        Ok(culled)
+    }
+
+    /// The revision below which whole revisions may go.
+    async fn look_from_the_top(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        cutoff: Timestamp,
+    ) -> Result<Option<Revision>> {
+        let mut frontier = Frontier::new(policy, cutoff);
+        let (mut limit, mut after) = (FIRST_LOOK, None);
+        loop {
+            let rows = self.scan(&RENDERS, Scan::new(partition_of(page), limit).after(after)).await?;
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
+                if frontier.see(row.rev, row.stored_at) {
+                    return Ok(frontier.whole_below());
+                }
+            }
+            (limit, after) = (LATER_LOOK, rows.next);
+            if after.is_none() {
+                return Ok(frontier.whole_below());
+            }
+        }
+    }
+
+    /// Culls the revisions from `from` on, below `below`, step by step from the lowest.
+    async fn cull_revisions(
+        &self,
+        page: &Page,
+        from: Revision,
+        below: Revision,
+        cutoff: Timestamp,
+    ) -> Result<Culled> {
+        let mut culled = Culled::default();
+        let mut range = ClusteringRange::all().at_least(from.get()).below(below.get());
+        loop {
+            let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
+            let revisions = self.scan(&REVISIONS, scan).await?;
+            let Some(last) = revisions.items.last() else { return Ok(culled) };
+            let last = RevisionRow::from_row(last)?.record.rev;
+            let done = self.culled_below(page).await?;
+            let done_for = |rev| done.as_ref().filter(|(below, _)| rev < *below).map(|(_, extent)| extent);
+            let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
+            let mut anything = false;
+            for row in &revisions.items {
+                let row = RevisionRow::from_row(row)?;
+                let done = done_for(row.record.rev);
+                let written_at = row.stored_at.max(row.written_at);
+                anything |= of_revisions.add(row.properties, written_at, done, cutoff);
+            }
+            let mut after = None;
+            loop {
+                let (renders, next) = self.renders(page, range.clone().at_most(last.get()), after).await?;
+                for row in renders {
+                    let written_at = row.stored_at.max(row.written_at);
+                    if of_renders.add(row.properties, written_at, done_for(row.rev), cutoff) {
+                        of_renders.culled.renders += 1;
+                        anything = true;
+                    }
+                }
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            if anything {
+                self.delete_below(page, last, &of_revisions.names, &of_renders.names, cutoff).await?;
+            }
+            culled += of_revisions.culled;
+            culled += of_renders.culled;
+            if revisions.next.is_none() {
+                return Ok(culled);
+            }
+            range = range.above(last.get());
+        }
+    }
+
+    /// One batch: the bodies of all revisions up to one go, and what went before below it once more, so that
+    /// what is written down of it is true of all properties.
+    async fn delete_below(
+        &self,
+        page: &Page,
+        last: Revision,
+        of_revisions: &Names,
+        of_renders: &Names,
+        cutoff: Timestamp,
+    ) -> Result<()> {
+        let now = self.clock.now();
+        let below = last.next().unwrap_or(last);
+        let (below, extent) = match self.culled_below(page).await? {
+            Some((done, extent)) => (below.max(done), extent),
+            None => (below, Extent::default()),
+        };
+        let both: Names = of_revisions.union(of_renders).cloned().collect();
+        let extent = extent.extended(cutoff, &both);
+        let mut batch = Batch::new(partition_of(page));
+        for name in &extent.names {
+            let table = match self.settings.definitions.get(name).versions {
+                Versions::Render => &*RENDER_CONTENT,
+                Versions::Revision => &*REVISION_CONTENT,
+            };
+            let range = ClusteringRange::prefix(vec![name.as_str().into()]).below(below.get());
+            batch.delete_range(table, range, cutoff);
+        }
+        batch.put(&CULLED, vec![Value::Int(below.get())], extent.to_values(), now);
+        batch.delete_range(&CULLED, ClusteringRange::all().below(below.get()), now);
+        batch.delete_range(&CULLED_RENDERS, ClusteringRange::all().below(below.get()), now);
+        self.delete(page, batch, cutoff, |rev, _| rev < below).await
+    }
+
+    /// Culls the renders of revisions that stay, each up to the newest that is old enough.
+    async fn cull_renders_of(
+        &self,
+        page: &Page,
+        stay: &RangeInclusive<Revision>,
+        cutoff: Timestamp,
+        thorough: bool,
+    ) -> Result<Culled> {
+        if stay.start() == stay.end() {
+            return self.cull_renders(page, *stay.start(), cutoff, thorough).await;
+        }
+        let mut culled = Culled::default();
+        let mut range = ClusteringRange::all().at_least(stay.start().get()).at_most(stay.end().get());
+        loop {
+            let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone());
+            let revisions = self.scan(&REVISIONS, scan).await?;
+            for row in &revisions.items {
+                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("revisions", row))?;
+                culled += self.cull_renders(page, rev, cutoff, thorough).await?;
+                range = range.below(rev.get());
+            }
+            if revisions.next.is_none() {
+                return Ok(culled);
+            }
+        }
+    }
+
+    /// Culls the renders of a revision that stays.
+    async fn cull_renders(
+        &self,
+        page: &Page,
+        rev: Revision,
+        cutoff: Timestamp,
+        thorough: bool,
+    ) -> Result<Culled> {
+        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let (mut limit, mut after, mut several) = (FIRST_LOOK, None, false);
+        let stays = loop {
+            let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
+            let rows = self.scan(&RENDERS, scan).await?;
+            several |= rows.items.len() > 1 || rows.next.is_some();
+            let renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
+            let stays = renders_below(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+            if stays.is_some() || rows.next.is_none() {
+                break stays;
+            }
+            (limit, after) = (LATER_LOOK, rows.next);
+        };
+        match stays {
+            Some(stays) if several => self.cull_renders_to(page, rev, stays, cutoff, thorough).await,
+            _ => Ok(Culled::default()),
+        }
+    }
+
+    /// Culls the renders of a revision below one of them, step by step from the oldest that is not done.
+    pub(super) async fn cull_renders_to(
+        &self,
+        page: &Page,
+        rev: Revision,
+        stays: Tid,
+        cutoff: Timestamp,
+        thorough: bool,
+    ) -> Result<Culled> {
+        let mut culled = Culled::default();
+        let done = self.culled_renders(page, rev).await?;
+        let mut range = ClusteringRange::prefix(vec![Value::Int(rev.get())]).below(stays.as_time_uuid());
+        if let Some((done, _)) = done.as_ref().filter(|_| !thorough) {
+            range = range.at_least(done.as_time_uuid());
+        }
+        loop {
+            let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
+            let rows = self.scan(&RENDERS, scan).await?;
+            let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
+            // Where there are more, the last is the first of the next step.
+            let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
+            let mut step = Step::default();
+            for row in renders {
+                let done = done.as_ref().filter(|(below, _)| row.tid < *below).map(|(_, extent)| extent);
+                let written_at = row.stored_at.max(row.written_at);
+                step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
+            }
+            if step.culled.renders > 0 {
+                self.delete_renders_below(page, rev, below, &step.names, cutoff).await?;
+            }
+            culled += step.culled;
+            if rows.next.is_none() {
+                return Ok(culled);
+            }
+            range = range.at_least(below.as_time_uuid());
+        }
+    }
+
+    /// One batch: the bodies of the renders of a revision below `below` go.
+    async fn delete_renders_below(
+        &self,
+        page: &Page,
+        rev: Revision,
+        below: Tid,
+        names: &Names,
+        cutoff: Timestamp,
+    ) -> Result<()> {
+        let now = self.clock.now();
+        let (below, extent) = match self.culled_renders(page, rev).await? {
+            Some((done, extent)) => (below.max(done), extent),
+            None => (below, Extent::default()),
+        };
+        let extent = extent.extended(cutoff, names);
+        let mut batch = Batch::new(partition_of(page));
+        for name in &extent.names {
+            let range = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
+            batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), cutoff);
+        }
+        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let key = vec![Value::Int(rev.get()), below.as_time_uuid().into()];
+        batch.put(&CULLED_RENDERS, key, extent.to_values(), now);
+        batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), now);
+        self.delete(page, batch, cutoff, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
+    }
+
+    /// Carries out a batch of deletes; the chunks of the large bodies that go with it are released. `goes` says
+    /// of a revision and a render (`None`: of the revision's own bodies) whether it goes.
+    async fn delete(
+        &self,
+        page: &Page,
+        mut batch: Batch,
+        cutoff: Timestamp,
+        goes: impl Fn(Revision, Option<Tid>) -> bool,
+    ) -> Result<()> {
+        let now = self.clock.now();
+        let mut first = Vec::new();
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), REFERENCES).after(after);
+            let references = self.scan(&CHUNK_REFERENCES, scan).await?;
+            for row in &references.items {
+                let Some(rev) = rows::int(row, 1).and_then(Revision::new) else { continue };
+                if row.written_at > cutoff || !goes(rev, rows::tid(row, 2)) {
+                    continue;
+                }
+                let id = match row.key.clustering.first() {
+                    Some(Value::Blob(id)) => id.as_ref().try_into().ok(),
+                    _ => None,
+                };
+                // How many chunks there are does not matter to whoever collects them.
+                let id = id.ok_or_else(|| unreadable("chunk_references", row))?;
+                let set = ChunkSet { id, count: 0 };
+                batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(now.into()), None, None], now);
+                first.push(ChunkStore::intent(page, &set, now));
+            }
+            after = references.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(self.store.write(first, batch).await?)
+    }
+
+    /// The revision below which a page has been culled.
+    pub(super) async fn culled_below(&self, page: &Page) -> Result<Option<(Revision, Extent)>> {
+        let Some(row) = self.first(&CULLED, page, ClusteringRange::all()).await? else { return Ok(None) };
+        let rev = clustering_rev(&row, 0).ok_or_else(|| unreadable("culled", &row))?;
+        Ok(Some((rev, Extent::from_row(&row)?)))
+    }
+
+    /// The render of a revision below which its renders have been culled.
+    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<(Tid, Extent)>> {
+        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let Some(row) = self.first(&CULLED_RENDERS, page, of_rev).await? else { return Ok(None) };
+        let tid = clustering_tid(&row, 1).ok_or_else(|| unreadable("culled_renders", &row))?;
+        Ok(Some((tid, Extent::from_row(&row)?)))
+    }
+
+    /// Whether a property of a render has gone by retention.
+    pub(crate) async fn is_culled(&self, page: &Page, row: &RenderRow, name: &PropertyName) -> Result<bool> {
+        let has = |extent: &Extent| row.stored_at <= extent.until && extent.names.contains(name);
+        if let Some((below, extent)) = self.culled_below(page).await?
+            && row.rev < below
+            && has(&extent)
+        {
+            return Ok(true);
+        }
+        match self.culled_renders(page, row.rev).await? {
+            Some((below, extent)) => Ok(row.tid < below && has(&extent)),
+            None => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What may go: decided from the index, without I/O.
+
+use rashomon_clock::Timestamp;
+
+use super::{Cull, Policy};
+use crate::{Revision, Tid};
+
+/// Walks down a page's index of renders, from the latest on, until it is known what stays.
+///
+/// A render was superseded when the first that is higher was stored: by those times, and by nothing that a
+/// single writer happened to see.
+#[derive(Debug)]
+pub(crate) struct Frontier {
+    cutoff: Timestamp,
+    kept: usize,
+    whole_revisions: bool,
+    revisions: usize,
+    lowest: Option<Revision>,
+    lowest_kept: Option<Revision>,
+    /// The highest render that was stored at the cutoff or before: all below it is superseded long enough.
+    anchor: Option<Revision>,
+}
+
+impl Frontier {
+    pub(crate) fn new(policy: &Policy, cutoff: Timestamp) -> Self {
+        Self {
+            cutoff,
+            kept: policy.kept().get(),
+            whole_revisions: policy.cull == Cull::Revisions,
+            revisions: 0,
+            lowest: None,
+            lowest_kept: None,
+            anchor: None,
+        }
+    }
+
+    /// The next render on the way down. `true`: no other needs to be seen.
+    pub(crate) fn see(&mut self, rev: Revision, stored_at: Timestamp) -> bool {
+        if self.lowest != Some(rev) {
+            self.lowest = Some(rev);
+            self.revisions += 1;
+            if self.revisions <= self.kept {
+                self.lowest_kept = Some(rev);
+            }
+        }
+        if self.anchor.is_none() && stored_at <= self.cutoff {
+            self.anchor = Some(rev);
+        }
+        self.anchor.is_some() && self.revisions >= self.kept
+    }
+
+    /// The revision below which whole revisions may go; of itself and those above it only renders may.
+    /// `None`: no whole revision may go.
+    pub(crate) fn whole_below(&self) -> Option<Revision> {
+        if !self.whole_revisions || self.revisions < self.kept {
+            return None;
+        }
+        Some(self.anchor?.min(self.lowest_kept?))
+    }
+}
+
+/// Of the renders of one revision, newest first, with the times at which they were stored: the one below which
+/// all may go.
+pub(crate) fn renders_below(
+    renders: impl IntoIterator<Item = (Tid, Timestamp)>,
+    cutoff: Timestamp,
+) -> Option<Tid> {
+    renders.into_iter().find(|(_, stored_at)| *stored_at <= cutoff).map(|(tid, _)| tid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn rev(number: i64) -> Revision {
+        Revision::new(number).unwrap()
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    /// What may go at second 100, of renders (revision, second of storing) from the latest on.
+    fn whole_below(min_keep: u32, cull: Cull, renders: &[(i64, i64)]) -> Option<i64> {
+        let policy = Policy { cull, min_keep: NonZeroU32::new(min_keep).unwrap(), ..Policy::default() };
+        let mut frontier = Frontier::new(&policy, at(100));
+        for (number, second) in renders {
+            if frontier.see(rev(*number), at(*second)) {
+                break;
+            }
+        }
+        frontier.whole_below().map(Revision::get)
+    }
+
+    #[test]
+    fn what_is_below_the_highest_that_is_old_enough_goes() {
+        assert_eq!(whole_below(1, Cull::Revisions, &[(7, 100), (6, 90), (5, 80)]), Some(7));
+        // 6 was superseded at 101, which is too late; 5 at 100.
+        assert_eq!(whole_below(1, Cull::Revisions, &[(7, 101), (6, 100), (5, 80)]), Some(6));
+        assert_eq!(whole_below(1, Cull::Revisions, &[(7, 101), (6, 101)]), None);
+        assert_eq!(whole_below(1, Cull::Revisions, &[]), None);
+        assert_eq!(whole_below(1, Cull::Renders, &[(7, 1), (6, 1)]), None);
+    }
+
+    /// Of two that were written in the wrong order, the lower was superseded before it was stored.
+    #[test]
+    fn what_came_below_the_latest_was_superseded_at_once() {
+        assert_eq!(whole_below(1, Cull::Revisions, &[(7, 50), (6, 120), (5, 40)]), Some(7));
+    }
+
+    #[test]
+    fn the_newest_stay_whatever_their_age() {
+        let all = [(9, 9), (8, 8), (8, 7), (7, 7), (6, 6), (5, 5)];
+        assert_eq!(whole_below(3, Cull::Revisions, &all), Some(7));
+        assert_eq!(whole_below(5, Cull::Revisions, &all), Some(5));
+        assert_eq!(whole_below(6, Cull::Revisions, &all), None, "there are only five");
+        // The anchor lies lower than what is kept.
+        assert_eq!(whole_below(2, Cull::Revisions, &[(9, 200), (8, 200), (7, 200), (6, 6)]), Some(6));
+    }
+
+    #[test]
+    fn of_a_revision_the_renders_go_that_another_superseded_long_enough() {
+        let tid = |second| Tid::new(at(second), 0);
+        let below = |seconds: &[i64]| renders_below(seconds.iter().map(|s| (tid(*s), at(*s))), at(100));
+        assert_eq!(below(&[120, 100, 90]), Some(tid(100)));
+        assert_eq!(below(&[120, 110]), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! The queue of what is due: when a page has to be looked at.
+//!
+//! Whoever writes a page notes beforehand when what the write supersedes may go. A note is an intent: whoever
+//! works it off looks at the page. Notes are never deleted one by one, since a queue of tombstones cannot be
+//! read on a cluster: they expire, and a cursor a shard says which are done.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, Value};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Policy;
+use crate::{
+    BucketName, DomainName, Page, Result, Revision, Title,
+    revisioned::Shared,
+    rows,
+    schemas::{DUE, DUE_CURSORS},
+};
+
+/// How many partitions an hour's notes are spread over. Written into every store: it cannot be changed.
+pub(super) const SHARDS: u64 = 16;
+
+/// Hours whose shards are looked up at once where no cursor says where to begin.
+const HOURS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+
+const HOUR: i64 = 3_600_000_000;
+
+/// For how long a write that was not acknowledged may still appear on a cluster: longer than the three hours
+/// for which its nodes keep hints for one another.
+pub(super) const HINTS: Duration = Duration::from_secs(4 * 3600);
+
+/// That a page has to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) due_at: Timestamp,
+    pub(crate) page: Page,
+    /// The lowest revision that was written.
+    pub(crate) lowest: Revision,
+    /// The highest.
+    pub(crate) highest: Revision,
+    /// Renders may have come, or have been written again, that are not the newest of their revisions.
+    pub(crate) thorough: bool,
+    /// It was looked at once, and the write was not there.
+    pub(crate) again: bool,
+    /// When what it is about was superseded, at the latest.
+    pub(crate) at: Timestamp,
+}
+
+impl Note {
+    /// The batch that notes it.
+    pub(crate) fn batch(&self, policy: &Policy, written_at: Timestamp) -> Batch {
+        let Page { domain, bucket, title } = &self.page;
+        let mut batch = Batch::new(vec![Value::Int(hour(self.due_at)), Value::Int(shard(&self.page))]);
+        batch.mutations.push(Mutation::Put {
+            table: &DUE,
+            clustering: vec![
+                self.due_at.into(),
+                domain.as_str().into(),
+                bucket.as_str().into(),
+                title.as_str().into(),
+                Value::Int(self.highest.get()),
+            ],
+            values: vec![
+                Some(Value::Int(self.lowest.get())),
+                Some(self.at.into()),
+                Some(Value::Int(self.thorough.into())),
+                Some(Value::Int(self.again.into())),
+            ],
+            written_at,
+            expires_at: Some(self.due_at.saturating_add(policy.index_ttl)),
+        });
+        batch
+    }
+
+    fn from_row(row: &Row) -> Result<Self> {
+        let read = || {
+            let [Value::Timestamp(due_at), Value::Text(domain), Value::Text(bucket), Value::Text(title), _] =
+                row.key.clustering.as_slice()
+            else {
+                return None;
+            };
+            Some(Self {
+                due_at: *due_at,
+                page: Page {
+                    domain: DomainName::new(domain).ok()?,
+                    bucket: BucketName::new(bucket).ok()?,
+                    title: Title::new(title).ok()?,
+                },
+                highest: rows::clustering_rev(row, 4)?,
+                lowest: Revision::new(rows::int(row, 0)?)?,
+                at: rows::timestamp(row, 1)?,
+                thorough: rows::int(row, 2)? != 0,
+                again: rows::int(row, 3)? != 0,
+            })
+        };
+        read().ok_or_else(|| rows::unreadable("due", row))
+    }
+}
+
+pub(super) fn hour(at: Timestamp) -> i64 {
+    at.as_micros().div_euclid(HOUR)
+}
+
+fn shard(page: &Page) -> i64 {
+    let mut hash = Xxh3::new();
+    for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()] {
+        hash.update(part.as_bytes());
+        hash.update(&[0xff]);
+    }
+    (hash.digest() % SHARDS) as i64
+}
+
+impl Shared {
+    /// Notes that are due, later than `after` and up to `until`, the earliest first: some, at most about so
+    /// many, and of one time all or none.
+    pub(super) async fn due(
+        &self,
+        shard: i64,
+        after: Timestamp,
+        until: Timestamp,
+        limit: NonZeroUsize,
+    ) -> Result<Vec<Note>> {
+        for hour in hour(after)..=hour(until) {
+            let range = ClusteringRange::all().above(after).at_most(until);
+            let mut notes: Vec<Note> = Vec::new();
+            let mut cursor = None;
+            loop {
+                let scan = Scan::new(vec![Value::Int(hour), Value::Int(shard)], limit);
+                let rows = self.scan(&DUE, scan.range(range.clone()).after(cursor)).await?;
+                for row in &rows.items {
+                    notes.push(Note::from_row(row)?);
+                }
+                cursor = rows.next;
+                if cursor.is_none() {
+                    break;
+                }
+                // There may be more of the last time.
+                let (Some(first), Some(last)) = (notes.first(), notes.last()) else { continue };
+                if first.due_at < last.due_at {
+                    let last = last.due_at;
+                    notes.retain(|note| note.due_at < last);
+                    break;
+                }
+            }
+            if !notes.is_empty() {
+                return Ok(notes);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Up to when a shard has been worked off. Where nobody knows: before its earliest note.
+    pub(super) async fn done_until(&self, shard: i64) -> Result<Option<Timestamp>> {
+        let key = Key::new(vec![Value::Int(shard)], Vec::new());
+        if let Some(row) = self.store.get(&DUE_CURSORS, &key).await? {
+            let done = rows::timestamp(&row, 0).ok_or_else(|| rows::unreadable("due_cursors", &row))?;
+            return Ok(Some(done));
+        }
+        let mut earliest = None;
+        let mut after = None;
+        loop {
+            let hours = self.store.partitions(&DUE, after, HOURS).await?;
+            for partition in hours.items {
+                if let [Value::Int(hour), Value::Int(of)] = partition.as_slice()
+                    && *of == shard
+                {
+                    earliest = Some(earliest.map_or(*hour, |earliest: i64| earliest.min(*hour)));
+                }
+            }
+            after = hours.next;
+            if after.is_none() {
+                return Ok(earliest.map(|hour| Timestamp::from_micros(hour * HOUR - 1)));
+            }
+        }
+    }
+
+    pub(super) async fn set_done_until(&self, shard: i64, done: Timestamp) -> Result<()> {
+        let mut batch = Batch::new(vec![Value::Int(shard)]);
+        batch.put(&DUE_CURSORS, Vec::new(), vec![Some(done.into())], self.clock.now());
+        Ok(self.store.write(Vec::new(), batch).await?)
+    }
+}

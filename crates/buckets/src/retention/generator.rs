@@ -1,0 +1,164 @@
+//! Properties that are stored nowhere, made because somebody asks for them.
+
+use std::{fmt::Debug, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use moka::future::Cache;
+
+use crate::{
+    NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision, Revisioned, Tid,
+    content::Staged,
+    revisioned::{Bodies, Shared, body_of},
+    schemas::RENDERS,
+};
+
+/// For how long it is remembered that a revision could not be rendered, so that an upstream in trouble is not
+/// asked again and again.
+const FAILURES_REMEMBERED: Duration = Duration::from_secs(5);
+
+/// Revisions that are being made or have failed.
+const REMEMBERED: u64 = 10_000;
+
+/// What makes properties.
+#[async_trait]
+pub trait Generator: Debug + Send + Sync + 'static {
+    /// The properties that it makes for the pages of this bucket, all of them together; none where nothing is
+    /// configured.
+    fn makes(&self, page: &Page) -> &[PropertyName];
+
+    /// Makes all of them for a revision, or none. Bounded in time and in bytes.
+    async fn generate(
+        &self,
+        page: &Page,
+        rev: Revision,
+    ) -> std::result::Result<Vec<Generated>, GenerateError>;
+}
+
+/// A property that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// Its name.
+    pub name: PropertyName,
+    /// Its content type; `None`: that of its definition.
+    pub content_type: Option<String>,
+    /// Its bytes.
+    pub body: Bytes,
+}
+
+/// Why nothing was made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// The renderer knows of no such revision.
+    #[error("the renderer does not have it: {0}")]
+    Unknown(String),
+    /// What came back is no answer.
+    #[error("the renderer failed: {0}")]
+    Failed(String),
+    /// Nothing came back in time.
+    #[error("the renderer did not answer in time: {0}")]
+    TimedOut(String),
+    /// As many are being made as may be.
+    #[error("too much is being rendered already: {0}")]
+    Busy(String),
+}
+
+/// The generations under way, and those that failed a moment ago.
+#[derive(Debug)]
+pub(crate) struct Generations(Cache<(Page, Revision), Result<Tid>>);
+
+impl Generations {
+    pub(crate) fn new() -> Self {
+        let rounds = Cache::builder().max_capacity(REMEMBERED).time_to_live(FAILURES_REMEMBERED);
+        Self(rounds.build())
+    }
+}
+
+impl Revisioned {
+    /// The render of a revision that has the property, made if it is stored nowhere; `None` where nobody makes
+    /// such a property.
+    pub(crate) async fn generated(
+        &self,
+        page: &Page,
+        rev: Revision,
+        name: &PropertyName,
+    ) -> Result<Option<Tid>> {
+        let shared = &self.0;
+        let Some(generator) = &shared.settings.retention.generator else { return Ok(None) };
+        if !generator.makes(page).contains(name) {
+            return Ok(None);
+        }
+        let round = (page.clone(), rev);
+        // Whoever asks first may go away: the others wait for the same round all the same.
+        let made = shared.generations.0.get_with_by_ref(&round, async {
+            let (this, page) = (self.clone(), page.clone());
+            crate::revisioned::whole(async move { this.0.generate(&page, rev).await }).await
+        });
+        let made = Box::pin(made).await;
+        if made.is_ok() {
+            // From now on it is in the store.
+            shared.generations.0.invalidate(&round).await;
+        }
+        made.map(Some)
+    }
+}
+
+impl Shared {
+    /// Has a revision rendered, and stores what comes: of the latest revision as a render of it, of an older
+    /// one among the historical.
+    async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
+        let Some(generator) = &self.settings.retention.generator else {
+            return Err(GenerateError::Failed("there is none".to_owned()).into());
+        };
+        // Whoever asked a moment before may have had it made: then it is there.
+        let made = generator.generate(page, rev).await?;
+        for one in &made {
+            let limit = self.settings.definitions.get(&one.name).max_size;
+            if one.body.len() as u64 > limit {
+                let what = format!("property {} has more than its {limit} bytes", one.name);
+                return Err(GenerateError::Failed(what).into());
+            }
+        }
+        let latest = self.first(&RENDERS, page, rashomon_tables::ClusteringRange::all()).await?;
+        let is_latest = latest.as_ref().and_then(|row| crate::rows::clustering_rev(row, 0)) == Some(rev);
+        match self.settings.retention.of(page) {
+            Some(policy) if !is_latest => self.store_historical(page, policy, rev, made).await,
+            _ => self.store_render(page, rev, made).await,
+        }
+    }
+
+    async fn store_render(&self, page: &Page, rev: Revision, made: Vec<Generated>) -> Result<Tid> {
+        let mut properties = Vec::with_capacity(made.len());
+        for Generated { name, content_type, body } in made {
+            let body = self.staged(page, &name, &body).await?;
+            properties.push(NewProperty { name, content_type, other_headers: Default::default(), body });
+        }
+        let base = RenderBase::Revision(rev);
+        let render = NewRender { base, timestamp: None, if_latest: None, properties };
+        Ok(self.put_render(page, render).await?.tid)
+    }
+
+    async fn store_historical(
+        &self,
+        page: &Page,
+        policy: &super::Policy,
+        rev: Revision,
+        made: Vec<Generated>,
+    ) -> Result<Tid> {
+        let tid = Tid::new(self.clock.now(), self.distinction());
+        let mut bodies = Bodies::new();
+        for Generated { name, content_type, body } in made {
+            let body = match Staged::inline(&body) {
+                Some(staged) => staged,
+                None => self.staged(page, &name, &body).await?,
+            };
+            let property = NewProperty { name, content_type, other_headers: Default::default(), body };
+            let (name, body) = body_of(property, None, &self.settings);
+            bodies.insert(name, body);
+        }
+        self.put_tid(page, policy, rev, tid).await?;
+        self.put_historical(page, policy, rev, tid, bodies).await?;
+        Ok(tid)
+    }
+}

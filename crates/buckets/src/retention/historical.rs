@@ -1,0 +1,238 @@
+//! Superseded renders that somebody asked for, kept for as long as he may come back.
+
+use std::{collections::BTreeMap, num::NonZeroUsize};
+
+use moka::sync::Cache;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Mutation, Scan, Value};
+
+use super::Policy;
+use crate::{
+    Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{BodyRow, Stored},
+    revisioned::{Bodies, MAX_BODIES, Shared, render_content_key, revision_content_key},
+    rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of},
+    schemas::{HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS_BY_TID},
+};
+
+/// Copies that are remembered; of those that are not, the store is asked.
+const REMEMBERED: u64 = 100_000;
+
+/// Rows of `historical` that are read together. Each may have a body of a megabyte.
+const ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+/// Until when the copies stand that this process knows of.
+#[derive(Debug)]
+pub(crate) struct Copies(Cache<(Page, Tid), Timestamp>);
+
+impl Copies {
+    pub(crate) fn new() -> Self {
+        Self(Cache::new(REMEMBERED))
+    }
+}
+
+impl Shared {
+    /// Sees to it that a superseded render, which somebody is about to read, can be read for another `ttl`,
+    /// whatever is culled meanwhile. `false`: it has been culled already.
+    pub(crate) async fn keep(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        revision: &RevisionRow,
+        tid: Tid,
+    ) -> Result<bool> {
+        let until = self.clock.now().saturating_add(policy.ttl);
+        let copied = self.copies.0.get(&(page.clone(), tid));
+        if copied.is_some_and(|copied| copied >= until) {
+            return Ok(true);
+        }
+        let rev = revision.record.rev;
+        if let Some(kept) = self.kept_until(page, rev, tid).await?
+            && kept >= until
+        {
+            self.copies.0.insert((page.clone(), tid), kept);
+            return Ok(true);
+        }
+        let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
+        let Some(render) = row.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(false) };
+        // It cannot have been superseded before it was stored.
+        if render.stored_at.saturating_add(policy.grace) >= until {
+            return Ok(true);
+        }
+        let Some(bodies) = self.whole_render(page, &render, revision).await? else { return Ok(false) };
+        self.put_historical(page, policy, rev, tid, bodies).await?;
+        Ok(true)
+    }
+
+    /// The bodies of a render and of its revision; `None` where one of them has been culled.
+    async fn whole_render(
+        &self,
+        page: &Page,
+        render: &RenderRow,
+        revision: &RevisionRow,
+    ) -> Result<Option<Bodies>> {
+        let mut bodies = Bodies::new();
+        let of = |properties: &Properties, versions| {
+            properties.keys().map(|name| (name.clone(), versions)).collect::<Vec<_>>()
+        };
+        let mut names = of(&render.properties, Versions::Render);
+        names.extend(of(&revision.properties, Versions::Revision));
+        for (name, versions) in names {
+            let row = match versions {
+                Versions::Render => {
+                    let key = render_content_key(&name, render.rev, render.tid);
+                    self.get(&RENDER_CONTENT, page, key).await?
+                }
+                Versions::Revision => {
+                    let key = revision_content_key(&name, render.rev);
+                    self.get(&REVISION_CONTENT, page, key).await?
+                }
+            };
+            let Some(row) = row else { return Ok(None) };
+            bodies.insert(name, BodyRow::from_row(&row)?);
+        }
+        Ok(Some(bodies))
+    }
+
+    /// Keeps bodies for twice the time to live, so that what is read again and again is copied once in it.
+    pub(crate) async fn put_historical(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        rev: Revision,
+        tid: Tid,
+        bodies: Bodies,
+    ) -> Result<()> {
+        let now = self.clock.now();
+        let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+        let bodies = self.fit_until(bodies, until).await?;
+        let mut batch = Batch::new(partition_of(page));
+        let mut put = |table, clustering, values| {
+            let (written_at, expires_at) = (now, Some(until));
+            batch.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at });
+        };
+        for (name, body) in &bodies {
+            put(&*HISTORICAL, historical_key(rev, tid, name), body.to_values());
+        }
+        self.store.write(Vec::new(), batch).await?;
+        self.copies.0.insert((page.clone(), tid), until);
+        Ok(())
+    }
+
+    /// The way from the tid of a render that the indexes do not have, for as long as the render is kept.
+    pub(crate) async fn put_tid(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
+        let now = self.clock.now();
+        let mut batch = Batch::new(partition_of(page));
+        batch.mutations.push(Mutation::Put {
+            table: &REVISIONS_BY_TID,
+            clustering: vec![tid.as_time_uuid().into()],
+            values: vec![Some(Value::Int(rev.get()))],
+            written_at: now,
+            expires_at: Some(now.saturating_add(policy.ttl).saturating_add(policy.ttl)),
+        });
+        Ok(self.store.write(Vec::new(), batch).await?)
+    }
+
+    /// Puts large bodies, and the largest until the others fit into one batch, into chunks that expire.
+    async fn fit_until(&self, mut bodies: Bodies, until: Timestamp) -> Result<Bodies> {
+        for body in bodies.values_mut() {
+            if let Stored::Chunks(set) = &body.stored {
+                body.stored = Stored::Chunks(self.chunks.copy_until(set, until).await?);
+            }
+        }
+        loop {
+            let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
+            if total <= MAX_BODIES {
+                return Ok(bodies);
+            }
+            let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
+            let Some(largest) = largest else { return Ok(bodies) };
+            largest.stored = self.chunks.moved_until(&largest.stored, largest.info.size, until).await?;
+        }
+    }
+
+    /// A property of a render that is kept for somebody who asked. If it is not kept for another `ttl`, all of
+    /// the render is, before it is given.
+    pub(crate) async fn historical(
+        &self,
+        page: &Page,
+        policy: Option<&Policy>,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+    ) -> Result<Option<BodyRow>> {
+        let Some(row) = self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await? else {
+            return Ok(None);
+        };
+        let until = row.expires_at.unwrap_or(Timestamp::MAX);
+        if let Some(policy) = policy
+            && until < self.clock.now().saturating_add(policy.ttl)
+        {
+            let bodies = self.historical_render(page, rev, tid).await?;
+            // A render that the indexes do not have is found by its tid for as long as it is kept.
+            let named = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+            if named.is_some_and(|named| named.expires_at.is_some()) {
+                self.put_tid(page, policy, rev, tid).await?;
+            }
+            self.put_historical(page, policy, rev, tid, bodies).await?;
+        }
+        Ok(Some(BodyRow::from_row(&row)?))
+    }
+
+    /// The newest render of a revision that is kept and has the property.
+    pub(crate) async fn newest_historical(
+        &self,
+        page: &Page,
+        rev: Revision,
+        name: &PropertyName,
+    ) -> Result<Option<Tid>> {
+        let mut range = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        loop {
+            let Some(row) = self.first(&HISTORICAL, page, range.clone()).await? else { return Ok(None) };
+            let Some(tid) = clustering_tid(&row, 1) else {
+                return Err(crate::rows::unreadable("historical", &row));
+            };
+            if self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?.is_some() {
+                return Ok(Some(tid));
+            }
+            range = range.below(tid.as_time_uuid());
+        }
+    }
+
+    async fn kept_until(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<Timestamp>> {
+        let row = self.first(&HISTORICAL, page, ClusteringRange::prefix(render_key(rev, tid))).await?;
+        Ok(row.and_then(|row| row.expires_at))
+    }
+
+    async fn historical_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
+        let mut bodies = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let range = ClusteringRange::prefix(render_key(rev, tid));
+            let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
+            let rows = self.scan(&HISTORICAL, scan).await?;
+            for row in &rows.items {
+                let name = match row.key.clustering.get(2) {
+                    Some(Value::Text(name)) => PropertyName::new(name).ok(),
+                    _ => None,
+                };
+                let name = name.ok_or_else(|| crate::rows::unreadable("historical", row))?;
+                bodies.insert(name, BodyRow::from_row(row)?);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(bodies);
+            }
+        }
+    }
+}
+
+fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
+    vec![Value::Int(rev.get()), tid.as_time_uuid().into()]
+}
+
+fn historical_key(rev: Revision, tid: Tid, name: &PropertyName) -> Vec<Value> {
+    let mut key = render_key(rev, tid);
+    key.push(name.as_str().into());
+    key
+}

@@ -1,0 +1,31 @@
+//! Retention: what was superseded goes, once everybody has had the time to finish with it.
+//!
+//! Deciding what may go ([`decide`]) knows no I/O. Culling ([`cull`]) carries it out, a page at a time, and may
+//! be done twice. What brings a page to be culled is a write, now and then, and the sweep ([`sweep`]), which
+//! works off the queue of what is due ([`due`]). Whoever reads a superseded value has it kept for longer
+//! ([`historical`]); what is stored nowhere may be made anew ([`generator`]).
+//!
+//! The record of a revision, and what the indexes say of its renders, stay when its bodies go.
+
+mod cull;
+mod decide;
+mod drift;
+mod due;
+mod generator;
+mod historical;
+mod on_write;
+mod policy;
+mod sweep;
+mod timeline;
+mod walk;
+
+pub(crate) use self::{
+    drift::Drift, generator::Generations, historical::Copies, on_write::CULLS, timeline::Sampling,
+};
+pub use self::{
+    generator::{GenerateError, Generated, Generator},
+    policy::{Cull, Policy, Retention},
+    sweep::Sweep,
+    timeline::{MemoryTimeline, Superseded, Timeline},
+    walk::{DryRun, Walk},
+};

@@ -1,0 +1,114 @@
+//! What a write does for retention: it notes what it supersedes, and culls now and then.
+
+use std::num::NonZeroUsize;
+
+use rashomon_tables::{ClusteringRange, Scan, Value};
+
+use super::{Cull, Policy, cull::Culled, due::Note};
+use crate::{
+    Page, Result, Revision, Revisioned, Superseded, Written,
+    revisioned::{PageWrite, Shared},
+    rows::{RenderRow, clustering_rev, partition_of, unreadable},
+    schemas::{RENDERS, REVISIONS},
+};
+
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// Culls that writes have begun and do not wait for; where there are as many, a write leaves it to the sweep.
+pub(crate) const CULLS: usize = 4;
+
+impl Shared {
+    /// Adds to a write the note of when what it supersedes falls due.
+    pub(crate) async fn note_due(&self, write: &mut PageWrite<'_>) -> Result<Option<&Policy>> {
+        let Some((lowest, highest)) = write.written() else { return Ok(None) };
+        let Some(policy) = self.settings.retention.of(write.page) else {
+            self.forget_walk(write.page).await?;
+            return Ok(None);
+        };
+        let now = self.clock.now();
+        let at = write.at().max(now);
+        let page = write.page.clone();
+        let due_at = self.due_at(policy, at);
+        let thorough = write.is_history();
+        let note = Note { due_at, page, lowest, highest, at, thorough, again: false };
+        write.first.push(note.batch(policy, now));
+        Ok(Some(policy))
+    }
+
+    /// Notes what a write superseded, where the tables do not keep the timeline. If that fails, it is culled
+    /// later.
+    pub(crate) async fn note_elsewhere(&self, page: &Page, policy: &Policy, what: Superseded) {
+        let Some(timeline) = &self.settings.retention.timeline else { return };
+        let now = self.clock.now();
+        if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
+            tracing::warn!(%error, "cannot note in the timeline what was superseded");
+        }
+    }
+}
+
+impl Revisioned {
+    /// With the configured probability, culls what the timeline knows to be due. Nobody waits for it, and if it
+    /// fails the sweep does it.
+    pub(crate) fn cull_now_and_then(&self, page: &Page, what: Superseded, written: Written) {
+        let shared = &self.0;
+        let Some(policy) = shared.settings.retention.of(page).filter(|_| written.created) else { return };
+        // 53 bits are what a fraction holds.
+        let chance = (shared.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
+        if chance >= policy.delete_probability
+            || shared.drift.pauses(&shared.clock, policy.grace, policy.skew)
+        {
+            return;
+        }
+        let Ok(permit) = std::sync::Arc::clone(&shared.culls).try_acquire_owned() else { return };
+        let (this, page, policy) = (self.clone(), page.clone(), policy.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = this.0.cull_by_timeline(&page, &policy, what, written.rev).await {
+                tracing::warn!(%error, "a write could not cull; the sweep will");
+            }
+        });
+    }
+
+    /// Waits until what writes have begun to cull is done.
+    pub async fn settle(&self) {
+        drop(self.0.culls.acquire_many(CULLS as u32).await);
+    }
+}
+
+impl Shared {
+    /// Culls the highest that the timeline knows to have been superseded long enough, and all below.
+    async fn cull_by_timeline(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        what: Superseded,
+        written: Revision,
+    ) -> Result<Culled> {
+        let cutoff = self.cutoff(policy);
+        if let Superseded::Render(rev, _) = what {
+            let Some(tid) = self.superseded_render(page, rev, cutoff).await? else {
+                return Ok(Culled::default());
+            };
+            let newer = ClusteringRange::prefix(vec![Value::Int(rev.get())]).above(tid.as_time_uuid());
+            let newer =
+                self.scan(&RENDERS, Scan::new(partition_of(page), ONE).range(newer).reverse()).await?;
+            return match newer.items.first().map(RenderRow::from_row).transpose()? {
+                Some(newer) => self.cull_renders_to(page, rev, newer.tid, cutoff, false).await,
+                None => Ok(Culled::default()),
+            };
+        }
+        if policy.cull == Cull::Renders {
+            return Ok(Culled::default());
+        }
+        let Some(found) = self.superseded_revision(page, cutoff).await? else { return Ok(Culled::default()) };
+        // Never the latest, nor whatever else stays.
+        let newest = self.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
+        let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
+            return Ok(Culled::default());
+        };
+        let lowest_kept =
+            clustering_rev(lowest_kept, 0).ok_or_else(|| unreadable("revisions", lowest_kept))?;
+        let below = found.next().unwrap_or(found).min(lowest_kept);
+        self.cull_below(page, below, cutoff, &(written..=written)).await
+    }
+}

@@ -1,0 +1,139 @@
+//! Working off what is due.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Error as StoreError, Value};
+
+use super::{
+    cull::Culled,
+    due::{HINTS, Note, SHARDS, hour},
+};
+use crate::{Error, Page, Result, Revision, Revisioned, revisioned::Shared, schemas::RENDERS};
+
+/// What a pass of the sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// Notes that were worked off.
+    pub notes: u64,
+    /// Renders whose bodies were deleted.
+    pub renders: u64,
+    /// The bytes of those, as they came.
+    pub bytes: u64,
+    /// Pages that could not be culled, because what is stored of them is damaged.
+    pub damaged: u64,
+    /// How long the oldest note has been due that was not worked off.
+    pub overdue: Duration,
+    /// Nothing was done, because the time of day was set a short time ago.
+    pub paused: bool,
+}
+
+impl Revisioned {
+    /// Works off what is due, at most about so many notes: what was superseded long enough is culled. Safe to
+    /// be cut off at any point, and to run in several processes at once.
+    pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
+        self.0.sweep(limit).await
+    }
+}
+
+impl Shared {
+    async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
+        let mut sweep = Sweep::default();
+        if !self.settings.retention.is_on() {
+            return Ok(sweep);
+        }
+        // Looked at even when nothing is due, so that no jump is missed.
+        for policy in self.settings.retention.policies() {
+            self.drift.pauses(&self.clock, policy.grace, policy.skew);
+        }
+        let now = self.clock.now();
+        // A shard that has much to do does not keep the others waiting.
+        let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
+        for shard in 0..SHARDS as i64 {
+            self.sweep_shard(shard, now, share, &mut sweep).await?;
+        }
+        Ok(sweep)
+    }
+
+    async fn sweep_shard(
+        &self,
+        shard: i64,
+        now: Timestamp,
+        limit: NonZeroUsize,
+        sweep: &mut Sweep,
+    ) -> Result<()> {
+        let Some(mut done) = self.done_until(shard).await? else {
+            // What is noted from now on is due later.
+            return self.set_done_until(shard, now).await;
+        };
+        let before = done;
+        let mut left = limit.get();
+        loop {
+            let notes = self.due(shard, done, now, limit).await?;
+            let Some(last) = notes.last().map(|note| note.due_at) else {
+                // Nothing is due: so that empty hours are not looked through again.
+                if hour(now) > hour(done) + 1 {
+                    done = now.saturating_sub(Duration::from_secs(3600));
+                }
+                break;
+            };
+            if left == 0 {
+                sweep.overdue = sweep.overdue.max(now.since(notes[0].due_at));
+                break;
+            }
+            for note in &notes {
+                if !self.work_off(note, now, sweep).await? {
+                    return Ok(());
+                }
+            }
+            left = left.saturating_sub(notes.len());
+            done = last;
+        }
+        if done > before { self.set_done_until(shard, done).await } else { Ok(()) }
+    }
+
+    /// Culls the page of a note. `false`: it has to wait, since the clock cannot be trusted.
+    async fn work_off(&self, note: &Note, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
+        let page = &note.page;
+        let Some(policy) = self.settings.retention.of(page) else { return Ok(true) };
+        if self.drift.pauses(&self.clock, policy.grace, policy.skew) {
+            sweep.paused = true;
+            return Ok(false);
+        }
+        sweep.notes += 1;
+        // The grace may have become longer since it was noted.
+        let due_at = self.due_at(policy, note.at).max(note.due_at);
+        if due_at > now {
+            self.note_again(Note { due_at, ..note.clone() }).await?;
+            return Ok(true);
+        }
+        match self.cull(page, policy, &(note.lowest..=note.highest), note.thorough).await {
+            Ok(Culled { renders, bytes }) => {
+                sweep.renders += renders;
+                sweep.bytes += bytes;
+            }
+            Err(Error::Store(StoreError::Corrupt(error))) => {
+                let Page { domain, title, .. } = page;
+                tracing::error!(%domain, %title, %error, "cannot cull a page whose rows are damaged");
+                sweep.damaged += 1;
+            }
+            Err(error) => return Err(error),
+        }
+        if !note.again && !self.is_alone() && !self.has_render(page, note.highest).await? {
+            let due_at = now.saturating_add(HINTS);
+            self.note_again(Note { due_at, again: true, ..note.clone() }).await?;
+        }
+        Ok(true)
+    }
+
+    async fn note_again(&self, note: Note) -> Result<()> {
+        let Some(policy) = self.settings.retention.of(&note.page) else { return Ok(()) };
+        Ok(self.store.write(Vec::new(), note.batch(policy, self.clock.now())).await?)
+    }
+
+    async fn has_render(&self, page: &Page, rev: Revision) -> Result<bool> {
+        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        // A note of a whole page names no revision of its own.
+        Ok(rev == Revision::MAX || self.first(&RENDERS, page, of_rev).await?.is_some())
+    }
+}

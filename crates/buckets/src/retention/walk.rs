@@ -1,0 +1,306 @@
+//! What stands already when retention is turned on, or its grace is shortened.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Key, Scan, Value};
+use serde::Serialize;
+
+use super::{
+    Policy,
+    cull::{EVERYTHING, Extent},
+    decide::{Frontier, renders_below},
+    due::Note,
+};
+use crate::{
+    BucketName, DomainName, Page, Result, Revision, Revisioned, Title,
+    revisioned::{INDEX_PAGE, Shared},
+    rows::{self, Properties, RevisionRow, partition_of, unreadable},
+    schemas::{RETENTION_WALKS, REVISIONS},
+};
+
+/// Titles after which it is written down how far a walk has come.
+const TITLES: usize = 200;
+
+/// How a walk is going.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// Pages whose values were noted as due.
+    pub pages: u64,
+    /// There is nothing left to note.
+    pub finished: bool,
+}
+
+/// What retention would free, were it run now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DryRun {
+    /// Pages looked at.
+    pub pages: u64,
+    /// Those that would lose something.
+    pub pages_culled: u64,
+    /// Renders that are stored.
+    pub renders: u64,
+    /// Those that would lose their bodies.
+    pub renders_culled: u64,
+    /// Revisions whose own bodies would go.
+    pub revisions_culled: u64,
+    /// Bytes of all bodies that are stored, as they came.
+    pub bytes: u64,
+    /// Those of the bodies that would go.
+    pub bytes_culled: u64,
+}
+
+/// What was written down of a walk.
+#[derive(Debug, Default)]
+struct State {
+    policy: Option<Policy>,
+    after: Option<Title>,
+    finished: bool,
+}
+
+impl Revisioned {
+    /// Goes on with noting what stands already as due: after retention was turned on for a bucket, or was set
+    /// to free more. Does some of it; call it until it is finished. Safe to be cut off at any point.
+    pub async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
+        self.0.walk(domain, bucket).await
+    }
+
+    /// What the configured retention would free of a bucket if it were run now. Changes nothing. `progress` is
+    /// told, now and then, how many pages were looked at.
+    pub async fn dry_run(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<DryRun> {
+        let mut run = DryRun::default();
+        let Some(policy) = self.0.settings.retention.of_bucket(domain, bucket) else { return Ok(run) };
+        let mut after = None;
+        loop {
+            let titles = self.catalog().titles(domain, bucket, after.as_ref(), TITLES).await?;
+            for title in titles.items {
+                let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+                self.0.dry_run(&page, policy, &mut run).await?;
+            }
+            progress(run.pages);
+            after = titles.next;
+            if after.is_none() {
+                return Ok(run);
+            }
+        }
+    }
+}
+
+impl Shared {
+    async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
+        let nothing = Walk { pages: 0, finished: true };
+        let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
+        let state = self.walk_state(domain, bucket).await?;
+        let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
+        if known.is_some() && state.finished {
+            if known != Some(policy) {
+                self.set_walk_state(domain, bucket, policy, None, true).await?;
+            }
+            return Ok(nothing);
+        }
+        let after = state.after.filter(|_| known.is_some());
+        let titles = self.catalog.titles(domain, bucket, after.as_ref(), TITLES).await?;
+        let pages = titles.items.len() as u64;
+        for title in titles.items {
+            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+            self.note_what_stands(&page, policy).await?;
+        }
+        let finished = titles.next.is_none();
+        self.set_walk_state(domain, bucket, policy, titles.next, finished).await?;
+        Ok(Walk { pages, finished })
+    }
+
+    /// Notes when what a page has falls due: what is superseded long enough at once, and the rest by the times
+    /// at which it was stored, several together where they lie close.
+    async fn note_what_stands(&self, page: &Page, policy: &Policy) -> Result<()> {
+        let now = self.clock.now();
+        let cutoff = self.cutoff(policy);
+        let step = (policy.slack / 4).max(Duration::from_secs(1));
+        let mut notes: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
+        let (mut renders, mut after) = (0_u64, None);
+        loop {
+            let (rows, next) = self.renders(page, ClusteringRange::all(), after).await?;
+            for row in rows {
+                renders += 1;
+                let (at, low, high) = if row.stored_at <= cutoff {
+                    (cutoff, *EVERYTHING.start(), *EVERYTHING.end())
+                } else {
+                    (round_up(row.stored_at, step), row.rev, row.rev)
+                };
+                let note = notes.entry(at).or_insert((low, high));
+                *note = (note.0.min(low), note.1.max(high));
+            }
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if renders < 2 {
+            // The latest is not superseded by anything.
+            return Ok(());
+        }
+        for (at, (lowest, highest)) in notes {
+            // Later than what the cursors of the queue may have passed.
+            let due_at = self.due_at(policy, at).max(now.saturating_add(Duration::from_secs(1)));
+            let note = Note { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
+            self.store.write(Vec::new(), note.batch(policy, now)).await?;
+        }
+        Ok(())
+    }
+
+    /// What is written is not noted as due while retention is off: if it is turned on again, all that stands
+    /// has to be noted once more.
+    pub(crate) async fn forget_walk(&self, page: &Page) -> Result<()> {
+        let bucket = (page.domain.clone(), page.bucket.clone());
+        if self.unnoted.contains_key(&bucket) {
+            return Ok(());
+        }
+        let key = walk_key(&page.domain, &page.bucket);
+        if let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? {
+            let mut batch = Batch::new(key.partition);
+            batch.delete(&RETENTION_WALKS, Vec::new(), self.after(row.written_at));
+            self.store.write(Vec::new(), batch).await?;
+        }
+        self.unnoted.insert(bucket, ());
+        Ok(())
+    }
+
+    async fn walk_state(&self, domain: &DomainName, bucket: &BucketName) -> Result<State> {
+        let Some(row) = self.store.get(&RETENTION_WALKS, &walk_key(domain, bucket)).await? else {
+            return Ok(State::default());
+        };
+        let after = rows::text(&row, 1).map(Title::new).transpose();
+        Ok(State {
+            policy: rows::text(&row, 0).and_then(|json| serde_json::from_str(json).ok()),
+            after: after.map_err(|_| unreadable("retention_walks", &row))?,
+            finished: rows::timestamp(&row, 2).is_some(),
+        })
+    }
+
+    async fn set_walk_state(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        policy: &Policy,
+        after: Option<Title>,
+        finished: bool,
+    ) -> Result<()> {
+        let now = self.clock.now();
+        let mut batch = Batch::new(walk_key(domain, bucket).partition);
+        let after = after.map(|title| title.as_str().into());
+        let values = vec![Some(rows::to_json(policy)), after, finished.then(|| now.into())];
+        batch.put(&RETENTION_WALKS, Vec::new(), values, now);
+        Ok(self.store.write(Vec::new(), batch).await?)
+    }
+
+    async fn dry_run(&self, page: &Page, policy: &Policy, run: &mut DryRun) -> Result<()> {
+        let cutoff = self.cutoff(policy);
+        let mut frontier = Frontier::new(policy, cutoff);
+        let mut renders = Vec::new();
+        let mut after = None;
+        loop {
+            let (rows, next) = self.renders(page, ClusteringRange::all(), after).await?;
+            renders.extend(rows);
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        for line in &renders {
+            frontier.see(line.rev, line.stored_at);
+        }
+        let below = frontier.whole_below();
+        let done = self.culled_below(page).await?;
+        let done_for = |rev| done.as_ref().filter(|(below, _)| rev < *below).map(|(_, extent)| extent);
+        let before = run.bytes_culled;
+        for of_rev in renders.chunk_by(|one, other| one.rev == other.rev) {
+            let rev = of_rev[0].rev;
+            let stays = renders_below(of_rev.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+            let done_of_rev = match of_rev.len() {
+                1 => None,
+                _ => self.culled_renders(page, rev).await?,
+            };
+            for row in of_rev {
+                let done = done_of_rev.as_ref().filter(|(below, _)| row.tid < *below);
+                let done = done.map(|(_, extent)| extent).or(done_for(rev));
+                let superseded =
+                    below.is_some_and(|below| rev < below) || stays.is_some_and(|stays| row.tid < stays);
+                let counted =
+                    run.add(&row.properties, row.stored_at.max(row.written_at), done, superseded, cutoff);
+                run.renders += u64::from(counted.is_some());
+                run.renders_culled += u64::from(counted == Some(true));
+            }
+        }
+        self.dry_run_revisions(page, below, cutoff, run).await?;
+        run.pages += 1;
+        run.pages_culled += u64::from(run.bytes_culled > before);
+        Ok(())
+    }
+
+    async fn dry_run_revisions(
+        &self,
+        page: &Page,
+        below: Option<Revision>,
+        cutoff: Timestamp,
+        run: &mut DryRun,
+    ) -> Result<()> {
+        let done = self.culled_below(page).await?;
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), INDEX_PAGE).after(after);
+            let revisions = self.scan(&REVISIONS, scan).await?;
+            for row in &revisions.items {
+                let row = RevisionRow::from_row(row)?;
+                let rev = row.record.rev;
+                let done = done.as_ref().filter(|(below, _)| rev < *below).map(|(_, extent)| extent);
+                let superseded = below.is_some_and(|below| rev < below);
+                let written_at = row.stored_at.max(row.written_at);
+                let counted = run.add(&row.properties, written_at, done, superseded, cutoff);
+                run.revisions_culled += u64::from(counted == Some(true));
+            }
+            after = revisions.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl DryRun {
+    /// Counts the bodies of a render or a revision. `None`: they have gone, or there are none; else whether
+    /// they would go.
+    fn add(
+        &mut self,
+        properties: &Properties,
+        written_at: Timestamp,
+        done: Option<&Extent>,
+        superseded: bool,
+        cutoff: Timestamp,
+    ) -> Option<bool> {
+        if properties.is_empty() || done.is_some_and(|done| done.has(properties, written_at)) {
+            return None;
+        }
+        let bytes = properties.values().map(|info| info.size).sum::<u64>();
+        let goes = superseded && written_at <= cutoff;
+        self.bytes += bytes;
+        if goes {
+            self.bytes_culled += bytes;
+        }
+        Some(goes)
+    }
+}
+
+fn walk_key(domain: &DomainName, bucket: &BucketName) -> Key {
+    Key::new(vec![domain.as_str().into(), Value::from(bucket.as_str())], Vec::new())
+}
+
+fn round_up(at: Timestamp, step: Duration) -> Timestamp {
+    let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX).max(1);
+    let up = at.as_micros().div_euclid(step).saturating_add(1).saturating_mul(step);
+    Timestamp::from_micros(up)
+}

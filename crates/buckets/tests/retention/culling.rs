@@ -1,0 +1,310 @@
+//! What goes, and when (R1, R2, R4 to R8).
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use rashomon_buckets::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
+use rashomon_clock::Clock;
+use rashomon_tables::{Call, Fault, Faulty, Plan};
+
+use crate::{
+    DAY, HOUR, SECOND, policy, retaining, settings,
+    support::{World, noise, on_every_store, page, rev},
+};
+
+on_every_store![
+    a_superseded_render_stays_for_the_grace_and_goes_within_the_slack,
+    what_came_late_is_superseded_when_it_comes,
+    what_two_writers_superseded_is_found_by_the_times_of_storing,
+    all_properties_of_a_render_go_together,
+    what_belongs_to_the_revision_goes_with_the_revision,
+    a_replaced_property_gets_its_time_again,
+    large_bodies_are_collected,
+    the_newest_stay,
+    where_only_renders_go_every_revision_keeps_its_newest,
+    a_write_culls_by_the_timeline,
+    nothing_is_culled_early_without_the_timeline,
+    after_a_jump_of_the_clock_nothing_goes_for_a_grace,
+    culling_twice_is_culling_once,
+    a_repeated_revision_is_known_after_its_bodies_went,
+];
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
+
+async fn a_superseded_render_stays_for_the_grace_and_goes_within_the_slack(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    assert_eq!(world.sweep().await.renders, 0, "the latest stays for ever");
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    // The page is never written again.
+    world.pass(policy().slack);
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.renders, sweep.bytes), (1, 9), "{sweep:?}");
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+    assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await, None);
+    assert_eq!(world.read_latest(&page, "html").await, b"<p>");
+    assert_eq!(world.read(&page, second.tid, "data-parsoid").await, b"{}");
+    let history = world.buckets.revisions(&page, None, 10).await.unwrap();
+    assert_eq!(history.items.len(), 2, "records stay");
+    world.assert_whole().await;
+}
+
+async fn what_came_late_is_superseded_when_it_comes(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 5, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    let late = world.put_revision(&page, 3, HTML).await.unwrap();
+    world.sweep().await;
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", false).await;
+    assert_eq!(world.latest_rev(&page).await, Some(5));
+    // And one that comes below what has been culled already.
+    let later = world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(later.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(later.tid, "html", false).await;
+    world.assert_whole().await;
+}
+
+/// Both read 5, and write 6 and 7: neither knows that 6 was superseded.
+async fn what_two_writers_superseded_is_found_by_the_times_of_storing(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 5, HTML).await.unwrap();
+    world.pass(HOUR);
+    let seven = world.put_revision(&page, 7, HTML).await.unwrap();
+    world.pass(HOUR);
+    let six = world.put_revision(&page, 6, HTML).await.unwrap();
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.assert_stored(six.tid, "html", false).await;
+    world.assert_stored(seven.tid, "html", true).await;
+}
+
+async fn all_properties_of_a_render_go_together(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_render(&page, 1, &[("html", "<b>"), ("meta", "{}")]).await.unwrap();
+    let third = world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    for (tid, property, stays) in [
+        (first.tid, "html", false),
+        (first.tid, "data-parsoid", false),
+        (second.tid, "html", false),
+        (second.tid, "data-parsoid", false),
+        (second.tid, "meta", false),
+        (third.tid, "html", true),
+        (third.tid, "data-parsoid", true),
+        (third.tid, "meta", true),
+    ] {
+        world.assert_stored(tid, property, stays).await;
+    }
+    world.assert_whole().await;
+}
+
+async fn what_belongs_to_the_revision_goes_with_the_revision(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "not with its first render");
+    assert_eq!(world.read(&page, second.tid, "wikitext").await, b"text");
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "that of the second");
+}
+
+async fn a_replaced_property_gets_its_time_again(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.assert_stored(first.tid, "data-parsoid", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    world.assert_stored(first.tid, "data-parsoid", false).await;
+}
+
+async fn large_bodies_are_collected(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let large = noise(1, 2_500_000);
+    let bodies = [("html", &large), ("wikitext", &large)];
+    world.put_revision(&page, 1, &bodies).await.unwrap();
+    world.put_revision(&page, 2, &bodies).await.unwrap();
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 12);
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.pass(2 * HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 6);
+    assert_eq!(world.read_latest(&page, "html").await, large);
+    world.assert_whole().await;
+}
+
+async fn the_newest_stay(world: World) {
+    let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..policy() };
+    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let mut written = Vec::new();
+    for number in 1..=5 {
+        written.push(world.put_revision(&page, number, HTML).await.unwrap());
+    }
+    let again = world.put_render(&page, 4, &[("html", "<b>")]).await.unwrap();
+    world.pass(20 * DAY);
+    world.sweep().await;
+    for (index, stays) in [false, false, true, false, true].into_iter().enumerate() {
+        world.assert_stored(written[index].tid, "html", stays).await;
+    }
+    world.assert_stored(again.tid, "html", true).await;
+    world.assert_whole().await;
+}
+
+async fn where_only_renders_go_every_revision_keeps_its_newest(world: World) {
+    let policy = Policy { cull: Cull::Renders, ..policy() };
+    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let one = world.put_revision(&page, 1, HTML).await.unwrap();
+    let two = world.put_revision(&page, 2, HTML).await.unwrap();
+    let two_again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    let one_again = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.pass(20 * DAY);
+    world.sweep().await;
+    world.assert_stored(one.tid, "html", false).await;
+    world.assert_stored(one_again.tid, "html", true).await;
+    world.assert_stored(two.tid, "html", false).await;
+    world.assert_stored(two_again.tid, "html", true).await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 3);
+    world.assert_whole().await;
+}
+
+async fn a_write_culls_by_the_timeline(world: World) {
+    let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
+    settings.retention.sample = Duration::ZERO;
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    let again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+    world.buckets.settle().await;
+    world.pass(2 * DAY);
+    world.assert_stored(first.tid, "html", true).await;
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", false).await;
+    // Superseded just now.
+    world.assert_stored(again.tid, "html", true).await;
+    world.put_render(&page, 2, &[("html", "<i>")]).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(second.tid, "html", false).await;
+    world.assert_stored(again.tid, "html", true).await;
+    world.assert_whole().await;
+}
+
+async fn nothing_is_culled_early_without_the_timeline(world: World) {
+    let timeline = Arc::new(MemoryTimeline::new(Arc::clone(&world.clock) as Arc<dyn Clock>, 100));
+    let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
+    settings.retention.timeline = Some(Arc::clone(&timeline) as Arc<dyn Timeline>);
+    settings.retention.sample = Duration::ZERO;
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    assert_eq!(timeline.revision(&page, world.clock.now()).await.unwrap(), Some(rev(1)));
+    timeline.clear();
+    world.pass(2 * DAY);
+    let third = world.put_revision(&page, 3, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.assert_stored(second.tid, "html", true).await;
+    // The sweep does not need it.
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    world.assert_stored(second.tid, "html", true).await;
+    world.assert_stored(third.tid, "html", true).await;
+}
+
+async fn after_a_jump_of_the_clock_nothing_goes_for_a_grace(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.sweep().await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(HOUR);
+    // Held against each other once, so that the jump is seen.
+    world.sweep().await;
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.clock.set(world.clock.now().saturating_add(30 * DAY));
+    assert!(world.sweep().await.paused);
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(DAY + SECOND);
+    assert!(!world.sweep().await.paused);
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+async fn culling_twice_is_culling_once(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    for number in 1..=4 {
+        world.put_revision(&page, number, HTML).await.unwrap();
+        world.put_render(&page, number, &[("html", "<b>")]).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    assert_eq!(world.sweep().await.renders, 7);
+    let once = world.dump().await;
+    // Another process that has not got that far, with the queue from its beginning.
+    for cursor in world.rows(&schemas::DUE_CURSORS).await {
+        let mut forget = rashomon_tables::Batch::new(cursor.key.partition.clone());
+        forget.delete(&schemas::DUE_CURSORS, Vec::new(), world.clock.now());
+        world.store.write(Vec::new(), forget).await.unwrap();
+    }
+    let other = world.reopened().await;
+    assert_eq!(other.sweep().await.renders, 0);
+    let without_cursors = |dump: Vec<String>| {
+        dump.into_iter().filter(|line| !line.starts_with("due_cursors")).collect::<Vec<_>>()
+    };
+    assert_eq!(without_cursors(other.dump().await), without_cursors(once));
+}
+
+async fn a_repeated_revision_is_known_after_its_bodies_went(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    let again = world.put_revision(&page, 1, HTML).await.unwrap();
+    assert_eq!((again.tid, again.created), (first.tid, false));
+    world.assert_stored(first.tid, "html", false).await;
+    let taken_over = world.put_render_on(&page, RenderBase::Render(first.tid), &[("html", "x")]).await;
+    assert!(taken_over.unwrap_err().to_string().contains("is gone"));
+}
+
+/// A cull that fails is no error for the writer, and is made up for.
+#[tokio::test]
+async fn a_cull_that_fails_only_delays() {
+    // The fourth write is the cull that the third begins.
+    let plan = Plan::empty().on(Call::Write, 4, Fault::Before);
+    let always = settings(Policy { delete_probability: 1.0, ..policy() });
+    let (world, _) = World::with(|store| Faulty::new(store, plan), always).await;
+    let page = page("Main_Page");
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.pass(2 * DAY);
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}

@@ -1,0 +1,180 @@
+//! What is stored nowhere is made when somebody asks for it, once for all who ask.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::{
+    Error, GenerateError, Generated, Generator, Missing, Page, PropertyName, Retention, Revision, Settings,
+    schemas,
+};
+
+use crate::{
+    DAY, HOUR, SECOND, policy, settings,
+    support::{World, name, on_every_store, page, rev},
+};
+
+on_every_store![
+    an_old_revision_is_rendered_once_and_kept,
+    what_is_made_of_the_latest_is_a_render_of_it,
+    many_who_ask_at_once_wait_for_one_round,
+    a_failure_stores_nothing_and_is_remembered_for_a_moment,
+    without_retention_what_is_made_is_a_render,
+];
+
+/// A renderer that counts.
+#[derive(Debug)]
+struct Fake {
+    makes: Vec<PropertyName>,
+    asked: AtomicU64,
+    fails: Mutex<Option<GenerateError>>,
+    takes: Duration,
+}
+
+impl Fake {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            makes: vec![name("html"), name("data-parsoid")],
+            asked: AtomicU64::new(0),
+            fails: Mutex::new(None),
+            takes: Duration::ZERO,
+        })
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Generator for Fake {
+    fn makes(&self, _: &Page) -> &[PropertyName] {
+        &self.makes
+    }
+
+    async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
+        let round = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::time::sleep(self.takes).await;
+        if let Some(error) = self.fails.lock().unwrap().clone() {
+            return Err(error);
+        }
+        let body = format!("{} {rev} made in round {round}", page.title);
+        Ok(self
+            .makes
+            .iter()
+            .map(|name| Generated { name: name.clone(), content_type: None, body: body.clone().into() })
+            .collect())
+    }
+}
+
+fn generating(generator: &Arc<Fake>) -> Settings {
+    let mut settings = settings(policy());
+    settings.retention.generator = Some(Arc::clone(generator) as Arc<dyn Generator>);
+    settings
+}
+
+/// A page of two revisions of which the first has lost its bodies.
+async fn culled(world: World, generator: &Arc<Fake>) -> (World, Page) {
+    let (world, page) = (world.under(generating(generator)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "first"), ("wikitext", "text")]).await.unwrap();
+    world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    (world, page)
+}
+
+async fn an_old_revision_is_rendered_once_and_kept(world: World) {
+    let generator = Fake::new();
+    let (world, page) = culled(world, &generator).await;
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(world.read(&page, made, "html").await, b"Main_Page 1 made in round 1");
+    assert_eq!(world.read(&page, made, "data-parsoid").await, b"Main_Page 1 made in round 1");
+    world.pass(DAY - SECOND);
+    assert_eq!(world.buckets.newest_with(&page, rev(1), &name("data-parsoid")).await.unwrap(), made);
+    assert_eq!(generator.asked(), 1);
+    assert_eq!(world.latest_rev(&page).await, Some(2));
+    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "it is no render of history");
+    // It has been read, so it stays for twice its time at most.
+    world.pass(3 * DAY);
+    let again = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_ne!(again, made);
+    assert_eq!(world.read(&page, again, "html").await, b"Main_Page 1 made in round 2");
+    let gone = world.buckets.property(&page, made, &name("html")).await.unwrap_err();
+    assert!(matches!(gone, Error::NotFound(Missing::Render(tid)) if tid == made), "{gone}");
+    // What is not made is gone.
+    let wikitext = world.buckets.newest_with(&page, rev(1), &name("wikitext")).await.unwrap_err();
+    assert!(matches!(wikitext, Error::NotFound(Missing::Culled { .. })), "{wikitext}");
+    world.assert_whole().await;
+}
+
+async fn what_is_made_of_the_latest_is_a_render_of_it(world: World) {
+    let generator = Fake::new();
+    let (world, page) = (world.under(generating(&generator)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
+    assert_eq!(world.buckets.latest_render(&page).await.unwrap().tid, made);
+    world.pass(30 * DAY);
+    world.sweep().await;
+    assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
+    assert_eq!(generator.asked(), 1);
+}
+
+async fn many_who_ask_at_once_wait_for_one_round(world: World) {
+    let generator =
+        Arc::new(Fake { takes: Duration::from_millis(100), ..Arc::into_inner(Fake::new()).unwrap() });
+    let (world, page) = culled(world, &generator).await;
+    let (html, parsoid) = (name("html"), name("data-parsoid"));
+    let readers = (0..100).map(|reader| {
+        let name = if reader % 2 == 0 { &html } else { &parsoid };
+        world.buckets.newest_with(&page, rev(1), name)
+    });
+    let mut made = futures::future::try_join_all(readers).await.unwrap();
+    made.dedup();
+    assert_eq!((made.len(), generator.asked()), (1, 1));
+}
+
+async fn a_failure_stores_nothing_and_is_remembered_for_a_moment(world: World) {
+    let generator = Fake::new();
+    let (world, page) = culled(world, &generator).await;
+    let before = world.dump().await;
+    *generator.fails.lock().unwrap() = Some(GenerateError::TimedOut("two seconds".to_owned()));
+    for _ in 0..3 {
+        let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
+        assert!(matches!(error, Error::Generate(GenerateError::TimedOut(_))), "{error}");
+    }
+    assert_eq!(generator.asked(), 1);
+    assert_eq!(world.dump().await, before);
+    // Other pages are not affected.
+    *generator.fails.lock().unwrap() = None;
+    world.put_revision(&crate::support::page("Other"), 1, &[("wikitext", "x")]).await.unwrap();
+    world.buckets.newest_with(&crate::support::page("Other"), rev(1), &name("html")).await.unwrap();
+    world.pass(HOUR);
+}
+
+async fn without_retention_what_is_made_is_a_render(world: World) {
+    let generator = Fake::new();
+    let settings = Settings {
+        retention: Retention {
+            generator: Some(Arc::clone(&generator) as Arc<dyn Generator>),
+            ..Retention::default()
+        },
+        ..Settings::default()
+    };
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    world.pass(100 * DAY);
+    assert_eq!(world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap(), made);
+    assert_eq!(generator.asked(), 1);
+    assert!(matches!(
+        world.buckets.newest_with(&page, rev(2), &name("meta")).await,
+        Err(Error::NotFound(Missing::Property { .. }))
+    ));
+}

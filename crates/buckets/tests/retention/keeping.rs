@@ -1,0 +1,132 @@
+//! What somebody read stays until he may come back (R3).
+
+use rashomon_buckets::{Policy, schemas};
+
+use crate::{
+    DAY, HOUR, SECOND, policy, retaining,
+    support::{World, noise, on_every_store, page},
+};
+
+on_every_store![
+    what_was_read_stays_for_its_time,
+    the_whole_render_stays,
+    what_is_read_again_and_again_is_copied_once_a_ttl,
+    a_read_rewrites_nothing_that_is_current,
+    large_bodies_stay_too,
+    a_read_of_the_latest_copies_nothing,
+    what_is_kept_outlives_a_restart,
+];
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
+
+/// A page whose first render was superseded at once, a grace ago but for a second.
+async fn almost_due(world: World) -> (World, rashomon_buckets::Page, rashomon_buckets::Tid) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY - SECOND);
+    (world, page, first.tid)
+}
+
+async fn what_was_read_stays_for_its_time(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    assert_eq!(world.read(&page, tid, "html").await, b"<p>");
+    world.pass(HOUR);
+    world.sweep().await;
+    world.assert_stored(tid, "html", false).await;
+    world.pass(DAY - HOUR - SECOND);
+    assert_eq!(world.read(&page, tid, "html").await, b"<p>");
+    // Read again, so that its time begins again.
+    world.pass(DAY - SECOND);
+    assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(&b"<p>"[..]));
+    world.pass(3 * DAY);
+    assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
+    world.assert_whole().await;
+}
+
+async fn the_whole_render_stays(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    world.read(&page, tid, "html").await;
+    world.pass(HOUR);
+    world.sweep().await;
+    world.pass(DAY - HOUR - SECOND);
+    assert_eq!(world.read(&page, tid, "data-parsoid").await, b"{}");
+    assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
+}
+
+async fn what_is_read_again_and_again_is_copied_once_a_ttl(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    let copies = async || {
+        let mut copies: Vec<_> =
+            world.rows(&schemas::HISTORICAL).await.iter().map(|row| row.written_at).collect();
+        copies.dedup();
+        copies
+    };
+    world.read(&page, tid, "html").await;
+    let first = copies().await;
+    for _ in 0..11 {
+        world.pass(2 * HOUR);
+        world.read(&page, tid, "html").await;
+        world.read(&page, tid, "data-parsoid").await;
+        world.sweep().await;
+    }
+    assert_eq!(copies().await, first);
+    world.pass(3 * HOUR);
+    world.read(&page, tid, "html").await;
+    let second = copies().await;
+    assert_ne!(second, first);
+    assert_eq!(second.len(), 1, "the whole render at once");
+}
+
+async fn a_read_rewrites_nothing_that_is_current(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    let before = world.rows(&schemas::RENDER_CONTENT).await;
+    world.read(&page, tid, "html").await;
+    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await, before);
+}
+
+async fn large_bodies_stay_too(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (large, middling) = (noise(1, 2_500_000), noise(2, 900_000));
+    let bodies = [("html", &large), ("meta", &middling), ("data-parsoid", &middling), ("wikitext", &large)];
+    let first = world.put_revision(&page, 1, &bodies).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY - SECOND);
+    world.read(&page, first.tid, "meta").await;
+    world.pass(2 * HOUR);
+    world.sweep().await;
+    world.pass(2 * HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    for (property, body) in bodies {
+        assert_eq!(world.read(&page, first.tid, property).await, *body, "{property}");
+    }
+    world.assert_whole().await;
+    world.pass(3 * DAY);
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
+}
+
+async fn a_read_of_the_latest_copies_nothing(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(DAY);
+    world.read(&page, first.tid, "html").await;
+    world.read_latest(&page, "html").await;
+    assert!(world.rows(&schemas::HISTORICAL).await.is_empty());
+}
+
+async fn what_is_kept_outlives_a_restart(world: World) {
+    let long = Policy { grace: 3 * DAY, ..policy() };
+    let (world, page) = (retaining(world, long).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.read(&page, first.tid, "html").await;
+    assert!(world.rows(&schemas::HISTORICAL).await.is_empty(), "it stays for longer than the ttl anyway");
+    world.pass(5 * DAY / 2);
+    world.read(&page, first.tid, "html").await;
+    let world = world.reopened().await;
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
+}

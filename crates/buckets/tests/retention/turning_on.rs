@@ -1,0 +1,139 @@
+//! What stands already when retention is turned on, or set to free more.
+
+use rashomon_buckets::{Page, Policy};
+
+use crate::{
+    DAY, HOUR, policy, retaining, settings,
+    support::{World, on_every_store, page},
+};
+
+on_every_store![
+    what_stands_goes_when_it_is_turned_on,
+    what_stands_and_is_not_due_yet_goes_when_it_is,
+    a_shorter_grace_frees_what_a_longer_one_kept,
+    what_was_written_while_it_was_off_goes_after_it_is_on_again,
+    a_longer_grace_keeps_what_was_noted_for_a_shorter_one,
+    a_dry_run_says_what_goes,
+];
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("wikitext", "text")];
+
+async fn walk(world: &World, page: &Page) -> u64 {
+    let mut pages = 0;
+    loop {
+        let walk = world.buckets.walk(&page.domain, &page.bucket).await.unwrap();
+        pages += walk.pages;
+        if walk.finished {
+            return pages;
+        }
+    }
+}
+
+async fn what_stands_goes_when_it_is_turned_on(world: World) {
+    let first_page = page("Page_0");
+    let mut first = Vec::new();
+    for number in 0..450 {
+        let page = page(&format!("Page_{number}"));
+        first.push(world.put_revision(&page, 1, HTML).await.unwrap());
+        if number % 90 == 0 {
+            world.put_revision(&page, 2, HTML).await.unwrap();
+        }
+    }
+    world.pass(5 * DAY);
+    let world = retaining(world, policy()).await;
+    assert_eq!(world.sweep().await.renders, 0, "nobody noted it");
+    // Cut off after some of it, and begun again.
+    let begun = world.buckets.walk(&first_page.domain, &first_page.bucket).await.unwrap();
+    assert!(begun.pages > 0 && !begun.finished);
+    let world = world.reopened().await;
+    assert_eq!(begun.pages + walk(&world, &first_page).await, 450);
+    assert_eq!(walk(&world, &first_page).await, 0, "once");
+    world.pass(HOUR);
+    assert_eq!(world.sweep().await.renders, 5);
+    world.assert_stored(first[0].tid, "html", false).await;
+    world.assert_stored(first[1].tid, "html", true).await;
+    world.assert_whole().await;
+}
+
+async fn what_stands_and_is_not_due_yet_goes_when_it_is(world: World) {
+    let page = page("Main_Page");
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(HOUR);
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY / 2);
+    let world = retaining(world, policy()).await;
+    walk(&world, &page).await;
+    world.pass(DAY / 2);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+async fn a_shorter_grace_frees_what_a_longer_one_kept(world: World) {
+    let (world, page) = (retaining(world, Policy { grace: 30 * DAY, ..policy() }).await, page("Main_Page"));
+    walk(&world, &page).await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(5 * DAY);
+    let world = retaining(world, policy()).await;
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    assert_eq!(walk(&world, &page).await, 1);
+    world.pass(HOUR);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+async fn what_was_written_while_it_was_off_goes_after_it_is_on_again(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    walk(&world, &page).await;
+    world.pass(HOUR);
+    let world = world.under(rashomon_buckets::Settings::default()).await;
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(5 * DAY);
+    let world = world.under(settings(policy())).await;
+    assert_eq!(walk(&world, &page).await, 1);
+    world.pass(HOUR);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+async fn a_longer_grace_keeps_what_was_noted_for_a_shorter_one(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    let world = retaining(world, Policy { grace: 3 * DAY, ..policy() }).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+async fn a_dry_run_says_what_goes(world: World) {
+    let page = page("Main_Page");
+    for number in 1..=4 {
+        world.put_revision(&page, number, HTML).await.unwrap();
+        world.put_render(&page, number, &[("html", "<b>")]).await.unwrap();
+    }
+    world.pass(5 * DAY);
+    world.put_revision(&page, 5, HTML).await.unwrap();
+    let world = retaining(world, policy()).await;
+    let dry = async || world.buckets.dry_run(&page.domain, &page.bucket, &mut |_| {}).await.unwrap();
+    let said = dry().await;
+    // Revision 4 was superseded just now.
+    assert_eq!((said.pages, said.pages_culled), (1, 1));
+    assert_eq!((said.renders, said.renders_culled, said.revisions_culled), (9, 7, 3));
+    assert_eq!((said.bytes, said.bytes_culled), (9 * 3 + 5 * 4, 7 * 3 + 3 * 4));
+    walk(&world, &page).await;
+    world.pass(HOUR);
+    let swept = world.sweep().await;
+    assert_eq!((swept.renders, swept.bytes), (said.renders_culled, said.bytes_culled));
+    let then = dry().await;
+    assert_eq!((then.renders, then.renders_culled, then.bytes_culled), (2, 0, 0));
+    assert_eq!(then.bytes, said.bytes - said.bytes_culled);
+}
