@@ -39,8 +39,8 @@ use crate::{
 const MAX_SPECULATIONS: usize = 2;
 /// How many requests are under way at once; whoever comes then waits.
 const MAX_IN_FLIGHT: usize = 1_024;
-/// How often each connection is asked whether it is alive. One that does not answer within the time of a
-/// request is given up.
+/// How often each connection is asked whether it is alive, at least. One that does not answer within the time of
+/// a request is given up.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long making or changing a table may take, and until all nodes know of it.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
@@ -201,10 +201,13 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
             Compression::Lz4 => frame::Compression::Lz4,
             Compression::Snappy => frame::Compression::Snappy,
         }))
-        .connection_timeout(options.connect_timeout)
-        // A node that hangs is left alone soon, since what may not be made twice can only wait for it.
-        .keepalive_interval(KEEPALIVE_INTERVAL)
-        .keepalive_timeout(options.request_timeout)
+        .connection_timeout(options.connect_timeout / 4)
+        // A node that hangs is left alone soon, since what may not be made twice can only wait for it. Who looks
+        // for a cluster waits for such a node twice, for a contact point and for a member: an eighth and a quarter
+        // of the time, twice, leave some for the others. The driver's own limit ends when a connection stands,
+        // and one that hangs still takes connections.
+        .keepalive_interval(KEEPALIVE_INTERVAL.min(options.connect_timeout / 8))
+        .keepalive_timeout(options.request_timeout.min(options.connect_timeout / 4))
         .keyspaces_to_fetch([&options.keyspace])
         .schema_agreement_timeout(CHANGE_LIMIT)
         .schema_agreement_interval(AGREEMENT_INTERVAL);

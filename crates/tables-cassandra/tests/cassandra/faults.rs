@@ -68,6 +68,25 @@ fn no_cluster_is_said_soon() {
     });
 }
 
+/// Who looks for a cluster may meet a node that hangs twice, as a contact point and as a member, and still has to
+/// find the others in time.
+#[test]
+fn a_node_that_says_nothing_is_given_up_in_less_than_half_of_the_time() {
+    block_on(async {
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let options = Options {
+            contact_points: vec![silent.local_addr().expect("it has one").to_string()],
+            request_timeout: Duration::from_secs(20),
+            connect_timeout: Duration::from_secs(8),
+            ..Options::default()
+        };
+        let half = options.connect_timeout / 2;
+        let connecting = CassandraStore::connect(options, system_clock());
+        let answer = tokio::time::timeout(half, connecting).await.expect("an answer in time");
+        assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+    });
+}
+
 /// While the cluster is away calls are `Unavailable`, soon; when it is back they succeed, on the same store.
 #[test]
 fn a_store_recovers_when_the_cluster_does() {
