@@ -30,7 +30,6 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use self::{
     client::Client,
-    clock::{BEHIND, FalseClock},
     content::{Properties, Write},
     fault::{Fault, Means},
     journal::{Journal, Outcome, Said},
@@ -92,7 +91,7 @@ pub(super) fn run(options: &Options) -> Result<bool> {
     for tool in [Tool::Ip, Tool::Nft, Tool::Faketime] {
         toolbox.fetch(tool)?;
     }
-    FalseClock::new(BEHIND.0)?;
+    clock::library()?;
     if options.binary.is_none() {
         let build = ["build", "--quiet", "--locked", "--package", "rashomon"];
         let status = Command::new(cargo()).args(build).current_dir(crate::root()).status()?;

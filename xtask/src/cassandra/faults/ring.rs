@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     path::PathBuf,
     process::Command,
     thread,
@@ -11,7 +12,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use super::{clock::FalseClock, network};
+use super::{
+    clock::{self, FalseClock},
+    network,
+};
 use crate::{
     cassandra::{Node, Purpose, Server, Surroundings, ring_of_one_run},
     process::Stopwatch,
@@ -21,6 +25,13 @@ use crate::{
 pub(super) const NODES: u8 = 3;
 /// How long it may take until all nodes know that all are there.
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);
+/// The node whose clock can be set wrong.
+const NODE_WITH_A_CLOCK: u8 = 3;
+/// How long it may take until it shows what it was set to, and how far it may still be from that.
+const CLOCK_LIMIT: Duration = Duration::from_secs(20);
+const CLOCK_TOLERANCE: i64 = 3;
+/// How a list of threads begins, after a line with the time.
+const THREADS: &str = "Full thread dump";
 /// A node that starts beside two others and the traffic has little of two cores: it compiles quickly, and once.
 const SETTINGS_OF_JAVA: &[&str] = &["-XX:TieredStopAtLevel=1"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -30,13 +41,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct Ring {
     server: Server,
     folder: PathBuf,
+    clock: FalseClock,
     nodes: BTreeMap<u8, Node>,
 }
 
 impl Ring {
     /// Starts the first node, with nothing in it: it alone makes tables in a third of the time.
     pub(super) fn begin(server: Server) -> Result<Self> {
-        let mut ring = Self { server, folder: ring_of_one_run("faults")?, nodes: BTreeMap::new() };
+        let folder = ring_of_one_run("faults")?;
+        fs::create_dir_all(&folder)?;
+        let clock = FalseClock::new(&folder)?;
+        let mut ring = Self { server, folder, clock, nodes: BTreeMap::new() };
         ring.add(1)?;
         Ok(ring)
     }
@@ -51,7 +66,7 @@ impl Ring {
 
     fn add(&mut self, number: u8) -> Result<()> {
         self.server.make(&self.folder, number, NODES, Purpose::Cluster)?;
-        self.run(number, None)
+        self.run(number)
     }
 
     /// The store that the service is given: any node leads to the others.
@@ -72,9 +87,9 @@ impl Ring {
     }
 
     /// Starts a node with all that is in it, and waits until it takes CQL.
-    pub(super) fn run(&mut self, number: u8, clock: Option<&FalseClock>) -> Result<()> {
+    pub(super) fn run(&mut self, number: u8) -> Result<()> {
         let surroundings = Surroundings {
-            variables: clock.map(FalseClock::environment).unwrap_or_default(),
+            variables: if number == NODE_WITH_A_CLOCK { self.clock.environment() } else { Vec::new() },
             group: Some(network::group(number)),
             settings_of_java: SETTINGS_OF_JAVA,
         };
@@ -100,16 +115,31 @@ impl Ring {
         Ok(())
     }
 
-    /// How many seconds the clock of a node is ahead of ours, by what it says of its start.
-    pub(super) fn clock_ahead(&self, number: u8, started: SystemTime) -> Result<i64> {
-        let answer = self.nodetool(
-            number,
-            &["sjk", "mx", "--bean", "java.lang:type=Runtime", "--field", "StartTime", "--get"],
-        )?;
-        let said = answer.lines().rev().find_map(|line| line.trim().parse::<i64>().ok());
-        let said = said.with_context(|| format!("node {number} does not say when it started: {answer}"))?;
-        let started = i64::try_from(started.duration_since(UNIX_EPOCH)?.as_millis())?;
-        Ok((said - started) / 1_000)
+    /// Sets the clock of node 3 so many seconds ahead, and waits until the node shows it.
+    pub(super) fn set_clock(&self, seconds_ahead: i64) -> Result<()> {
+        self.clock.set(seconds_ahead)?;
+        let stopwatch = Stopwatch::start();
+        loop {
+            let shown = self.clock_ahead()?;
+            if shown.is_some_and(|shown| (shown - seconds_ahead).abs() <= CLOCK_TOLERANCE) {
+                return Ok(());
+            }
+            ensure!(
+                stopwatch.elapsed() < CLOCK_LIMIT,
+                "node 3's clock is {shown:?} s ahead, not {seconds_ahead}"
+            );
+        }
+    }
+
+    /// How many seconds the clock of node 3 is ahead of ours, by what Java writes over the list of its threads.
+    fn clock_ahead(&self) -> Result<Option<i64>> {
+        self.signal(NODE_WITH_A_CLOCK, Signal::QUIT)?;
+        thread::sleep(LOOK_INTERVAL);
+        let output = fs::read_to_string(self.folder.join(format!("n{NODE_WITH_A_CLOCK}/logs/output")))?;
+        let before_last =
+            output.lines().zip(output.lines().skip(1)).filter(|(_, line)| line.starts_with(THREADS)).last();
+        let Some((shown, _)) = before_last else { return Ok(None) };
+        Ok(clock::seconds_ahead(shown, now()?))
     }
 
     fn node(&self, number: u8) -> Result<&Node> {
@@ -128,4 +158,10 @@ impl Ring {
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// Seconds since 1970.
+#[allow(clippy::disallowed_methods)] // What is held against it is another process's clock.
+fn now() -> Result<i64> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?)
 }
