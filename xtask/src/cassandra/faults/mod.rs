@@ -97,7 +97,7 @@ pub(super) fn run(options: &Options) -> Result<bool> {
         let status = Command::new(cargo()).args(build).current_dir(crate::root()).status()?;
         ensure!(status.success(), "the service does not build");
     }
-    network::run_in_a_new_one(&["--inside"])
+    match network::continue_in_a_new_one(&["--inside"])? {}
 }
 
 fn run_inside(options: &Options) -> Result<bool> {

@@ -1,8 +1,10 @@
 //! A network of our own, in which nodes can be cut off from one another.
 
 use std::{
+    convert::Infallible,
     env,
     io::Write,
+    os::unix::process::CommandExt,
     process::{Command, Stdio},
 };
 
@@ -21,15 +23,14 @@ pub(super) fn group(number: u8) -> u32 {
     GROUPS + u32::from(number)
 }
 
-/// Runs this program once more, with these further arguments, in a network namespace of its own: whatever is
+/// Becomes this program once more, with these further arguments, in a network namespace of its own: whatever is
 /// filtered there, and whoever listens there, is nobody else's business. Its processes are in a namespace too,
-/// so that all of them end when it does, whatever ends it.
-pub(super) fn run_in_a_new_one(further: &[&str]) -> Result<bool> {
+/// so that all of them end when it does, whatever ends it. Comes back only where that cannot be done.
+pub(super) fn continue_in_a_new_one(further: &[&str]) -> Result<Infallible> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--pid", "--mount-proc", "--fork", "--kill-child"]);
     command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
-    let status = command.status().context("cannot run unshare (Debian: util-linux)")?;
-    Ok(status.success())
+    Err(command.exec()).context("cannot run unshare (Debian: util-linux)")
 }
 
 /// A new network has nothing but a loopback, and that is down.
