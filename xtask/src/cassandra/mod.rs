@@ -13,10 +13,11 @@ use std::{fs, path::PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use crate::test::Toolbox;
+pub(crate) use faults::network;
 pub(crate) use node::FOR_TESTS;
 pub use node::Node;
 pub(crate) use server::Server;
-use server::{Purpose, Surroundings};
+use server::{Purpose, Surroundings, source};
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]

@@ -180,7 +180,7 @@ impl Server {
 }
 
 /// Files that are the same for every node.
-fn source(name: &str) -> PathBuf {
+pub(super) fn source(name: &str) -> PathBuf {
     crate::root().join("xtask/cassandra").join(name)
 }
 

@@ -1,18 +1,23 @@
 //! A clock that is set wrong while the process that looks at it goes on.
 
 use std::{
-    fs,
+    fs::{self, File},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::test::{Tool, Toolbox};
+use crate::cassandra::source;
 
 /// Seconds since midnight come again after so many.
 const DAY: i64 = 24 * 60 * 60;
 
 /// A library that tells a process another time than it is, and the file that says how far off it is.
+///
+/// The library is a few lines of our own: libfaketime takes a lock at every look, and under it a node needs
+/// minutes to start.
 #[derive(Debug)]
 pub(super) struct FalseClock {
     library: PathBuf,
@@ -20,42 +25,35 @@ pub(super) struct FalseClock {
 }
 
 impl FalseClock {
-    /// One that is right at first; its file lies in this folder.
+    /// One that is right at first; its files lie in this folder.
     pub(super) fn new(folder: &Path) -> Result<Self> {
-        let clock = Self { library: library()?, offset: folder.join("clock") };
+        let clock = Self { library: folder.join("clock.so"), offset: folder.join("clock") };
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&clock.library).arg(source("clock.c"));
+        let status = compiler.status().context("cannot run cc (Debian: gcc)")?;
+        ensure!(status.success(), "the false clock does not compile");
+        File::create(&clock.offset)?;
         clock.set(0)?;
         Ok(clock)
     }
 
-    /// Sets it so many seconds ahead; the process sees that within a second.
+    /// Sets it so many seconds ahead.
     pub(super) fn set(&self, seconds_ahead: i64) -> Result<()> {
-        // The file is read at any moment, and has to be whole.
-        let new = self.offset.with_extension("new");
-        fs::write(&new, format!("{seconds_ahead:+}"))?;
-        Ok(fs::rename(&new, &self.offset)?)
+        // In place, since the process has this very file in its memory.
+        let file = fs::OpenOptions::new().write(true).open(&self.offset)?;
+        Ok(file.write_all_at(&seconds_ahead.to_ne_bytes(), 0)?)
     }
 
     /// What a process needs in its environment. Times that only measure how long something takes stay true.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         [
             ("LD_PRELOAD", &*self.library.to_string_lossy()),
-            ("FAKETIME_TIMESTAMP_FILE", &*self.offset.to_string_lossy()),
-            ("FAKETIME_CACHE_DURATION", "1"),
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("CLOCK_AHEAD", &*self.offset.to_string_lossy()),
             ("TZ", "UTC"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
     }
-}
-
-/// Finds the library; it is fetched where it is missing and we may.
-pub(super) fn library() -> Result<PathBuf> {
-    // The program `faketime` stays in front of what it starts, where signals would meet it alone.
-    Toolbox::new(false).fetch(Tool::Faketime)?;
-    let folders = fs::read_dir("/usr/lib")?.filter_map(Result::ok);
-    let mut files = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
-    files.find(|file| file.is_file()).context("faketime has no library below /usr/lib")
 }
 
 /// How many seconds a clock is ahead that shows this date and time (`2024-01-31 23:59:58`, UTC), where it is so
@@ -80,5 +78,21 @@ mod tests {
         assert_eq!(seconds_ahead("2026-11-21 00:07:01", now), Some(301));
         assert_eq!(seconds_ahead("2026-11-20 23:57:00", now), Some(-300));
         assert_eq!(seconds_ahead("Full thread dump OpenJDK 64-Bit Server VM (17.0.1):", now), None);
+    }
+
+    #[test]
+    fn a_process_sees_how_the_clock_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = FalseClock::new(folder.path()).unwrap();
+        let shown = |environment: Vec<(String, String)>| -> i64 {
+            let output = Command::new("date").arg("+%s").envs(environment).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+        };
+        for seconds in [-300, 300, 0] {
+            clock.set(seconds).unwrap();
+            let before = shown(Vec::new());
+            let ahead = shown(clock.environment()) - before;
+            assert!((seconds..seconds + 30).contains(&ahead), "{seconds}: {ahead}");
+        }
     }
 }

@@ -12,7 +12,7 @@ mod content;
 mod fault;
 mod journal;
 mod judge;
-mod network;
+pub(crate) mod network;
 mod report;
 mod ring;
 mod traffic;
@@ -81,17 +81,13 @@ pub(super) fn run(options: &Options) -> Result<bool> {
     if options.inside {
         return run_inside(options);
     }
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "this makes a network of its own and filters it: run it as root, or in a container"
-    );
+    network::can_be_made()?;
     // In there nothing can be fetched.
     let mut toolbox = Toolbox::new(false);
     Server::fetch(&mut toolbox)?;
-    for tool in [Tool::Ip, Tool::Nft, Tool::Faketime] {
+    for tool in [Tool::Ip, Tool::Nft] {
         toolbox.fetch(tool)?;
     }
-    clock::library()?;
     if options.binary.is_none() {
         let build = ["build", "--quiet", "--locked", "--package", "rashomon"];
         let status = Command::new(cargo()).args(build).current_dir(crate::root()).status()?;

@@ -17,20 +17,35 @@ const STORAGE_PORT: u16 = 7_000;
 /// The groups of the nodes' processes begin after this one; no other process is of them.
 const GROUPS: u32 = 60_000;
 
+const NO_UNSHARE: &str = "cannot run unshare (Debian: util-linux)";
+
 /// The group that a node's process has to be of, so that what it sends is told from what others send: on the
 /// loopback the address of a sender says nothing.
 pub(super) fn group(number: u8) -> u32 {
     GROUPS + u32::from(number)
 }
 
+/// An error unless networks can be made: that takes root, and a container may forbid it even then.
+pub(crate) fn can_be_made() -> Result<()> {
+    let output = unshare().arg("true").output().context(NO_UNSHARE)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "no network of our own can be made, which takes root: {said}");
+    Ok(())
+}
+
 /// Becomes this program once more, with these further arguments, in a network namespace of its own: whatever is
 /// filtered there, and whoever listens there, is nobody else's business. Its processes are in a namespace too,
 /// so that all of them end when it does, whatever ends it. Comes back only where that cannot be done.
 pub(super) fn continue_in_a_new_one(further: &[&str]) -> Result<Infallible> {
+    let mut command = unshare();
+    command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
+    Err(command.exec()).context(NO_UNSHARE)
+}
+
+fn unshare() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--net", "--pid", "--mount-proc", "--fork", "--kill-child"]);
-    command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
-    Err(command.exec()).context("cannot run unshare (Debian: util-linux)")
+    command
 }
 
 /// A new network has nothing but a loopback, and that is down.
