@@ -19,6 +19,8 @@ const BEFORE: Duration = Duration::from_secs(2);
 const AFTER: Duration = GRACE.saturating_add(Duration::from_secs(6));
 /// A process that hangs does so for so long: until the others have noticed, and some more.
 const STALL: Duration = Duration::from_secs(20);
+/// Two hang for so long: longer than a request may take, and less than the time in which requests may fail.
+const WITHOUT_QUORUM: Duration = Duration::from_secs(4);
 /// How many seconds a clock is off.
 const CLOCK_OFF: i64 = 300;
 /// And for how long: nodes look only every ten seconds how their clocks, by which they tell which message comes
@@ -42,6 +44,9 @@ pub(super) enum Fault {
     Kill,
     /// A node hangs (SIGSTOP) for 20 s.
     Stall,
+    /// Two nodes hang for four seconds, so that there is no quorum: nobody knows how what was sent ends, and it
+    /// is made again.
+    Quorum,
     /// A node is cut off from the others by a packet filter; clients still reach it.
     Cut,
     /// All nodes are restarted, one after another.
@@ -52,8 +57,8 @@ pub(super) enum Fault {
 
 impl Fault {
     /// All of them, in the order in which they are done.
-    pub(super) const ALL: [Self; 6] =
-        [Self::None, Self::Kill, Self::Stall, Self::Cut, Self::Roll, Self::Clock];
+    pub(super) const ALL: [Self; 7] =
+        [Self::None, Self::Kill, Self::Stall, Self::Quorum, Self::Cut, Self::Roll, Self::Clock];
 
     /// How the command line and the table call it.
     pub(super) const fn name(self) -> &'static str {
@@ -61,10 +66,16 @@ impl Fault {
             Self::None => "none",
             Self::Kill => "kill",
             Self::Stall => "stall",
+            Self::Quorum => "quorum",
             Self::Cut => "cut",
             Self::Roll => "roll",
             Self::Clock => "clock",
         }
+    }
+
+    /// Whether it makes writes end so that nobody knows; then there have to be some.
+    pub(super) const fn leaves_unknown(self) -> bool {
+        matches!(self, Self::Quorum)
     }
 
     /// Does it to the ring, and makes it good.
@@ -75,6 +86,7 @@ impl Fault {
             Self::None => thread::sleep(lasting),
             Self::Kill => kill(ring, traffic, lasting)?,
             Self::Stall => stall(ring, traffic, means)?,
+            Self::Quorum => lose_the_quorum(ring, traffic)?,
             Self::Cut => cut(traffic, lasting)?,
             Self::Roll => roll(ring, traffic)?,
             Self::Clock => clock(ring, traffic)?,
@@ -108,6 +120,15 @@ fn stall(ring: &Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
     thread::sleep(STALL.saturating_sub(clock.elapsed()));
     traffic.event("node 3 goes on");
     ring.signal(3, Signal::CONT)
+}
+
+fn lose_the_quorum(ring: &Ring, traffic: &Traffic<'_>) -> Result<()> {
+    traffic.event("nodes 2 and 3 hang");
+    let both = |signal| ring.signal(2, signal).and_then(|()| ring.signal(3, signal));
+    both(Signal::STOP)?;
+    thread::sleep(WITHOUT_QUORUM);
+    traffic.event("nodes 2 and 3 go on");
+    both(Signal::CONT)
 }
 
 fn cut(traffic: &Traffic<'_>, lasting: Duration) -> Result<()> {

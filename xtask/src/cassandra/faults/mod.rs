@@ -12,7 +12,7 @@ mod content;
 mod fault;
 mod journal;
 mod judge;
-pub(crate) mod network;
+mod network;
 mod report;
 mod ring;
 mod traffic;
@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// So many connections read everything back at the end.
-const LOOKERS: usize = 8;
+const LOOKERS: usize = 16;
 /// So long the ring is used before anything counts.
 const WARM_UP: Duration = Duration::from_secs(8);
 
@@ -155,7 +155,7 @@ fn look_back(service: &Service, journals: Vec<(Fault, Journal)>, seed: u64) -> R
     let there = look(service, &writes.into_iter().collect::<Vec<_>>())?;
     let row = |(fault, journal): (Fault, Journal)| {
         let findings = Findings::of(&journal, seed, &there);
-        Row { name: fault.name(), journal, findings }
+        Row { fault, journal, findings }
     };
     Ok(journals.into_iter().map(row).collect())
 }

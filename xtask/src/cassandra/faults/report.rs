@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
+    fault::Fault,
     journal::{Journal, Outcome, Seen},
     judge::Findings,
 };
@@ -13,7 +14,7 @@ const MAX_REASONS: usize = 6;
 /// One fault, and what came of it.
 #[derive(Debug)]
 pub(super) struct Row {
-    pub(super) name: &'static str,
+    pub(super) fault: Fault,
     pub(super) journal: Journal,
     pub(super) findings: Findings,
 }
@@ -23,6 +24,7 @@ impl Row {
     pub(super) fn is_fine(&self) -> bool {
         let [_, _, refused] = self.journal.outcomes();
         self.findings.are_none()
+            && (self.findings.once > 0 || !self.fault.leaves_unknown())
             && refused == 0
             && self.wrong().is_empty()
             && self.journal.writes_outside().is_enough()
@@ -38,7 +40,8 @@ impl Row {
     }
 
     fn print(&self) {
-        let Self { name, journal, findings } = self;
+        let Self { fault, journal, findings } = self;
+        let name = fault.name();
         let [acknowledged, unknown, refused] = journal.outcomes();
         println!(
             "{name:<6} {acknowledged:>6} {unknown:>7} {refused:>7}  {:<22} {:>6} {:<24} {:>5} {:>4} {:>4} {:>5} {:>5}",
@@ -55,9 +58,10 @@ impl Row {
 
     /// Every broken promise, and why requests failed.
     fn print_details(&self) {
+        let name = self.fault.name();
         let broken = self.findings.to_string();
         for line in broken.lines().chain(self.wrong()) {
-            println!("{}: VIOLATION: {line}", self.name);
+            println!("{name}: VIOLATION: {line}");
         }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for attempt in self.journal.attempts.iter().filter(|attempt| !attempt.again) {
@@ -71,7 +75,7 @@ impl Row {
             }
         }
         for (why, count) in reasons.iter().take(MAX_REASONS) {
-            println!("{}: {count} failed: {why}", self.name);
+            println!("{name}: {count} failed: {why}");
         }
     }
 }
@@ -110,7 +114,7 @@ mod tests {
             reads: vec![Read { span: span(1), seen }, Read { span: span(60), seen: Seen::Right }],
             events: Vec::new(),
         };
-        Row { name: "kill", journal, findings: Findings::default() }
+        Row { fault: Fault::Kill, journal, findings: Findings::default() }
     }
 
     /// The first requests came just after a fault.
@@ -132,6 +136,13 @@ mod tests {
         let lost = Findings { lost: vec![Write(1)], ..Findings::default() };
         assert!(!Row { findings: lost, ..row(acknowledged(), Seen::Right) }.is_fine());
         assert!(after_a_fault(row(Outcome::Unknown(why()), Seen::Nothing(why()))).is_fine());
+        // Where writes should have ended so that nobody knows, one has to have been made again.
+        let quorum = |once| {
+            let findings = Findings { once, ..Findings::default() };
+            Row { fault: Fault::Quorum, findings, ..row(acknowledged(), Seen::Right) }
+        };
+        assert!(quorum(1).is_fine());
+        assert!(!quorum(0).is_fine());
         // These are never excused, whenever they happen.
         assert!(!after_a_fault(row(Outcome::Refused(why()), Seen::Right)).is_fine());
         assert!(!after_a_fault(row(acknowledged(), Seen::Wrong(why()))).is_fine());
