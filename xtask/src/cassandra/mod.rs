@@ -13,6 +13,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use crate::test::Toolbox;
+pub(crate) use faults::network;
 pub(crate) use node::FOR_TESTS;
 pub use node::Node;
 pub(crate) use server::Server;

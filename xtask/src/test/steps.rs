@@ -8,7 +8,10 @@ use super::{
     Outcome, browser, cassandra, demo,
     tools::{Tool, Toolbox},
 };
-use crate::process::{Finished, cargo, run_logged};
+use crate::{
+    cassandra::{Server, network},
+    process::{Finished, cargo, run_logged},
+};
 
 /// No step takes longer, on two cores that build everything anew.
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -70,6 +73,12 @@ pub(super) const STEPS: &[Step] = &[
         about: "the pages for people render in a browser",
         needs: &[Need::Everything(Tool::Chromium), Need::Everything(Tool::Curl)],
         run: browser::run,
+    },
+    Step {
+        name: "faults",
+        about: "three nodes of Cassandra under load, and one fault after another",
+        needs: &[Need::Everything(Tool::Ip), Need::Everything(Tool::Nft)],
+        run: faults,
     },
 ];
 
@@ -144,6 +153,23 @@ fn kill(_: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(crate::target().join("debug/xtask-bench"));
     command.args(["kill", "--rounds", ROUNDS, "--binary"]).arg(binary());
     finish("kill", command, |_| true, |_| format!("{ROUNDS} rounds; `cargo xtask bench kill` does more"))
+}
+
+fn faults(toolbox: &mut Toolbox) -> Result<Outcome> {
+    if let Err(reason) = Server::fetch(toolbox).and_then(|_| network::can_be_made()) {
+        return if toolbox.must_have_all() {
+            Err(reason)
+        } else {
+            Ok(Outcome::Skipped(format!("{reason:#}")))
+        };
+    }
+    let mut command = Command::new(crate::target().join("debug/xtask"));
+    command.args(["cassandra", "faults", "--binary"]).arg(binary());
+    // The rolling restart takes as long as all of these together.
+    for fault in ["kill", "stall", "quorum", "cut", "clock"] {
+        command.args(["--only", fault]);
+    }
+    finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does all of them".to_owned())
 }
 
 /// Lines that say more than that something goes on.

@@ -12,7 +12,7 @@ mod content;
 mod fault;
 mod journal;
 mod judge;
-mod network;
+pub(crate) mod network;
 mod report;
 mod ring;
 mod traffic;

@@ -26,7 +26,7 @@ pub(super) fn group(number: u8) -> u32 {
 }
 
 /// An error unless networks can be made: that takes root, and a container may forbid it even then.
-pub(super) fn can_be_made() -> Result<()> {
+pub(crate) fn can_be_made() -> Result<()> {
     let output = unshare().arg("true").output().context(NO_UNSHARE)?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "no network of our own can be made, which takes root: {said}");
