@@ -52,6 +52,7 @@ pub(super) const STEPS: &[Step] = &[
             Need::Part(Tool::TestData, "whole wikis"),
             Need::Part(Tool::Xmllint, "validation of exports"),
             Need::Part(Tool::SevenZip, "7z archives as others write them"),
+            Need::Part(Tool::RedisServer, "the timeline in Redis"),
         ],
         run: test,
     },

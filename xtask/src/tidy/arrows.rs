@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-tables-cassandra", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-test-stores", &["rashomon-tables-cassandra", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-buckets", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (
@@ -22,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "rashomon-api",
             "rashomon-dumps",
+            "rashomon-timeline-redis",
             "rashomon-buckets",
             "rashomon-tables",
             "rashomon-tables-cassandra",

@@ -1,0 +1,107 @@
+//! One connection to Redis, which is made when it is needed, and anew when it broke.
+//!
+//! The client has a connection manager too, but that one keeps a connection on which nothing is answered any
+//! more, and retries while a write waits.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rashomon_buckets::StoreError;
+use rashomon_clock::Clock;
+use redis::{
+    AsyncConnectionConfig, Client, FromRedisValue, Pipeline, RedisError, aio::MultiplexedConnection,
+};
+
+/// For how long Redis is not asked after it did not answer, so that a Redis in trouble does not hold up one write
+/// after another.
+pub const REST: Duration = Duration::from_secs(2);
+
+/// The way to Redis.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+    /// Held by whoever connects, so that the others wait for him.
+    open: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+    /// Until when Redis is not asked, by the clock that nobody sets.
+    rests_until: Mutex<Option<Duration>>,
+}
+
+impl Connection {
+    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+        let (open, rests_until) = (tokio::sync::Mutex::new(None), Mutex::new(None));
+        Self { client, clock, patience, open, rests_until }
+    }
+
+    /// Asks Redis, and waits for the answer no longer than there is patience. After a failure that is not an
+    /// answer itself, Redis is left alone for a while.
+    pub(crate) async fn ask<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
+        if self.rests() {
+            return Err(self.unavailable("did not answer a moment ago"));
+        }
+        let failure = match tokio::time::timeout(self.patience, self.try_to_ask(commands)).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(Failure::Answer(error))) => return Err(self.unavailable(&format!("answered: {error}"))),
+            Ok(Err(Failure::Broken(error))) => format!("cannot be asked: {error}"),
+            Err(_) => format!("did not answer within {:?}", self.patience),
+        };
+        self.rest().await;
+        Err(self.unavailable(&failure))
+    }
+
+    async fn try_to_ask<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Failure> {
+        let mut connection = self.connected().await.map_err(Failure::Broken)?;
+        commands.query_async(&mut connection).await.map_err(|error| {
+            if error.is_io_error() || error.is_unrecoverable_error() {
+                Failure::Broken(error)
+            } else {
+                Failure::Answer(error)
+            }
+        })
+    }
+
+    async fn connected(&self) -> Result<MultiplexedConnection, RedisError> {
+        let mut open = self.open.lock().await;
+        if let Some(connection) = &*open {
+            return Ok(connection.clone());
+        }
+        // Our patience is the limit of both.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        tracing::debug!(redis = %self.address(), "connected");
+        Ok(open.insert(connection).clone())
+    }
+
+    fn rests(&self) -> bool {
+        let until = *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| self.clock.monotonic() < until)
+    }
+
+    async fn rest(&self) {
+        let until = self.clock.monotonic().saturating_add(REST);
+        *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        // Whoever holds it is connecting anew already.
+        if let Ok(mut open) = self.open.try_lock() {
+            *open = None;
+        }
+    }
+
+    fn unavailable(&self, why: &str) -> StoreError {
+        StoreError::Unavailable(format!("the timeline in Redis at {} {why}", self.address()))
+    }
+
+    fn address(&self) -> impl std::fmt::Display {
+        self.client.get_connection_info().addr()
+    }
+}
+
+/// Why there is no result.
+enum Failure {
+    /// Redis refused: the connection is fine.
+    Answer(RedisError),
+    /// There is no connection, or none any more.
+    Broken(RedisError),
+}

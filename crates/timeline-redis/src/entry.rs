@@ -1,0 +1,142 @@
+//! What stands in Redis.
+//!
+//! A page has two sorted sets, one of revisions and one of renders. All scores in them are zero, so that the
+//! members are in the order of their bytes; these are hexadecimal numbers of a fixed width, so that the order is
+//! that of the numbers, to the microsecond. A score could hold no time exactly after the year 2255.
+
+use rashomon_buckets::{Page, Revision, Superseded, Tid};
+use rashomon_clock::Timestamp;
+
+/// One entry: what was superseded when, and until when that is of interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) at: Timestamp,
+    pub(crate) what: Superseded,
+    pub(crate) until: Timestamp,
+}
+
+impl Entry {
+    /// The member of the set.
+    pub(crate) fn to_member(self) -> String {
+        let Self { at, what, until } = self;
+        let until = sortable(until);
+        match what {
+            Superseded::Revision(rev) => format!("{}:{:016x}:{until}", sortable(at), rev.get()),
+            Superseded::Render(rev, tid) => format!("{:016x}:{}:{tid}:{until}", rev.get(), sortable(at)),
+        }
+    }
+
+    /// The entry of a member of a page's revisions.
+    pub(crate) fn of_revision(member: &str) -> Option<Self> {
+        let [at, rev, until] = fields(member)?;
+        let rev = Revision::new(i64::from_str_radix(rev, 16).ok()?)?;
+        Some(Self { at: unsortable(at)?, what: Superseded::Revision(rev), until: unsortable(until)? })
+    }
+
+    /// The entry of a member of a page's renders.
+    pub(crate) fn of_render(member: &str) -> Option<Self> {
+        let [rev, at, tid, until] = fields(member)?;
+        let rev = Revision::new(i64::from_str_radix(rev, 16).ok()?)?;
+        let tid: Tid = tid.parse().ok()?;
+        Some(Self { at: unsortable(at)?, what: Superseded::Render(rev, tid), until: unsortable(until)? })
+    }
+}
+
+/// The set of a page's revisions. The title is last, since it alone may have a colon in it.
+pub(crate) fn revisions_key(page: &Page) -> String {
+    format!("rashomon:revisions:{}:{}:{}", page.domain, page.bucket, page.title)
+}
+
+/// The set of a page's renders.
+pub(crate) fn renders_key(page: &Page) -> String {
+    format!("rashomon:renders:{}:{}:{}", page.domain, page.bucket, page.title)
+}
+
+/// The bounds of all revisions superseded at `at` or before, as Redis writes them: the lower, the upper.
+pub(crate) fn revisions_until(at: Timestamp) -> (String, String) {
+    ("-".to_owned(), after(&sortable(at)))
+}
+
+/// The same for the renders of a revision.
+pub(crate) fn renders_until(rev: Revision, at: Timestamp) -> (String, String) {
+    let rev = format!("{:016x}:", rev.get());
+    (format!("[{rev}"), after(&format!("{rev}{}", sortable(at))))
+}
+
+/// The bound that excludes whatever comes after the members that begin with these fields.
+fn after(fields: &str) -> String {
+    // What comes after the colon in ASCII.
+    format!("({fields};")
+}
+
+/// A time, such that the order of the texts is that of the times, those before 1970 too.
+fn sortable(time: Timestamp) -> String {
+    format!("{:016x}", time.as_micros().cast_unsigned() ^ (1 << 63))
+}
+
+fn unsortable(text: &str) -> Option<Timestamp> {
+    let bits = u64::from_str_radix(text, 16).ok()? ^ (1 << 63);
+    Some(Timestamp::from_micros(bits.cast_signed()))
+}
+
+fn fields<const N: usize>(member: &str) -> Option<[&str; N]> {
+    member.split(':').collect::<Vec<_>>().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: [Timestamp; 5] = [
+        Timestamp::MIN,
+        Timestamp::from_micros(-1),
+        Timestamp::EPOCH,
+        Timestamp::from_micros(1_767_225_600_000_001),
+        Timestamp::MAX,
+    ];
+
+    fn rev(number: i64) -> Revision {
+        Revision::new(number).unwrap()
+    }
+
+    #[test]
+    fn members_are_in_the_order_of_their_times_and_can_be_read_back() {
+        let members: Vec<_> = (TIMES.iter())
+            .map(|at| Entry { at: *at, what: Superseded::Revision(rev(7)), until: Timestamp::MAX })
+            .inspect(|entry| assert_eq!(Entry::of_revision(&entry.to_member()), Some(*entry)))
+            .map(Entry::to_member)
+            .collect();
+        assert!(members.is_sorted(), "{members:?}");
+    }
+
+    #[test]
+    fn renders_are_in_the_order_of_their_revisions_first() {
+        let tid = Tid::new(Timestamp::EPOCH, 1);
+        let member = |number, at| {
+            let entry = Entry { at, what: Superseded::Render(rev(number), tid), until: Timestamp::EPOCH };
+            assert_eq!(Entry::of_render(&entry.to_member()), Some(entry));
+            entry.to_member()
+        };
+        assert!(member(9, Timestamp::MAX) < member(10, Timestamp::MIN));
+        assert!(member(10, Timestamp::MIN) < member(10, Timestamp::EPOCH));
+    }
+
+    #[test]
+    fn a_bound_holds_its_time_and_no_later_one() {
+        let entry = |at| Entry { at, what: Superseded::Revision(Revision::MAX), until: Timestamp::MAX };
+        for pair in TIMES.windows(2) {
+            let (_, upper) = revisions_until(pair[0]);
+            let upper = upper.strip_prefix('(').unwrap();
+            assert!(entry(pair[0]).to_member().as_str() < upper);
+            assert!(entry(pair[1]).to_member().as_str() > upper);
+        }
+    }
+
+    #[test]
+    fn what_is_no_entry_is_none() {
+        for member in ["", "x", "1:2:3:4:5", "zz:0000000000000001:00", "0:0:0"] {
+            assert_eq!(Entry::of_revision(member), None, "{member}");
+            assert_eq!(Entry::of_render(member), None, "{member}");
+        }
+    }
+}

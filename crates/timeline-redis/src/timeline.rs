@@ -1,0 +1,176 @@
+//! The timeline over one connection.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use rashomon_buckets::{Page, Result, Revision, StoreError, Superseded, Tid, Timeline};
+use rashomon_clock::{Clock, Timestamp};
+use redis::{Client, Pipeline};
+
+use crate::{
+    connection::Connection,
+    entry::{Entry, renders_key, renders_until, revisions_key, revisions_until},
+};
+
+/// Entries of one page that are kept of each kind; the lowest go first.
+pub const ENTRIES: usize = 256;
+
+/// Where Redis is, and for how long it is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `redis://HOST:PORT/DATABASE`, with `USER:PASSWORD@` before the host where Redis asks for them.
+    pub url: String,
+    /// By how much Redis may hold up a write, at most.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// The patience unless another one is set: a Redis nearby answers in a millisecond.
+    pub const PATIENCE: Duration = Duration::from_millis(250);
+
+    /// Redis at this URL, and the usual patience.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), patience: Self::PATIENCE }
+    }
+}
+
+/// Why settings cannot be used. It does not repeat the URL, which may have a password in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The URL is none of a Redis.
+    #[error(
+        "the URL of the timeline leads to no Redis ({0}): write redis://HOST:PORT/DATABASE, such as redis://127.0.0.1:6379/0"
+    )]
+    Url(String),
+    /// There is no patience.
+    #[error("a patience of zero lets Redis answer nothing: 250 milliseconds are usual")]
+    Patience,
+}
+
+/// The timeline in Redis.
+#[derive(Debug)]
+pub struct RedisTimeline {
+    connection: Connection,
+    clock: Arc<dyn Clock>,
+}
+
+impl RedisTimeline {
+    /// A timeline in the Redis that the settings name. It connects when it is first used, so that a server
+    /// starts without Redis too.
+    ///
+    /// # Errors
+    ///
+    /// Where the settings make no sense.
+    pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> std::result::Result<Self, SettingsError> {
+        let Settings { url, patience } = settings;
+        if !url.starts_with("redis://") {
+            return Err(SettingsError::Url("it does not begin with redis://".to_owned()));
+        }
+        if patience.is_zero() {
+            return Err(SettingsError::Patience);
+        }
+        let client = Client::open(url).map_err(|error| SettingsError::Url(error.to_string()))?;
+        Ok(Self { connection: Connection::new(client, Arc::clone(&clock), patience), clock })
+    }
+
+    /// The highest member of a set within bounds.
+    async fn highest(&self, key: &str, (lower, upper): (String, String)) -> Result<Option<String>> {
+        let mut commands = Pipeline::with_capacity(1);
+        commands.cmd("ZREVRANGEBYLEX").arg(key).arg(upper).arg(lower).arg("LIMIT").arg(0).arg(1);
+        let mut answers: Vec<Vec<String>> = self.connection.ask(&commands).await?;
+        Ok(answers.pop().and_then(|mut members| members.pop()))
+    }
+
+    /// What an entry says, unless its time is over.
+    fn said(
+        &self,
+        key: &str,
+        member: Option<&str>,
+        read: fn(&str) -> Option<Entry>,
+    ) -> Result<Option<Superseded>> {
+        let Some(member) = member else { return Ok(None) };
+        let entry = read(member).ok_or_else(|| {
+            StoreError::Corrupt(format!(
+                "{member:?} in {key:?} in Redis is no entry of a timeline: give the timeline a database of its own"
+            ))
+        })?;
+        Ok((entry.until > self.clock.now()).then_some(entry.what))
+    }
+}
+
+#[async_trait]
+impl Timeline for RedisTimeline {
+    async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
+        let left = until.since(self.clock.now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let key = match what {
+            Superseded::Revision(_) => revisions_key(page),
+            Superseded::Render(..) => renders_key(page),
+        };
+        // Redis drops the whole set when nothing was noted for long. How long is left is said, not until when,
+        // since its clock is not ours; what is read is judged by ours.
+        let expires_in = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).saturating_add(1);
+        let last_that_goes = -i64::try_from(ENTRIES + 1).unwrap_or(i64::MAX);
+        let mut commands = Pipeline::with_capacity(3);
+        // All or nothing, so that no set is left that never expires.
+        commands.atomic();
+        commands.zadd(&key, Entry { at, what, until }.to_member(), 0).ignore();
+        commands.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(last_that_goes).ignore();
+        commands.pexpire(&key, expires_in).ignore();
+        Ok(self.connection.ask::<()>(&commands).await?)
+    }
+
+    async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>> {
+        let key = revisions_key(page);
+        let member = self.highest(&key, revisions_until(at)).await?;
+        Ok(match self.said(&key, member.as_deref(), Entry::of_revision)? {
+            Some(Superseded::Revision(rev)) => Some(rev),
+            _ => None,
+        })
+    }
+
+    async fn render(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<Option<Tid>> {
+        let key = renders_key(page);
+        let member = self.highest(&key, renders_until(rev, at)).await?;
+        Ok(match self.said(&key, member.as_deref(), Entry::of_render)? {
+            Some(Superseded::Render(_, tid)) => Some(tid),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_clock::SystemClock;
+
+    use super::*;
+
+    fn timeline(url: &str) -> std::result::Result<RedisTimeline, SettingsError> {
+        RedisTimeline::new(Settings::new(url), Arc::new(SystemClock::new()))
+    }
+
+    #[test]
+    fn what_leads_to_no_redis_is_refused_with_the_cure() {
+        for url in ["", "127.0.0.1:6379", "http://127.0.0.1/", "redis://", "redis://127.0.0.1/x", "unix:///x"]
+        {
+            let error = timeline(url).unwrap_err().to_string();
+            assert!(error.contains("redis://127.0.0.1:6379/0"), "{url}: {error}");
+        }
+        let settings = Settings { patience: Duration::ZERO, ..Settings::new("redis://127.0.0.1") };
+        assert_eq!(
+            RedisTimeline::new(settings, Arc::new(SystemClock::new())).unwrap_err(),
+            SettingsError::Patience
+        );
+    }
+
+    #[test]
+    fn the_password_is_shown_nowhere() {
+        let shown = format!("{:?}", timeline("redis://me:secret@127.0.0.1:1/0").unwrap());
+        assert!(shown.contains("127.0.0.1") && !shown.contains("secret"), "{shown}");
+        let refused = timeline("redis://me:secret@127.0.0.1:1/x").unwrap_err();
+        assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");
+    }
+}

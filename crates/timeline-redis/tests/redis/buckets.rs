@@ -1,0 +1,134 @@
+//! What the timeline is for: a write culls what was superseded long enough.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_buckets::{
+    Error, Missing, NewProperty, NewRevision, Page, Policy, PropertyName, Retention, Revisioned, Settings,
+    Tid, Timeline, schemas,
+};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Memory, Scan, TableStore};
+
+use crate::{DAY, Redis, clock, page, rev, timeline};
+
+/// The buckets over a store, with a timeline and a policy.
+#[derive(Debug)]
+pub(crate) struct Wiki {
+    pub(crate) store: Arc<dyn TableStore>,
+    pub(crate) buckets: Revisioned,
+}
+
+impl Wiki {
+    pub(crate) async fn new(
+        store: Arc<dyn TableStore>,
+        clock: Arc<dyn Clock>,
+        policy: Policy,
+        timeline: Option<Arc<dyn Timeline>>,
+    ) -> Self {
+        let settings = Settings {
+            skew: policy.skew,
+            retention: Retention {
+                policy: Some(policy),
+                timeline,
+                sample: Duration::ZERO,
+                ..Retention::default()
+            },
+            ..Settings::default()
+        };
+        let buckets = Revisioned::open(Arc::clone(&store), clock, settings, 1).await.unwrap();
+        Self { store, buckets }
+    }
+
+    pub(crate) async fn put(&self, page: &Page, number: i64) -> Tid {
+        let html = PropertyName::new("html").unwrap();
+        let body = self.buckets.stage_bytes(page, &html, format!("<p>{number}").as_bytes()).await.unwrap();
+        let html = NewProperty { name: html, content_type: None, other_headers: Default::default(), body };
+        let new = NewRevision {
+            rev: rev(number),
+            parent: None,
+            timestamp: None,
+            user: None,
+            comment: None,
+            minor: false,
+            if_latest: None,
+            properties: vec![html],
+        };
+        let written = self.buckets.put_revision(page, new).await.unwrap();
+        self.buckets.settle().await;
+        written.tid
+    }
+
+    /// Whether the html of a render is among the current ones. Reading it would keep it.
+    pub(crate) async fn is_stored(&self, page: &Page, tid: Tid) -> bool {
+        let partition: Vec<_> =
+            [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();
+        let limit = std::num::NonZeroUsize::new(100).unwrap();
+        let rows = self.store.scan(&schemas::RENDER_CONTENT, Scan::new(partition, limit)).await.unwrap();
+        rows.items.iter().any(|row| row.key.clustering.get(2) == Some(&tid.as_time_uuid().into()))
+    }
+}
+
+/// In memory, with a write that always culls.
+async fn culling(redis: &Redis) -> (Wiki, Arc<ManualClock>) {
+    let clock = clock();
+    let store = Arc::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let policy = Policy { delete_probability: 1.0, ..Policy::default() };
+    let wiki = Wiki::new(store, clock.clone(), policy, Some(timeline(redis, clock.clone()))).await;
+    (wiki, clock)
+}
+
+#[tokio::test]
+async fn a_write_culls_by_what_redis_knows() {
+    let Some(redis) = Redis::start() else { return };
+    let (wiki, clock) = culling(&redis).await;
+    let page = page("Main_Page");
+    let (first, second) = (wiki.put(&page, 1).await, wiki.put(&page, 2).await);
+    clock.advance(2 * DAY);
+    assert!(wiki.is_stored(&page, first).await);
+    wiki.put(&page, 3).await;
+    assert!(!wiki.is_stored(&page, first).await);
+    assert!(wiki.is_stored(&page, second).await, "superseded just now");
+    let html = PropertyName::new("html").unwrap();
+    let gone = wiki.buckets.property(&page, first, &html).await.unwrap_err();
+    assert!(matches!(gone, Error::NotFound(Missing::Culled { .. })), "{gone}");
+}
+
+#[tokio::test]
+async fn a_redis_that_was_flushed_culls_nothing_early() {
+    let Some(redis) = Redis::start() else { return };
+    let (wiki, clock) = culling(&redis).await;
+    let page = page("Main_Page");
+    let (first, second) = (wiki.put(&page, 1).await, wiki.put(&page, 2).await);
+    clock.advance(DAY / 2);
+    let third = wiki.put(&page, 3).await;
+    assert_eq!(redis.say("FLUSHALL"), "+OK");
+    clock.advance(DAY);
+    // The first could go by now, the second could not.
+    wiki.put(&page, 4).await;
+    for tid in [first, second, third] {
+        assert!(wiki.is_stored(&page, tid).await);
+    }
+    // What is noted from now on counts again.
+    clock.advance(2 * DAY);
+    let fifth = wiki.put(&page, 5).await;
+    for tid in [first, second, third] {
+        assert!(!wiki.is_stored(&page, tid).await, "superseded by the fourth, or earlier");
+    }
+    assert!(wiki.is_stored(&page, fifth).await);
+}
+
+#[tokio::test]
+async fn a_redis_that_is_gone_stops_no_write_and_no_sweep() {
+    let Some(mut redis) = Redis::start() else { return };
+    let (wiki, clock) = culling(&redis).await;
+    let page = page("Main_Page");
+    let first = wiki.put(&page, 1).await;
+    redis.kill();
+    let second = wiki.put(&page, 2).await;
+    clock.advance(2 * DAY);
+    wiki.put(&page, 3).await;
+    assert!(wiki.is_stored(&page, first).await);
+    let sweep = wiki.buckets.sweep(std::num::NonZeroUsize::new(1000).unwrap()).await.unwrap();
+    assert_eq!(sweep.renders, 1, "{sweep:?}");
+    assert!(!wiki.is_stored(&page, first).await && wiki.is_stored(&page, second).await);
+}

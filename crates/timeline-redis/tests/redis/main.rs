@@ -1,0 +1,56 @@
+//! The timeline in a real Redis, which each test starts for itself: what the timeline in memory keeps it keeps
+//! too, and a Redis that forgets, hangs or is gone costs nothing that was promised.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // In what tests call, too.
+
+mod buckets;
+mod outages;
+mod real_time;
+mod server;
+mod suite;
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_buckets::{BucketName, DomainName, Page, Revision, Timeline, Title};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_timeline_redis::{RedisTimeline, Settings};
+
+use server::Redis;
+
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// So long that only a Redis that hangs is not waited for, on a busy machine too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// When the tests begin: 2026-01-01T00:00:00Z.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// So many seconds after [`START`].
+pub(crate) fn at(seconds: u64) -> Timestamp {
+    START.saturating_add(Duration::from_secs(seconds))
+}
+
+pub(crate) fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(START))
+}
+
+pub(crate) fn rev(number: i64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+pub(crate) fn page(title: &str) -> Page {
+    page_of("enwiki", title)
+}
+
+pub(crate) fn page_of(domain: &str, title: &str) -> Page {
+    Page {
+        domain: DomainName::new(domain).unwrap(),
+        bucket: BucketName::page(),
+        title: Title::new(title).unwrap(),
+    }
+}
+
+/// The timeline in this Redis.
+pub(crate) fn timeline(redis: &Redis, clock: Arc<dyn Clock>) -> Arc<dyn Timeline> {
+    let settings = Settings { patience: PATIENCE, ..Settings::new(redis.url()) };
+    Arc::new(RedisTimeline::new(settings, clock).unwrap())
+}

@@ -1,0 +1,103 @@
+//! A Redis that hangs, is gone, comes back, or has something else in it.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_buckets::{Error, StoreError, Superseded, Timeline};
+use rashomon_clock::{Clock, SystemClock};
+use rashomon_timeline_redis::{REST, RedisTimeline, Settings};
+
+use crate::{DAY, PATIENCE, Redis, START, at, clock, page, rev, timeline};
+
+const ONE: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
+
+/// A timeline whose patience is the usual one.
+fn impatient(redis: &Redis, clock: Arc<dyn Clock>) -> RedisTimeline {
+    RedisTimeline::new(Settings::new(redis.url()), clock).unwrap()
+}
+
+fn is_unavailable(result: Result<(), Error>) -> bool {
+    matches!(result, Err(Error::Store(StoreError::Unavailable(_))))
+}
+
+#[tokio::test]
+async fn a_redis_that_hangs_holds_a_write_up_once_and_briefly() {
+    let Some(redis) = Redis::start() else { return };
+    // Once without a connection, once with one.
+    for connected in [false, true] {
+        let (time, clock) = (SystemClock::new(), clock());
+        let timeline = impatient(&redis, clock.clone());
+        if connected {
+            timeline.note(&page("A"), START, ONE, at(60)).await.unwrap();
+        }
+        redis.hang();
+        let begin = time.monotonic();
+        assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
+        let first = time.monotonic() - begin;
+        assert!(first >= Settings::PATIENCE && first < PATIENCE, "{first:?}");
+        let begin = time.monotonic();
+        for _ in 0..1000 {
+            assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
+        }
+        let others = time.monotonic() - begin;
+        assert!(others < PATIENCE, "a thousand writes waited {others:?}, although Redis is left alone");
+        redis.go_on();
+        clock.advance(REST);
+        timeline.note(&page("A"), START, ONE, at(60)).await.unwrap();
+        assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), Some(rev(1)));
+    }
+}
+
+#[tokio::test]
+async fn a_redis_that_is_gone_is_found_again() {
+    let Some(mut redis) = Redis::start() else { return };
+    let clock = clock();
+    let timeline = timeline(&redis, clock.clone());
+    timeline.note(&page("A"), START, ONE, at(60)).await.unwrap();
+    redis.kill();
+    for _ in 0..3 {
+        assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
+        clock.advance(REST);
+    }
+    let error = timeline.revision(&page("A"), START).await.unwrap_err().to_string();
+    assert!(error.contains("the timeline in Redis at 127.0.0.1:"), "{error}");
+    assert!(redis.begin());
+    clock.advance(REST);
+    assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None, "it kept nothing");
+    timeline.note(&page("A"), START, ONE, at(60)).await.unwrap();
+    assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), Some(rev(1)));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_an_error_breaks_no_connection() {
+    let Some(redis) = Redis::start() else { return };
+    let timeline = timeline(&redis, clock());
+    redis.say("SET rashomon:revisions:enwiki:page:A text");
+    assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
+    // Nobody waits for a rest to be over.
+    timeline.note(&page("B"), START, ONE, at(60)).await.unwrap();
+    redis.say("DEL rashomon:revisions:enwiki:page:A");
+    redis.say("ZADD rashomon:revisions:enwiki:page:A 0 0something");
+    let error = timeline.revision(&page("A"), START).await.unwrap_err();
+    assert!(error.to_string().contains("a database of its own"), "{error}");
+}
+
+#[tokio::test]
+async fn nothing_is_left_in_redis_of_a_page_that_rests() {
+    let Some(redis) = Redis::start() else { return };
+    // Its clock has nothing to do with ours.
+    let clock = clock();
+    let timeline = timeline(&redis, clock.clone());
+    let soon = START.saturating_add(Duration::from_millis(1500));
+    timeline.note(&page("A"), START, ONE, soon).await.unwrap();
+    timeline.note(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();
+    assert_eq!(redis.say("DBSIZE"), ":2");
+    for _ in 0..100 {
+        if redis.say("DBSIZE") == ":1" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(redis.say("DBSIZE"), ":1");
+    assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None);
+    assert_eq!(timeline.revision(&page("B"), START).await.unwrap(), Some(rev(1)));
+}

@@ -1,0 +1,59 @@
+//! The page that is never written again, in real time.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use rashomon_buckets::{Policy, Timeline};
+use rashomon_clock::{Clock, SystemClock, Timestamp};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+
+use crate::{Redis, buckets::Wiki, page, timeline};
+
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The clock of the machine differs from itself by no more.
+const SKEW: Duration = Duration::from_millis(300);
+
+const SLACK: Duration = Duration::from_secs(2);
+
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_is_never_written_again_is_culled_in_time_with_the_timeline_in_the_tables() {
+    is_culled_in_time(Arc::new(SystemClock::new()), None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_is_never_written_again_is_culled_in_time_with_the_timeline_in_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let clock = Arc::new(SystemClock::new());
+    is_culled_in_time(clock.clone(), Some(timeline(&redis, clock))).await;
+}
+
+async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timeline>>) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path(), Arc::clone(&clock), Options::default()).unwrap();
+    let policy =
+        Policy { grace: GRACE, slack: SLACK, skew: SKEW, delete_probability: 0.0, ..Policy::default() };
+    let wiki = Wiki::new(Arc::new(store), Arc::clone(&clock), policy, timeline).await;
+    let page = page("Main_Page");
+    let first = wiki.put(&page, 1).await;
+    // It was superseded between these two.
+    let earliest = clock.now();
+    let second = wiki.put(&page, 2).await;
+    let latest = clock.now();
+
+    let mut kept_at = Timestamp::MIN;
+    let gone_at = loop {
+        wiki.buckets.sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
+        let asked = clock.now();
+        if !wiki.is_stored(&page, first).await {
+            break clock.now();
+        }
+        kept_at = asked;
+        assert!(kept_at.since(latest) < 10 * GRACE, "it stays");
+        tokio::time::sleep(BETWEEN_SWEEPS).await;
+    };
+    assert!(gone_at.since(earliest) >= GRACE, "gone after {:?}", gone_at.since(earliest));
+    assert!(kept_at.since(latest) < GRACE + SLACK, "still there after {:?}", kept_at.since(latest));
+    assert!(wiki.is_stored(&page, second).await, "the latest stays");
+}
