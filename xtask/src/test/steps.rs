@@ -19,6 +19,9 @@ const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// What clippy, the build and the tests have in common, so that nothing is compiled twice.
 pub(super) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
 
+/// Where tests find MediaWiki's files.
+const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
+
 pub(super) enum Need {
     /// Without it the step cannot run.
     Everything(Tool),
@@ -53,6 +56,8 @@ pub(super) const STEPS: &[Step] = &[
             Need::Part(Tool::Xmllint, "validation of exports"),
             Need::Part(Tool::SevenZip, "7z archives as others write them"),
             Need::Part(Tool::RedisServer, "the timeline in Redis"),
+            Need::Part(Tool::Php, "rendering by MediaWiki"),
+            Need::Part(Tool::MediaWiki, "rendering by MediaWiki"),
         ],
         run: test,
     },
@@ -129,8 +134,11 @@ fn build(_: &mut Toolbox) -> Result<Outcome> {
     finish("build", command, is_no_progress, |_| String::new())
 }
 
-fn test(_: &mut Toolbox) -> Result<Outcome> {
+fn test(toolbox: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(cargo());
+    if let Ok(files) = toolbox.fetch(Tool::MediaWiki) {
+        command.env(FOR_MEDIAWIKI, files);
+    }
     let (variable, elsewhere) = cassandra::ELSEWHERE;
     command.arg("test").args(EVERYTHING).arg("--no-fail-fast").env(variable, elsewhere);
     finish_tests("test", command)

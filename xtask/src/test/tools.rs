@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::cassandra::Starting;
 use crate::process::{cargo, find_program, run_logged};
@@ -16,6 +17,9 @@ use crate::process::{cargo, find_program, run_logged};
 const CARGO_DENY: &str = "0.20.2";
 /// Building cargo-deny from its source takes minutes on a small machine.
 const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// Where Debian's package puts MediaWiki.
+const MEDIAWIKI_FILES: &str = "/usr/share/mediawiki";
 
 /// Something that a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,7 +30,11 @@ pub(crate) enum Tool {
     Ip,
     Java,
     Maven,
+    /// A folder with MediaWiki's files.
+    MediaWiki,
     Nft,
+    /// With what MediaWiki needs of it.
+    Php,
     RedisServer,
     SevenZip,
     Xmllint,
@@ -75,7 +83,9 @@ impl Toolbox {
             Tool::Ip => self.debian("ip", "iproute2"),
             Tool::Java => self.java(),
             Tool::Maven => self.debian("mvn", "maven"),
+            Tool::MediaWiki => self.mediawiki(),
             Tool::Nft => self.debian("nft", "nftables"),
+            Tool::Php => self.php(),
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
             Tool::Xmllint => self.debian("xmllint", "libxml2-utils"),
@@ -98,20 +108,81 @@ impl Toolbox {
         Ok(java)
     }
 
+    /// PHP with the extensions that MediaWiki asks for.
+    fn php(&mut self) -> Result<PathBuf> {
+        let packages = ["php-cli", "php-sqlite3", "php-mbstring", "php-xml", "php-intl"];
+        if let Some(php) = find_program("php").filter(|php| has_extensions(php)) {
+            return Ok(php);
+        }
+        self.install("PHP with SQLite, mbstring, xml and intl", &packages)?;
+        find_program("php")
+            .filter(|php| has_extensions(php))
+            .ok_or_else(|| anyhow!("the packages {} brought no such PHP", packages.join(" ")))
+    }
+
+    /// MediaWiki's files: where Debian's package puts them, else unpacked from that package below `target`. It is not
+    /// installed, since it would bring a web server that starts by itself; and the files alone need no root.
+    fn mediawiki(&mut self) -> Result<PathBuf> {
+        let installed = PathBuf::from(MEDIAWIKI_FILES);
+        if installed.join("index.php").is_file() {
+            return Ok(installed);
+        }
+        let folder = crate::target().join("tools/mediawiki");
+        let files = folder.join(MEDIAWIKI_FILES.trim_start_matches('/'));
+        if files.join("index.php").is_file() {
+            return Ok(files);
+        }
+        let (Some(apt), Some(dpkg)) = (find_program("apt-get"), find_program("dpkg-deb")) else {
+            bail!("no MediaWiki in {MEDIAWIKI_FILES}, and no Debian to have it from");
+        };
+        // What stands at the end has been unpacked whole.
+        let unpacked = folder.with_extension("unpacked");
+        let _ = fs::remove_dir_all(&unpacked);
+        fs::create_dir_all(&unpacked)?;
+        if rustix::process::geteuid().is_root() {
+            self.update_package_lists(&apt)?;
+        }
+        println!("    apt-get download mediawiki");
+        let mut command = Command::new(apt);
+        command.args(["download", "mediawiki"]).current_dir(&unpacked);
+        run_to_success(command, "apt-get")?;
+        let package = fs::read_dir(&unpacked)?.next().context("apt-get downloaded nothing")??.path();
+        let mut command = Command::new(dpkg);
+        command.arg("--extract").arg(&package).arg(&unpacked);
+        run_to_success(command, "dpkg-deb")?;
+        fs::remove_file(package)?;
+        let _ = fs::remove_dir_all(&folder);
+        fs::rename(&unpacked, &folder)?;
+        if !files.join("index.php").is_file() {
+            bail!("the package mediawiki brought no {MEDIAWIKI_FILES}/index.php");
+        }
+        Ok(files)
+    }
+
     /// A program, from its Debian package if it is missing.
     fn debian(&mut self, program: &str, package: &str) -> Result<PathBuf> {
         if let Some(found) = find_program(program) {
             return Ok(found);
         }
+        self.install(program, &[package])?;
+        find_program(program).ok_or_else(|| anyhow!("the package {package} brought no {program}"))
+    }
+
+    /// Installs Debian packages that bring something.
+    fn install(&mut self, what: &str, packages: &[&str]) -> Result<()> {
         let Some(apt) = find_program("apt-get").filter(|_| rustix::process::geteuid().is_root()) else {
-            bail!("no {program}; install it (Debian: apt install {package})");
+            bail!("no {what}; install it (Debian: apt install {})", packages.join(" "));
         };
+        self.update_package_lists(&apt)?;
+        apt_get(&apt, &[&["install", "--yes", "--no-install-recommends"], packages].concat())
+    }
+
+    fn update_package_lists(&mut self, apt: &Path) -> Result<()> {
         if !self.package_lists_are_new {
-            apt_get(&apt, &["update"])?;
+            apt_get(apt, &["update"])?;
             self.package_lists_are_new = true;
         }
-        apt_get(&apt, &["install", "--yes", "--no-install-recommends", package])?;
-        find_program(program).ok_or_else(|| anyhow!("the package {package} brought no {program}"))
+        Ok(())
     }
 }
 
@@ -120,6 +191,14 @@ fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(apt);
     command.args(["-o", "DPkg::Lock::Timeout=300"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     run_to_success(command, "apt-get")
+}
+
+fn has_extensions(php: &Path) -> bool {
+    let Ok(output) = Command::new(php).arg("-m").output() else { return false };
+    let modules = String::from_utf8_lossy(&output.stdout).to_lowercase();
+    ["intl", "mbstring", "pdo_sqlite", "xml"]
+        .iter()
+        .all(|wanted| modules.lines().any(|module| module == *wanted))
 }
 
 /// cargo-deny of exactly our version: the one in the path, else one of our own below `target`.

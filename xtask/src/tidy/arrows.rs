@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-test-stores", &["rashomon-tables-cassandra", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-buckets", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
+    ("rashomon-generator-http", &["rashomon-buckets"]),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (
@@ -23,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "rashomon-api",
             "rashomon-dumps",
+            "rashomon-generator-http",
             "rashomon-timeline-redis",
             "rashomon-buckets",
             "rashomon-tables",

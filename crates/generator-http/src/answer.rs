@@ -1,0 +1,120 @@
+//! What came back, and whether it can be stored.
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use rashomon_buckets::GenerateError;
+
+use crate::client::{failed, with_causes};
+
+/// The longest content type that is stored.
+const MAX_CONTENT_TYPE: usize = 256;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// `None`: any.
+    pub(crate) media_type: Option<MediaType>,
+    pub(crate) max_size: u64,
+}
+
+/// What came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Bytes,
+}
+
+/// A type and a subtype, in lower case; parameters are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MediaType(String);
+
+impl MediaType {
+    /// Reads the value of a `Content-Type` (RFC 9110, section 8.3.1).
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let essence = text.split(';').next()?.trim().to_ascii_lowercase();
+        let is_token = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+        };
+        let (kind, subtype) = essence.split_once('/')?;
+        (is_token(kind) && is_token(subtype)).then_some(Self(essence))
+    }
+}
+
+impl Wanted {
+    /// Reads an answer to its end, if it is what is wanted.
+    pub(crate) async fn read(&self, response: Response<Incoming>) -> Result<Answer, GenerateError> {
+        let (head, body) = response.into_parts();
+        if let Some(encoding) = head.headers.get(header::CONTENT_ENCODING)
+            && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
+        {
+            return failed(format!(
+                "it answered with the content encoding {encoding:?}, which nobody asked for"
+            ));
+        }
+        let content_type = self.content_type(&head.headers)?;
+        let too_large = || failed(format!("it has more than its {} bytes", self.max_size));
+        if body.size_hint().lower() > self.max_size {
+            return too_large();
+        }
+        let limit = usize::try_from(self.max_size).unwrap_or(usize::MAX);
+        match Limited::new(body, limit).collect().await {
+            Ok(body) => Ok(Answer { content_type, body: body.to_bytes() }),
+            Err(error) if error.is::<LengthLimitError>() => too_large(),
+            Err(error) => failed(format!("its answer broke off: {}", with_causes(&*error))),
+        }
+    }
+
+    fn content_type(&self, headers: &HeaderMap) -> Result<Option<String>, GenerateError> {
+        let Some(given) = headers.get(header::CONTENT_TYPE) else {
+            return match &self.media_type {
+                Some(MediaType(wanted)) => {
+                    failed(format!("it answered without a content type, where {wanted} was expected"))
+                }
+                None => Ok(None),
+            };
+        };
+        let text = given.to_str().ok().filter(|text| text.len() <= MAX_CONTENT_TYPE);
+        let Some((text, media_type)) = text.and_then(|text| Some((text, MediaType::parse(text)?))) else {
+            return failed(format!(
+                "it answered with a content type that is none, or none of at most {MAX_CONTENT_TYPE} bytes"
+            ));
+        };
+        match &self.media_type {
+            Some(wanted) if *wanted != media_type => {
+                failed(format!("it answered with {}, where {} was expected", media_type.0, wanted.0))
+            }
+            _ => Ok(Some(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_media_type_is_a_type_and_a_subtype() {
+        for (text, expected) in [
+            ("text/html", Some("text/html")),
+            ("Text/HTML; charset=utf-8", Some("text/html")),
+            ("text/html ;charset=UTF-8", Some("text/html")),
+            ("application/ld+json", Some("application/ld+json")),
+            ("", None),
+            ("text", None),
+            ("text/", None),
+            ("/html", None),
+            ("te xt/html", None),
+            ("text/html/x", None),
+            ("; charset=utf-8", None),
+        ] {
+            assert_eq!(
+                MediaType::parse(text).map(|media_type| media_type.0).as_deref(),
+                expected,
+                "{text:?}"
+            );
+        }
+    }
+}

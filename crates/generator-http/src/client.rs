@@ -1,0 +1,173 @@
+//! One request: to an allowed host, within its time, through few redirects.
+
+use std::{error::Error, num::NonZeroUsize, path::Path, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rashomon_buckets::GenerateError;
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use tokio::sync::Semaphore;
+use url::Url;
+
+use crate::{
+    answer::{Answer, Wanted},
+    hosts::Hosts,
+    settings::SettingsError,
+};
+
+/// Redirects that are followed, each to an allowed host.
+pub const MAX_REDIRECTS: usize = 3;
+
+/// Who asks: operators of a renderer want to know.
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
+
+/// Asks renderers, so many at once.
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    places: Semaphore,
+}
+
+impl Client {
+    /// Certificates are checked by these authorities, else by those of the system; where there are none of
+    /// these either, that is an error if `needs_tls`.
+    pub(crate) fn new(
+        max_requests: NonZeroUsize,
+        authorities: Option<&Path>,
+        needs_tls: bool,
+    ) -> Result<Self, SettingsError> {
+        let roots = match authorities {
+            Some(file) => roots_of(file)?,
+            None => system_roots(needs_tls)?,
+        };
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| SettingsError::Authorities(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let http = legacy::Client::builder(TokioExecutor::new())
+            // A connection is used once, so that what follows an answer on it is never taken for the next.
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Ok(Self { http, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) })
+    }
+
+    /// What is found at a URL; nothing but a whole answer counts.
+    pub(crate) async fn get(
+        &self,
+        url: Url,
+        hosts: &Hosts,
+        wanted: &Wanted,
+        timeout: Duration,
+    ) -> Result<Answer, GenerateError> {
+        let _place = match tokio::time::timeout(timeout, self.places.acquire()).await {
+            Ok(place) => place,
+            Err(_) => return Err(GenerateError::Busy(format!("there was no place within {timeout:?}"))),
+        };
+        match tokio::time::timeout(timeout, self.follow(url, hosts, wanted)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(GenerateError::TimedOut(format!("there was no whole answer within {timeout:?}"))),
+        }
+    }
+
+    async fn follow(&self, mut url: Url, hosts: &Hosts, wanted: &Wanted) -> Result<Answer, GenerateError> {
+        for _ in 0..=MAX_REDIRECTS {
+            if !hosts.allow(&url) {
+                let host = url.host_str().unwrap_or_default();
+                return failed(format!(
+                    "{host} (port {:?}) is none of the allowed hosts",
+                    url.port_or_known_default()
+                ));
+            }
+            let response = self.ask(&url).await?;
+            match response.status() {
+                StatusCode::OK => return wanted.read(response).await,
+                StatusCode::MOVED_PERMANENTLY
+                | StatusCode::FOUND
+                | StatusCode::SEE_OTHER
+                | StatusCode::TEMPORARY_REDIRECT
+                | StatusCode::PERMANENT_REDIRECT => url = target(&url, &response)?,
+                status @ (StatusCode::NOT_FOUND | StatusCode::GONE) => {
+                    return Err(GenerateError::Unknown(format!("it answered with {status}")));
+                }
+                status => return failed(format!("it answered with {status}")),
+            }
+        }
+        failed(format!("it redirected more than {MAX_REDIRECTS} times"))
+    }
+
+    async fn ask(&self, url: &Url) -> Result<Response<Incoming>, GenerateError> {
+        let request = Request::get(url.as_str())
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT_ENCODING, "identity")
+            .header(header::CONNECTION, "close")
+            .body(Empty::new());
+        let request = request.or_else(|error| failed(error.to_string()))?;
+        self.http.request(request).await.or_else(|error| failed(with_causes(&error)))
+    }
+}
+
+/// Where a redirect leads.
+fn target(from: &Url, response: &Response<Incoming>) -> Result<Url, GenerateError> {
+    let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+    let Some(to) = location.and_then(|location| from.join(location).ok()) else {
+        return failed("it redirected to nowhere".to_owned());
+    };
+    if from.scheme() == "https" && to.scheme() != "https" {
+        return failed("it redirected from https to something else".to_owned());
+    }
+    if !matches!(to.scheme(), "http" | "https") || !to.username().is_empty() || to.password().is_some() {
+        return failed("it redirected to what is no plain URL of http or https".to_owned());
+    }
+    Ok(to)
+}
+
+pub(crate) fn failed<T>(why: String) -> Result<T, GenerateError> {
+    Err(GenerateError::Failed(why))
+}
+
+/// An error with what caused it, which alone says what happened.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn roots_of(file: &Path) -> Result<RootCertStore, SettingsError> {
+    let error = |why: String| SettingsError::Authorities(format!("{}: {why}", file.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|why| error(why.to_string()))? {
+        let certificate = certificate.map_err(|why| error(why.to_string()))?;
+        roots.add(certificate).map_err(|why| error(why.to_string()))?;
+    }
+    if roots.is_empty() { Err(error("it has no certificate".to_owned())) } else { Ok(roots) }
+}
+
+fn system_roots(needed: bool) -> Result<RootCertStore, SettingsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Systems have certificates that nobody can read: the others count.
+    roots.add_parsable_certificates(found.certs);
+    if needed && roots.is_empty() {
+        let why = found.errors.first().map_or_else(|| "the system has none".to_owned(), ToString::to_string);
+        return Err(SettingsError::Authorities(why));
+    }
+    Ok(roots)
+}

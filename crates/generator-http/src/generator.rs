@@ -1,0 +1,150 @@
+//! The generator: which property of which revision is asked for where.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_trait::async_trait;
+use futures::future::try_join_all;
+use rashomon_buckets::{
+    BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision,
+};
+
+use crate::{
+    answer::{MediaType, Wanted},
+    client::Client,
+    hosts::Hosts,
+    settings::{Settings, SettingsError, Source, Upstream},
+    template::Template,
+};
+
+/// Makes properties by asking renderers over HTTP.
+#[derive(Debug)]
+pub struct HttpGenerator {
+    client: Client,
+    renderer: Option<Renderer>,
+    buckets: BTreeMap<(DomainName, BucketName), Renderer>,
+}
+
+/// An [`Upstream`] that has been checked.
+#[derive(Debug)]
+struct Renderer {
+    names: Vec<PropertyName>,
+    places: Vec<Place>,
+    hosts: Hosts,
+    timeout: Duration,
+}
+
+/// Where a property is had, and what is expected there.
+#[derive(Debug)]
+struct Place {
+    name: PropertyName,
+    template: Template,
+    wanted: Wanted,
+}
+
+impl HttpGenerator {
+    /// A generator by these settings. Nobody is asked anything yet.
+    ///
+    /// # Errors
+    ///
+    /// Where a setting makes no sense, or a URL leads to a host that is not allowed.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let Settings { upstream, buckets, max_requests, authorities } = settings;
+        let renderer = upstream.map(Renderer::new).transpose()?;
+        let buckets = (buckets.into_iter())
+            .map(|(bucket, upstream)| Ok((bucket, Renderer::new(upstream)?)))
+            .collect::<Result<BTreeMap<_, _>, SettingsError>>()?;
+        let mut templates = renderer.iter().chain(buckets.values()).flat_map(|renderer| &renderer.places);
+        let needs_tls = templates.any(|place| place.template.is_https());
+        let client = Client::new(max_requests, authorities.as_deref(), needs_tls)?;
+        Ok(Self { client, renderer, buckets })
+    }
+
+    fn renderer(&self, page: &Page) -> Option<&Renderer> {
+        if self.buckets.is_empty() {
+            return self.renderer.as_ref();
+        }
+        self.buckets.get(&(page.domain.clone(), page.bucket.clone())).or(self.renderer.as_ref())
+    }
+
+    async fn property(
+        &self,
+        renderer: &Renderer,
+        place: &Place,
+        page: &Page,
+        rev: Revision,
+    ) -> Result<Generated, GenerateError> {
+        let Place { name, template, wanted } = place;
+        let url = template
+            .url(page, rev)
+            .map_err(|why| GenerateError::Failed(format!("{name}: of this page there is no URL: {why}")))?;
+        let answer = self.client.get(url.clone(), &renderer.hosts, wanted, renderer.timeout).await;
+        let answer = answer.map_err(|error| {
+            // Readers are not told the URL, which is nobody's but the operator's.
+            tracing::warn!(domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error, "not made");
+            named(name, error)
+        })?;
+        Ok(Generated { name: name.clone(), content_type: answer.content_type, body: answer.body })
+    }
+}
+
+#[async_trait]
+impl Generator for HttpGenerator {
+    fn makes(&self, page: &Page) -> &[PropertyName] {
+        self.renderer(page).map_or(&[], |renderer| &renderer.names)
+    }
+
+    async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
+        let Some(renderer) = self.renderer(page) else { return Ok(Vec::new()) };
+        // The first failure ends the other requests.
+        try_join_all(renderer.places.iter().map(|place| self.property(renderer, place, page, rev))).await
+    }
+}
+
+impl Renderer {
+    fn new(upstream: Upstream) -> Result<Self, SettingsError> {
+        let Upstream { properties, hosts, timeout } = upstream;
+        if timeout.is_zero() {
+            return Err(SettingsError::Timeout);
+        }
+        let hosts = Hosts::parse(&hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
+        let names = properties.keys().cloned().collect();
+        let places = properties.into_iter().map(|(name, source)| Place::new(name, source, &hosts));
+        Ok(Self { names, places: places.collect::<Result<_, _>>()?, hosts, timeout })
+    }
+}
+
+impl Place {
+    fn new(name: PropertyName, source: Source, hosts: &Hosts) -> Result<Self, SettingsError> {
+        let Source { url, content_type, max_size } = source;
+        let error = |why| SettingsError::Url { property: name.clone(), url: url.clone(), why };
+        let template = Template::parse(&url).map_err(error)?;
+        let example = template.example().map_err(error)?;
+        // Where the host is the page's domain, each page shows.
+        if template.has_one_host() && !hosts.allow(&example) {
+            let host = example.authority();
+            return Err(error(format!(
+                "it leads to {host}, which is none of the allowed hosts: add it to them"
+            )));
+        }
+        let media_type = match content_type {
+            Some(text) => match MediaType::parse(&text) {
+                Some(media_type) => Some(media_type),
+                None => return Err(SettingsError::ContentType { property: name, content_type: text }),
+            },
+            None => None,
+        };
+        Ok(Self { name, template, wanted: Wanted { media_type, max_size } })
+    }
+}
+
+/// The error with the name of the property before it.
+fn named(name: &PropertyName, error: GenerateError) -> GenerateError {
+    let say = |why: String| format!("{name}: {why}");
+    match error {
+        GenerateError::Unknown(why) => GenerateError::Unknown(say(why)),
+        GenerateError::TimedOut(why) => GenerateError::TimedOut(say(why)),
+        GenerateError::Busy(why) => GenerateError::Busy(say(why)),
+        GenerateError::Failed(why) => GenerateError::Failed(say(why)),
+        other => other,
+    }
+}

@@ -1,0 +1,152 @@
+//! The hosts that may be reached.
+
+use url::{Host, Url};
+
+/// One host, and the port on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Allowed {
+    host: Host,
+    /// `None`: that of the scheme.
+    port: Option<u16>,
+}
+
+/// The hosts that may be reached, and no others.
+///
+/// Names are compared, as the parser of URLs writes them, which is the one whose result is connected to: what
+/// comes before an `@`, other spellings of an address, or capital letters deceive neither or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hosts(Vec<Allowed>);
+
+/// Why a host is none, and the cure.
+type Why = String;
+
+impl Hosts {
+    /// Reads the hosts as they are configured. The error names the one that is wrong.
+    pub(crate) fn parse(texts: &[String]) -> Result<Self, (String, Why)> {
+        let parsed = texts.iter().map(|text| Allowed::parse(text).map_err(|why| (text.clone(), why)));
+        parsed.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether this URL may be asked for.
+    pub(crate) fn allow(&self, url: &Url) -> bool {
+        let Some(host) = url.host() else { return false };
+        self.0.iter().any(|allowed| {
+            let port_fits = match allowed.port {
+                Some(port) => url.port_or_known_default() == Some(port),
+                // The parser drops the port where it is that of the scheme.
+                None => url.port().is_none(),
+            };
+            port_fits && allowed.host == host.to_owned()
+        })
+    }
+}
+
+impl Allowed {
+    fn parse(text: &str) -> Result<Self, Why> {
+        if text.contains(['/', '@']) {
+            return Err("write the host alone, without http:// before it or a path after it".to_owned());
+        }
+        if text.contains('*') {
+            return Err("a pattern is no host: name each host".to_owned());
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !text.ends_with(']') => {
+                let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+                let port = digits.then(|| port.parse().ok()).flatten().filter(|port| *port > 0);
+                let port =
+                    port.ok_or("a port is a number from 1 to 65535; an IPv6 address stands in brackets")?;
+                (host, Some(port))
+            }
+            _ => (text, None),
+        };
+        let host = Host::parse(host).map_err(|error| {
+            format!("{error}; write a name or an address, such as wiki.example.org, 10.0.0.7:8080 or [::1]")
+        })?;
+        Ok(Self { host, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(texts: &[&str]) -> Hosts {
+        let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
+        Hosts::parse(&texts).unwrap()
+    }
+
+    #[track_caller]
+    fn check(allowed: &str, url: &str, expected: bool) {
+        let url = Url::parse(url).unwrap();
+        assert_eq!(hosts(&[allowed]).allow(&url), expected, "{allowed}: {url}");
+    }
+
+    #[test]
+    fn a_host_is_reached_by_its_name_alone() {
+        check("wiki.example", "http://wiki.example/a", true);
+        check("wiki.example", "https://WIKI.example/a", true);
+        check("wiki.example", "http://www.wiki.example/", false);
+        check("wiki.example", "http://wiki.example.evil/", false);
+        check("wiki.example", "http://wiki.example./", false);
+        check("wiki.example", "http://evil/wiki.example", false);
+        check("wiki.example", "http://evil/?wiki.example", false);
+        check("bücher.example", "http://xn--bcher-kva.example/", true);
+        assert!(!hosts(&[]).allow(&Url::parse("http://wiki.example/").unwrap()));
+    }
+
+    #[test]
+    fn what_only_looks_like_a_host_deceives_nobody() {
+        check("wiki.example", "http://wiki.example@evil/", false);
+        check("wiki.example", "http://wiki.example:80@evil/", false);
+        check("wiki.example", "http://wiki.example%2F@evil/", false);
+        check("wiki.example", r"http://evil\@wiki.example/", false);
+        check("wiki.example", "http://evil#@wiki.example/", false);
+        check("wiki.example", "http://evil?@wiki.example/", false);
+        check("127.0.0.1", "http://2130706433/", true);
+        check("127.0.0.1", "http://0x7f.1/", true);
+        check("127.0.0.1", "http://localhost/", false);
+        check("127.0.0.1", "http://[::ffff:127.0.0.1]/", false);
+    }
+
+    #[test]
+    fn ports_count() {
+        check("wiki.example", "http://wiki.example:80/", true);
+        check("wiki.example", "https://wiki.example:443/", true);
+        check("wiki.example", "http://wiki.example:443/", false);
+        check("wiki.example", "http://wiki.example:8080/", false);
+        check("wiki.example:8080", "http://wiki.example:8080/", true);
+        check("wiki.example:8080", "http://wiki.example/", false);
+        check("wiki.example:80", "http://wiki.example/", true);
+        check("wiki.example:80", "https://wiki.example/", false);
+    }
+
+    #[test]
+    fn addresses_of_version_6_stand_in_brackets() {
+        check("[::1]", "http://[::1]/", true);
+        check("[::1]", "http://[0:0:0:0:0:0:0:1]/", true);
+        check("[::1]:8080", "http://[::1]:8080/", true);
+        check("[::1]:8080", "http://[::1]/", false);
+        check("[::1]", "http://[::2]/", false);
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_with_the_cure() {
+        for (text, cure) in [
+            ("", "such as"),
+            ("http://wiki.example", "without http://"),
+            ("wiki.example/w", "without http://"),
+            ("me@wiki.example", "without http://"),
+            ("*.example", "name each host"),
+            ("wiki.example:", "1 to 65535"),
+            ("wiki.example:0", "1 to 65535"),
+            ("wiki.example:+80", "1 to 65535"),
+            ("wiki.example:99999", "1 to 65535"),
+            ("::1", "such as"),
+            ("fe80::a", "brackets"),
+            ("a b", "such as"),
+        ] {
+            let (named, why) = Hosts::parse(&[text.to_owned()]).unwrap_err();
+            assert!(named == text && why.contains(cure), "{text}: {why}");
+        }
+    }
+}

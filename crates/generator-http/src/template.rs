@@ -1,0 +1,120 @@
+//! The URL of a property, with places for what differs from revision to revision.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rashomon_buckets::{Page, Revision};
+use url::Url;
+
+/// What is written otherwise: all but the unreserved characters of RFC 3986, so that a value is whole in a
+/// segment of a path and in a query alike.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The placeholders, for messages.
+const PLACEHOLDERS: &str = "{domain}, {title} and {rev}";
+
+/// A URL with placeholders. Whatever a title is, the scheme, the host and the shape of the path are as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template(Vec<Piece>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Domain,
+    Title,
+    Rev,
+}
+
+impl Template {
+    /// Reads a template. The error says what is wrong, and the cure.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(odd) = text.chars().find(|letter| !letter.is_ascii_graphic() || *letter == '\\') {
+            return Err(format!("{odd:?} is in no URL: percent-encode it"));
+        }
+        let lower = text.to_ascii_lowercase();
+        let Some(rest) = lower.strip_prefix("http://").or_else(|| lower.strip_prefix("https://")) else {
+            return Err("it begins with neither http:// nor https://".to_owned());
+        };
+        if text.contains('#') {
+            return Err("what comes after a # is never sent: leave it out".to_owned());
+        }
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        if authority.is_empty() {
+            return Err("it names no host; it is to be one as in http://wiki.example/html/{rev}".to_owned());
+        }
+        if authority.contains('@') {
+            return Err("a user or a password has no place in it: leave out what is before the @".to_owned());
+        }
+        let template = Self(pieces(text)?);
+        if pieces(authority)?.iter().any(|piece| matches!(piece, Piece::Title | Piece::Rev)) {
+            return Err("of the placeholders only {domain} can be in the host".to_owned());
+        }
+        template.example().map(|_| template)
+    }
+
+    /// The URL for some revision.
+    pub(crate) fn example(&self) -> Result<Url, String> {
+        let url = self.filled("domain.example", "Title", "1");
+        Url::parse(&url)
+            .map_err(|error| format!("{error}; it is to be one as in http://wiki.example/html/{{rev}}"))
+    }
+
+    /// Whether the host is the same for all domains.
+    pub(crate) fn has_one_host(&self) -> bool {
+        let host =
+            |domain| Url::parse(&self.filled(domain, "Title", "1")).map(|url| url.authority().to_owned());
+        host("a.example") == host("b.example")
+    }
+
+    /// Whether certificates are needed to ask there.
+    pub(crate) fn is_https(&self) -> bool {
+        self.example().is_ok_and(|url| url.scheme() == "https")
+    }
+
+    /// The URL for a revision. The error says why there is none.
+    pub(crate) fn url(&self, page: &Page, rev: Revision) -> Result<Url, String> {
+        let url = self.filled(page.domain.as_str(), page.title.as_str(), &rev.to_string());
+        Url::parse(&url).map_err(|error| error.to_string())
+    }
+
+    fn filled(&self, domain: &str, title: &str, rev: &str) -> String {
+        let mut url = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Literal(text) => url.push_str(text),
+                // Nothing in a domain needs another form.
+                Piece::Domain => url.push_str(domain),
+                Piece::Title => url.extend(utf8_percent_encode(title, ENCODED)),
+                Piece::Rev => url.push_str(rev),
+            }
+        }
+        url
+    }
+}
+
+fn pieces(text: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, found) = rest.split_at(at);
+        if !before.is_empty() {
+            pieces.push(Piece::Literal(before.to_owned()));
+        }
+        let inside = found.strip_prefix('{').and_then(|found| found.split_once('}'));
+        let Some((name, after)) = inside else {
+            return Err(format!("a brace without its other: the placeholders are {PLACEHOLDERS}"));
+        };
+        pieces.push(match name {
+            "domain" => Piece::Domain,
+            "title" => Piece::Title,
+            "rev" => Piece::Rev,
+            other => return Err(format!("there is no {{{other}}}: the placeholders are {PLACEHOLDERS}")),
+        });
+        rest = after;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Literal(rest.to_owned()));
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The generator against servers that do what servers do: answer, fail, take their time, lie, lead elsewhere; and
+//! against a real MediaWiki.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // In what tests call, too.
+
+mod answers;
+mod crowds;
+mod https;
+mod mediawiki;
+mod redirects;
+mod server;
+mod settings;
+mod through_buckets;
+mod wiki;
+
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
+
+use rashomon_buckets::{
+    BucketName, DomainName, GenerateError, Generated, Generator as _, Page, PropertyName, Revision, Title,
+};
+use rashomon_generator_http::{HttpGenerator, Settings, Source, Upstream};
+
+/// So long that only who never answers is not waited for, on a busy machine too.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// How long those are waited for that do not answer.
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
+
+/// The bound on a body in most tests.
+pub(crate) const MAX_SIZE: u64 = 1000;
+
+pub(crate) fn name(text: &str) -> PropertyName {
+    PropertyName::new(text).unwrap()
+}
+
+pub(crate) fn rev(number: i64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+pub(crate) fn page(title: &str) -> Page {
+    Page {
+        domain: DomainName::new("wiki.example").unwrap(),
+        bucket: BucketName::page(),
+        title: Title::new(title).unwrap(),
+    }
+}
+
+/// Any type, and up to [`MAX_SIZE`] bytes.
+pub(crate) fn source(url: impl Into<String>) -> Source {
+    Source { url: url.into(), content_type: None, max_size: MAX_SIZE }
+}
+
+/// These properties, of which those hosts may be asked.
+pub(crate) fn upstream(properties: &[(&str, Source)], hosts: &[String], timeout: Duration) -> Upstream {
+    Upstream {
+        properties: properties.iter().map(|(property, source)| (name(property), source.clone())).collect(),
+        hosts: hosts.to_vec(),
+        timeout,
+    }
+}
+
+pub(crate) fn settings(upstream: Upstream) -> Settings {
+    Settings { upstream: Some(upstream), ..Settings::default() }
+}
+
+/// A generator of `html`, had at this URL.
+pub(crate) fn html_from(url: &str, hosts: &[String], timeout: Duration) -> HttpGenerator {
+    HttpGenerator::new(settings(upstream(&[("html", source(url))], hosts, timeout))).unwrap()
+}
+
+/// What it makes of revision 1 of a page, of which there is one property.
+pub(crate) async fn make(generator: &HttpGenerator) -> Result<Generated, GenerateError> {
+    let mut made = generator.generate(&page("Main_Page"), rev(1)).await?;
+    assert_eq!(made.len(), 1);
+    Ok(made.remove(0))
+}
+
+pub(crate) fn bytes_of(made: Result<Generated, GenerateError>) -> String {
+    String::from_utf8(made.unwrap().body.to_vec()).unwrap()
+}
+
+/// Panics unless it failed, for a reason in which these words are.
+#[track_caller]
+pub(crate) fn assert_failed(made: Result<Generated, GenerateError>, words: &str) {
+    match made {
+        Err(GenerateError::Failed(why)) => assert!(why.contains(words), "{why}"),
+        other => panic!("{other:?}, where a failure was expected: {words}"),
+    }
+}
+
+/// Settings with one renderer for all, and one for a bucket.
+pub(crate) fn with_bucket(all: Option<Upstream>, domain: &str, bucket: &str, its: Upstream) -> Settings {
+    let key = (DomainName::new(domain).unwrap(), BucketName::new(bucket).unwrap());
+    Settings { upstream: all, buckets: BTreeMap::from([(key, its)]), ..Settings::default() }
+}
+
+pub(crate) fn at_most(requests: usize, settings: Settings) -> Settings {
+    Settings { max_requests: NonZeroUsize::new(requests).unwrap(), ..settings }
+}

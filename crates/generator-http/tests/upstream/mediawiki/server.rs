@@ -1,0 +1,179 @@
+//! A MediaWiki of a test's own: its files are Debian's, its database is SQLite in a directory that goes with the
+//! test, its web server is PHP's.
+
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+/// Where the files of MediaWiki are; else where Debian's package puts them.
+const FILES: &str = "RASHOMON_TEST_MEDIAWIKI";
+
+const DEBIAN: &str = "/usr/share/mediawiki";
+
+/// How often it is asked whether it is there, every [`BEAT`].
+const BEATS: usize = 1000;
+
+const BEAT: Duration = Duration::from_millis(50);
+
+/// A wiki, ended with the test.
+#[derive(Debug)]
+pub(crate) struct MediaWiki {
+    files: PathBuf,
+    directory: TempDir,
+    address: SocketAddr,
+    server: Option<Child>,
+}
+
+impl MediaWiki {
+    /// Installs one, and serves it. Where MediaWiki or PHP are missing, says so in a line and gives `None`; with
+    /// `CI=true` that is a failure.
+    pub(crate) fn start() -> Option<Self> {
+        let files = std::env::var_os(FILES).map_or_else(|| PathBuf::from(DEBIAN), PathBuf::from);
+        let missing = if !files.join("index.php").is_file() {
+            format!("no MediaWiki in {} ({FILES} says where it is)", files.display())
+        } else if !has_php() {
+            "no PHP with what MediaWiki needs (Debian: apt install php-cli php-sqlite3 php-mbstring php-xml php-intl)"
+                .to_owned()
+        } else {
+            let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let mut wiki = Self { files, directory, address, server: None };
+            wiki.install();
+            wiki.serve();
+            return Some(wiki);
+        };
+        assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{missing}");
+        eprintln!("rendering by MediaWiki is not tested: {missing}");
+        None
+    }
+
+    fn install(&self) {
+        let directory = self.directory.path();
+        let mut command = self.php("install.php");
+        command
+            .args([
+                "--dbtype",
+                "sqlite",
+                "--dbname",
+                "wiki",
+                "--scriptpath",
+                "",
+                "--pass",
+                "long enough to pass",
+            ])
+            .args([format!("--server=http://{}", self.address), format!("--dbpath={}", directory.display())])
+            .arg(format!("--confpath={}", directory.display()))
+            .args(["Wiki", "Admin"])
+            .env_remove("MW_CONFIG_FILE");
+        finish(command, "");
+        // So that only what is asked for is done.
+        let mut settings = File::options().append(true).open(self.settings()).unwrap();
+        writeln!(settings, "\n$wgJobRunRate = 0;").unwrap();
+    }
+
+    fn serve(&mut self) {
+        let log = File::create(self.log()).unwrap();
+        let server = Command::new("php")
+            .arg("-S")
+            .arg(self.address.to_string())
+            .arg("-t")
+            .arg(&self.files)
+            .env("MW_CONFIG_FILE", self.settings())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        self.server = Some(server.unwrap());
+        for _ in 0..BEATS {
+            if TcpStream::connect(self.address).is_ok() {
+                return;
+            }
+            thread::sleep(BEAT);
+        }
+        panic!("PHP serves nothing: {}", fs::read_to_string(self.log()).unwrap());
+    }
+
+    /// Saves an edit, and gives the number of its revision.
+    pub(crate) fn edit(&self, title: &str, wikitext: &str) -> i64 {
+        let mut command = self.php("edit.php");
+        command.args(["--user", "Admin", title]);
+        finish(command, wikitext);
+        // As MediaWiki's own scripts know it, so that the server has not been asked yet.
+        let command = self.php("eval.php");
+        let title = title.replace('\'', "\\'");
+        let output = finish(
+            command,
+            &format!("print 'revision ' . Title::newFromText('{title}')->getLatestRevID();\n"),
+        );
+        let said = String::from_utf8(output.stdout).unwrap();
+        let (_, number) = said.split_once("revision ").unwrap();
+        number.split(|letter: char| !letter.is_ascii_digit()).next().unwrap().parse().unwrap()
+    }
+
+    /// How many requests there were whose line in the log has this in it.
+    pub(crate) fn asked(&self, part: &str) -> usize {
+        let log = fs::read_to_string(self.log()).unwrap();
+        log.lines().filter(|line| line.contains("]: GET ") && line.contains(part)).count()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// One of MediaWiki's scripts.
+    fn php(&self, script: &str) -> Command {
+        let mut command = Command::new("php");
+        command.arg(self.files.join("maintenance").join(script)).env("MW_CONFIG_FILE", self.settings());
+        command
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.directory.path().join("LocalSettings.php")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.path().join("requests.log")
+    }
+}
+
+impl Drop for MediaWiki {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// Whether there is a PHP that has what MediaWiki asks for.
+fn has_php() -> bool {
+    let modules = match Command::new("php").arg("-m").output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).to_lowercase(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return false,
+        Err(error) => panic!("php: {error}"),
+    };
+    let has = |module| modules.lines().any(|line| line == module);
+    ["intl", "mbstring", "pdo_sqlite", "xml"].into_iter().all(has)
+}
+
+/// Runs a script to its end.
+fn finish(mut command: Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}

@@ -1,0 +1,150 @@
+//! A server that says whatever a test wants, byte for byte.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpListener,
+    task::AbortHandle,
+};
+
+/// What it does once it has read a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    /// Says this, and closes.
+    Says(String),
+    /// The same after a while.
+    After(Duration, String),
+    /// Says this, and then one byte in a while, for ever.
+    Drips(String, Duration),
+    /// Says this, and then the other for ever, as fast as it is read.
+    Floods(String, String),
+    /// Says nothing, and does not close.
+    Nothing,
+}
+
+/// An answer of 200 with a body of HTML, as it should be.
+pub(crate) fn html(body: &str) -> Reply {
+    Reply::Says(ok("text/html; charset=utf-8", body))
+}
+
+pub(crate) fn ok(content_type: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+/// The same, with nothing known but these headers.
+pub(crate) fn says(status: &str, headers: &str, body: &str) -> Reply {
+    Reply::Says(format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}"))
+}
+
+/// A server, ended with the test.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    /// The heads of all requests so far.
+    requests: Arc<Mutex<Vec<String>>>,
+    task: AbortHandle,
+}
+
+impl Server {
+    /// Replies to each request by its target.
+    pub(crate) async fn new(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
+        Self::over(reply, |stream| async { Ok(stream) }).await
+    }
+
+    /// The same over connections that something is done with first.
+    pub(crate) async fn over<S, F>(
+        reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
+        accept: impl Fn(tokio::net::TcpStream) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        F: Future<Output = std::io::Result<S>> + Send + 'static,
+    {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (reply, seen) = (Arc::new(reply), Arc::clone(&requests));
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (accepted, reply, seen) = (accept(stream), Arc::clone(&reply), Arc::clone(&seen));
+                tokio::spawn(async move {
+                    // Whoever gives up closes the connection, which is no failure here.
+                    if let Ok(stream) = accepted.await {
+                        let _ = answer(stream, &*reply, &seen).await;
+                    }
+                });
+            }
+        });
+        Self { address, requests, task: task.abort_handle() }
+    }
+
+    /// A URL of it.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// It as one of the allowed hosts.
+    pub(crate) fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The heads of the requests so far.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// How often it was asked.
+    pub(crate) fn asked(&self) -> usize {
+        self.requests.lock().unwrap().len()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Reads the head of each request on a connection, and replies; as many as come, if the reply closes nothing.
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    reply: &(dyn Fn(&str) -> Reply + Send + Sync),
+    seen: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let target = head.split(' ').nth(1).unwrap().to_owned();
+    seen.lock().unwrap().push(head);
+    match reply(&target) {
+        Reply::Says(text) => stream.write_all(text.as_bytes()).await?,
+        Reply::After(time, text) => {
+            tokio::time::sleep(time).await;
+            stream.write_all(text.as_bytes()).await?;
+        }
+        Reply::Drips(text, time) => {
+            stream.write_all(text.as_bytes()).await?;
+            loop {
+                tokio::time::sleep(time).await;
+                stream.write_all(b"x").await?;
+            }
+        }
+        Reply::Floods(text, more) => {
+            stream.write_all(text.as_bytes()).await?;
+            loop {
+                stream.write_all(more.as_bytes()).await?;
+            }
+        }
+        Reply::Nothing => std::future::pending().await,
+    }
+    stream.shutdown().await
+}

@@ -1,0 +1,84 @@
+//! Which settings are taken, and for which bucket they hold.
+
+use std::time::Duration;
+
+use rashomon_buckets::{BucketName, DomainName, Generator as _, Page};
+use rashomon_generator_http::{HttpGenerator, Settings, SettingsError, Source, Upstream};
+
+use crate::{
+    LONG, name, page, rev,
+    server::{Server, html},
+    settings, source, upstream, with_bucket,
+};
+
+fn refused(its: Upstream) -> SettingsError {
+    HttpGenerator::new(settings(its)).unwrap_err()
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_cure() {
+    let hosts = ["wiki.example".to_owned()];
+    let html = |url: &str| [("html", source(url))];
+    for (its, cures) in [
+        (upstream(&html("wiki.example"), &hosts, LONG), ["html", "http://"]),
+        (upstream(&html("http://wiki.example/{x}"), &hosts, LONG), ["{x}", "{domain}, {title} and {rev}"]),
+        (upstream(&html("http://evil/{rev}"), &hosts, LONG), ["evil", "add it"]),
+        (upstream(&html("http://wiki.example:81/{rev}"), &hosts, LONG), ["wiki.example:81", "add it"]),
+        (upstream(&html("http://wiki.example/"), &["*".to_owned()], LONG), ["'*'", "name each host"]),
+        (upstream(&html("http://wiki.example/"), &hosts, Duration::ZERO), ["timeout", "30 seconds"]),
+    ] {
+        let error = refused(its).to_string();
+        assert!(cures.iter().all(|cure| error.contains(cure)), "{error}");
+    }
+    let typed = Source { content_type: Some("html".to_owned()), ..source("http://wiki.example/") };
+    let error = refused(upstream(&[("html", typed)], &hosts, LONG));
+    assert!(matches!(&error, SettingsError::ContentType { .. }), "{error}");
+    assert!(error.to_string().contains("such as text/html"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_for_one_bucket_is_refused_too() {
+    let its = upstream(&[("html", source("http://evil/"))], &[], LONG);
+    assert!(HttpGenerator::new(with_bucket(None, "wiki.example", "page", its)).is_err());
+}
+
+#[tokio::test]
+async fn a_bucket_has_its_own_renderer_or_that_of_all() {
+    let server = Server::new(html).await;
+    let of_all = upstream(&[("html", source(server.url("/all")))], &[server.host()], LONG);
+    let its_own = upstream(&[("meta", source(server.url("/own")))], &[server.host()], LONG);
+    let generator =
+        HttpGenerator::new(with_bucket(Some(of_all.clone()), "wiki.example", "page", its_own)).unwrap();
+    let elsewhere = [
+        Page { domain: DomainName::new("other.example").unwrap(), ..page("A") },
+        Page { bucket: BucketName::new("talk").unwrap(), ..page("A") },
+    ];
+    assert_eq!(generator.makes(&page("A")), [name("meta")]);
+    assert_eq!(generator.generate(&page("A"), rev(1)).await.unwrap()[0].body, "/own");
+    for page in &elsewhere {
+        assert_eq!(generator.makes(page), [name("html")]);
+        assert_eq!(generator.generate(page, rev(1)).await.unwrap()[0].body, "/all");
+    }
+    let off = Upstream { properties: Default::default(), ..of_all.clone() };
+    let generator = HttpGenerator::new(with_bucket(Some(of_all), "wiki.example", "page", off)).unwrap();
+    assert!(generator.makes(&page("A")).is_empty());
+    assert!(generator.generate(&page("A"), rev(1)).await.unwrap().is_empty());
+    let nothing = HttpGenerator::new(Settings::default()).unwrap();
+    assert!(nothing.makes(&page("A")).is_empty());
+    assert_eq!(server.asked(), 3);
+}
+
+#[tokio::test]
+async fn a_host_may_be_that_of_the_domain_and_has_to_be_allowed() {
+    let server = Server::new(|_| html("<p>")).await;
+    let url = format!("http://{{domain}}:{}/", server.address.port());
+    let generator =
+        HttpGenerator::new(settings(upstream(&[("html", source(url))], &[server.host()], LONG))).unwrap();
+    let on = |domain: &str| Page { domain: DomainName::new(domain).unwrap(), ..page("A") };
+    assert_eq!(generator.generate(&on("127.0.0.1"), rev(1)).await.unwrap()[0].body, "<p>");
+    for other in ["localhost", "127.0.0.2", "evil.example"] {
+        let error = generator.generate(&on(other), rev(1)).await.unwrap_err().to_string();
+        assert!(error.contains("none of the allowed hosts"), "{error}");
+    }
+    assert_eq!(server.asked(), 1);
+}

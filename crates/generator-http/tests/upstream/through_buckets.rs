@@ -1,0 +1,126 @@
+//! What readers get, whatever the renderer does.
+
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use rashomon_buckets::{Error, GenerateError};
+use rashomon_generator_http::HttpGenerator;
+
+use crate::{
+    LONG, MAX_SIZE, SHORT, page, rev,
+    server::{Reply, Server, html, ok, says},
+    settings, source, upstream,
+    wiki::{DAY, Wiki, text},
+};
+
+/// A wiki whose `html` and `data-parsoid` a server makes, waited for so long.
+async fn wiki(server: &Server, timeout: Duration) -> Wiki {
+    let properties = [
+        ("html", source(server.url("/{title}/{rev}"))),
+        ("data-parsoid", source(server.url("/{title}/{rev}/dp"))),
+    ];
+    let its = upstream(&properties, &[server.host()], timeout);
+    Wiki::new(HttpGenerator::new(settings(its)).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_revision_is_made_once_in_its_time() {
+    let server = Server::new(html).await;
+    let (wiki, page) = (wiki(&server, LONG).await, page("A"));
+    let first = wiki.put(&page, 1, &[("html", "first")]).await;
+    wiki.put(&page, 2, &[("html", "second")]).await;
+    assert_eq!(wiki.read(&page, 1, "html").await.unwrap().0, first, "what is stored is not made");
+    assert_eq!(server.asked(), 0);
+    // Whoever read it has it kept for two days; then nobody has.
+    wiki.cull().await;
+    wiki.clock.advance(2 * DAY);
+    let (made, property) = wiki.read(&page, 1, "html").await.unwrap();
+    assert_ne!(made, first);
+    assert_eq!(text(&property), "/A/1");
+    assert_eq!(property.info.headers.content_type, "text/html; charset=utf-8");
+    let (again, property) = wiki.read(&page, 1, "data-parsoid").await.unwrap();
+    assert_eq!((again, text(&property).as_str()), (made, "/A/1/dp"));
+    assert_eq!(server.asked(), 2, "one request a property");
+    wiki.clock.advance(4 * DAY);
+    assert_ne!(wiki.read(&page, 1, "html").await.unwrap().0, made);
+    assert_eq!(server.asked(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_readers_make_one_request_a_property() {
+    let server =
+        Server::new(|target| Reply::After(Duration::from_millis(300), ok("text/html", target))).await;
+    let (wiki, page) = (wiki(&server, LONG).await, page("A"));
+    wiki.put(&page, 1, &[("wikitext", "x")]).await;
+    wiki.put(&page, 2, &[("wikitext", "y")]).await;
+    let readers =
+        (0..100).map(|reader| wiki.read(&page, 1, if reader % 2 == 0 { "html" } else { "data-parsoid" }));
+    let mut read = try_join_all(readers).await.unwrap();
+    read.dedup_by_key(|(tid, _)| *tid);
+    assert_eq!((read.len(), server.asked()), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_stored_of_what_went_wrong_and_other_pages_go_on() {
+    let fine = "/A/1/dp";
+    let long = "x".repeat(MAX_SIZE as usize + 1);
+    for (wrong, expected) in [
+        (says("500 Oh", "", "x"), "Failed"),
+        (says("404 No", "", "x"), "Unknown"),
+        (Reply::Says(ok("text/html", &long)), "Failed"),
+        (says("200 OK", "content-length: 100\r\n", "less"), "Failed"),
+        (says("302 Found", "location: http://elsewhere.invalid/\r\n", ""), "Failed"),
+        (Reply::Nothing, "TimedOut"),
+        (Reply::Drips("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n".into(), SHORT / 5), "TimedOut"),
+    ] {
+        let server = Server::new({
+            let wrong = wrong.clone();
+            move |target| if target == "/A/1" { wrong.clone() } else { html(target) }
+        })
+        .await;
+        // On a busy machine the others may take longer than a renderer that hangs is waited for.
+        let timeout = if expected == "TimedOut" { 4 * SHORT } else { LONG };
+        let (wiki, page, other) = (wiki(&server, timeout).await, page("A"), page("B"));
+        for page in [&page, &other] {
+            wiki.put(page, 1, &[("wikitext", "x")]).await;
+            wiki.put(page, 2, &[("wikitext", "y")]).await;
+        }
+        let before = wiki.rows(&page).await;
+        let readers = join_all((0..10).map(|_| wiki.read(&page, 1, "html")));
+        let (failures, others) = tokio::join!(readers, wiki.read(&other, 1, "html"));
+        assert_eq!(text(&others.unwrap().1), "/B/1", "{wrong:?}");
+        for failure in failures {
+            let Err(Error::Generate(error)) = failure else { panic!("{wrong:?}: {failure:?}") };
+            assert_eq!(kind(&error), expected, "{error}");
+        }
+        assert_eq!(wiki.rows(&page).await, before, "{wrong:?}");
+        let asked = server.requests();
+        let once = |target: &str| asked.iter().filter(|head| head.contains(&format!(" {target} "))).count();
+        assert_eq!(once("/A/1"), 1, "{asked:?}");
+        assert!(once(fine) <= 1, "{asked:?}");
+    }
+}
+
+fn kind(error: &GenerateError) -> &'static str {
+    match error {
+        GenerateError::Unknown(_) => "Unknown",
+        GenerateError::Failed(_) => "Failed",
+        GenerateError::TimedOut(_) => "TimedOut",
+        GenerateError::Busy(_) => "Busy",
+        _ => "another",
+    }
+}
+
+/// Of the latest revision a render is made, which stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_of_the_latest_revision_is_a_render_of_it() {
+    let server = Server::new(html).await;
+    let (wiki, page) = (wiki(&server, LONG).await, page("A"));
+    wiki.put(&page, 7, &[("wikitext", "x")]).await;
+    let (made, _) = wiki.read(&page, 7, "html").await.unwrap();
+    wiki.cull().await;
+    wiki.clock.advance(30 * DAY);
+    assert_eq!(wiki.read(&page, 7, "html").await.unwrap().0, made);
+    assert_eq!(wiki.buckets.newest_render(&page, rev(7)).await.unwrap().tid, made);
+    assert_eq!(server.asked(), 2);
+}
