@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::cassandra::Starting;
 use crate::process::{cargo, find_program, run_logged};
@@ -18,8 +18,26 @@ const CARGO_DENY: &str = "0.20.2";
 /// Building cargo-deny from its source takes minutes on a small machine.
 const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Where Debian's package puts MediaWiki.
-const MEDIAWIKI_FILES: &str = "/usr/share/mediawiki";
+/// MediaWiki in Debian.
+struct MediaWiki {
+    packages: [&'static str; 2],
+    /// Where they put their files.
+    files: &'static str,
+    /// A file of each package.
+    parts: [&'static str; 2],
+}
+
+const MEDIAWIKI: MediaWiki = MediaWiki {
+    packages: ["mediawiki", "mediawiki-classes"],
+    files: "/usr/share/mediawiki",
+    parts: ["index.php", "includes/libs/mime/defines.php"],
+};
+
+impl MediaWiki {
+    fn is_whole(&self, files: &Path) -> bool {
+        self.parts.iter().all(|part| files.join(part).is_file())
+    }
+}
 
 /// Something that a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,43 +138,27 @@ impl Toolbox {
             .ok_or_else(|| anyhow!("the packages {} brought no such PHP", packages.join(" ")))
     }
 
-    /// MediaWiki's files: where Debian's package puts them, else unpacked from that package below `target`. It is not
-    /// installed, since it would bring a web server that starts by itself; and the files alone need no root.
+    /// MediaWiki's files: where Debian's packages put them, else unpacked from those below `target`. They are not
+    /// installed, since they would bring a web server that starts by itself; and the files alone need no root.
     fn mediawiki(&mut self) -> Result<PathBuf> {
-        let installed = PathBuf::from(MEDIAWIKI_FILES);
-        if installed.join("index.php").is_file() {
-            return Ok(installed);
-        }
         let folder = crate::target().join("tools/mediawiki");
-        let files = folder.join(MEDIAWIKI_FILES.trim_start_matches('/'));
-        if files.join("index.php").is_file() {
-            return Ok(files);
+        let unpacked = folder.join(MEDIAWIKI.files.trim_start_matches('/'));
+        for files in [Path::new(MEDIAWIKI.files), &unpacked] {
+            if MEDIAWIKI.is_whole(files) {
+                return Ok(files.to_owned());
+            }
         }
         let (Some(apt), Some(dpkg)) = (find_program("apt-get"), find_program("dpkg-deb")) else {
-            bail!("no MediaWiki in {MEDIAWIKI_FILES}, and no Debian to have it from");
+            bail!("no MediaWiki in {}, and no Debian to have it from", MEDIAWIKI.files);
         };
-        // What stands at the end has been unpacked whole.
-        let unpacked = folder.with_extension("unpacked");
-        let _ = fs::remove_dir_all(&unpacked);
-        fs::create_dir_all(&unpacked)?;
         if rustix::process::geteuid().is_root() {
             self.update_package_lists(&apt)?;
         }
-        println!("    apt-get download mediawiki");
-        let mut command = Command::new(apt);
-        command.args(["download", "mediawiki"]).current_dir(&unpacked);
-        run_to_success(command, "apt-get")?;
-        let package = fs::read_dir(&unpacked)?.next().context("apt-get downloaded nothing")??.path();
-        let mut command = Command::new(dpkg);
-        command.arg("--extract").arg(&package).arg(&unpacked);
-        run_to_success(command, "dpkg-deb")?;
-        fs::remove_file(package)?;
-        let _ = fs::remove_dir_all(&folder);
-        fs::rename(&unpacked, &folder)?;
-        if !files.join("index.php").is_file() {
-            bail!("the package mediawiki brought no {MEDIAWIKI_FILES}/index.php");
+        unpack(&apt, &dpkg, &MEDIAWIKI.packages, &folder)?;
+        if !MEDIAWIKI.is_whole(&unpacked) {
+            bail!("the packages {} brought no whole {}", MEDIAWIKI.packages.join(" "), MEDIAWIKI.files);
         }
-        Ok(files)
+        Ok(unpacked)
     }
 
     /// A program, from its Debian package if it is missing.
@@ -191,6 +193,28 @@ fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(apt);
     command.args(["-o", "DPkg::Lock::Timeout=300"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     run_to_success(command, "apt-get")
+}
+
+/// Unpacks Debian packages into a folder, without installing them. The folder is there when it is whole.
+fn unpack(apt: &Path, dpkg: &Path, packages: &[&str], folder: &Path) -> Result<()> {
+    let (downloads, partly) = (folder.with_extension("packages"), folder.with_extension("partly"));
+    for old in [folder, &downloads, &partly] {
+        if old.exists() {
+            fs::remove_dir_all(old)?;
+        }
+    }
+    fs::create_dir_all(&downloads)?;
+    println!("    apt-get download {}", packages.join(" "));
+    let mut command = Command::new(apt);
+    command.arg("download").args(packages).current_dir(&downloads);
+    run_to_success(command, "apt-get")?;
+    for package in fs::read_dir(&downloads)? {
+        let mut command = Command::new(dpkg);
+        command.arg("--extract").arg(package?.path()).arg(&partly);
+        run_to_success(command, "dpkg-deb")?;
+    }
+    fs::rename(partly, folder)?;
+    Ok(fs::remove_dir_all(downloads)?)
 }
 
 fn has_extensions(php: &Path) -> bool {

@@ -196,17 +196,18 @@ async fn a_renderer_that_is_not_there_is_a_failure() {
     assert_failed(make(&nowhere).await, "");
 }
 
-/// What follows an answer would be taken for the answer to the next request on its connection.
+/// A renderer that is one answer behind, or says more than it announced, answers the next request with something
+/// that is about another page.
 #[tokio::test]
 async fn what_one_answer_leaves_behind_is_part_of_no_other() {
-    let server = Server::new(|target| match target {
-        "/1" => Reply::Says(format!("{}{}", ok("text/html", "one"), ok("text/html", "false"))),
-        _ => html("right"),
-    })
-    .await;
-    let generator = html_from(&server.url("/{rev}"), &[server.host()], LONG);
-    for (number, expected) in [(1, "one"), (2, "right"), (1, "one"), (3, "right")] {
-        let made = generator.generate(&page("A"), rev(number)).await.unwrap();
-        assert_eq!(made[0].body, expected, "{number}");
+    let one = || ok("text/html", "one");
+    for behind in [Reply::Twice(one(), one()), Reply::Says(format!("{}{}", one(), one()))] {
+        let server =
+            Server::new(move |target| if target == "/1" { behind.clone() } else { html("right") }).await;
+        let generator = html_from(&server.url("/{rev}"), &[server.host()], LONG);
+        for (number, expected) in [(1, "one"), (2, "right"), (1, "one"), (3, "right")] {
+            let made = generator.generate(&page("A"), rev(number)).await.unwrap();
+            assert_eq!(made[0].body, expected, "{number}");
+        }
     }
 }

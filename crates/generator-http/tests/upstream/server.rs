@@ -23,6 +23,8 @@ pub(crate) enum Reply {
     Drips(String, Duration),
     /// Says this, and then the other for ever, as fast as it is read.
     Floods(String, String),
+    /// Says this, and the other if it is asked again on the same connection.
+    Twice(String, String),
     /// Says nothing, and does not close.
     Nothing,
 }
@@ -112,17 +114,13 @@ impl Drop for Server {
     }
 }
 
-/// Reads the head of each request on a connection, and replies; as many as come, if the reply closes nothing.
+/// Reads the head of a request, and replies.
 async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     reply: &(dyn Fn(&str) -> Reply + Send + Sync),
     seen: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await?);
-    }
-    let head = String::from_utf8(head).unwrap();
+    let head = read_head(&mut stream).await?;
     let target = head.split(' ').nth(1).unwrap().to_owned();
     seen.lock().unwrap().push(head);
     match reply(&target) {
@@ -144,7 +142,20 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
                 stream.write_all(more.as_bytes()).await?;
             }
         }
+        Reply::Twice(first, second) => {
+            stream.write_all(first.as_bytes()).await?;
+            read_head(&mut stream).await?;
+            stream.write_all(second.as_bytes()).await?;
+        }
         Reply::Nothing => std::future::pending().await,
     }
     stream.shutdown().await
+}
+
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    Ok(String::from_utf8(head).unwrap())
 }

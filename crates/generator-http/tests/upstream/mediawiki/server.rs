@@ -36,9 +36,13 @@ impl MediaWiki {
     /// Installs one, and serves it. Where MediaWiki or PHP are missing, says so in a line and gives `None`; with
     /// `CI=true` that is a failure.
     pub(crate) fn start() -> Option<Self> {
-        let files = std::env::var_os(FILES).map_or_else(|| PathBuf::from(DEBIAN), PathBuf::from);
+        let files = std::env::var_os(FILES).filter(|files| !files.is_empty());
+        let files = files.map_or_else(|| PathBuf::from(DEBIAN), PathBuf::from);
         let missing = if !files.join("index.php").is_file() {
-            format!("no MediaWiki in {} ({FILES} says where it is)", files.display())
+            format!(
+                "no MediaWiki in {} (Debian: apt install mediawiki; else {FILES} names the folder of its files)",
+                files.display()
+            )
         } else if !has_php() {
             "no PHP with what MediaWiki needs (Debian: apt install php-cli php-sqlite3 php-mbstring php-xml php-intl)"
                 .to_owned()
