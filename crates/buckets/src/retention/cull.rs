@@ -248,6 +248,12 @@ impl Shared {
         }
     }
 
+    /// The properties that a render may have which falls due at the same time and has not been looked at: what
+    /// goes of it goes as a whole.
+    fn defined_names(&self) -> Names {
+        self.settings.definitions.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// One batch: the bodies of all revisions up to one go, and what went before below it once more, so that
     /// what is written down of it is true of all properties.
     async fn delete_below(
@@ -264,8 +270,9 @@ impl Shared {
             Some((done, extent)) => (below.max(done), extent),
             None => (below, Extent::default()),
         };
-        let both: Names = of_revisions.union(of_renders).cloned().collect();
-        let extent = extent.extended(cutoff, &both);
+        let mut names = self.defined_names();
+        names.extend(of_revisions.union(of_renders).cloned());
+        let extent = extent.extended(cutoff, &names);
         let mut batch = Batch::new(partition_of(page));
         for name in &extent.names {
             let table = match self.settings.definitions.get(name).versions {
@@ -387,7 +394,10 @@ impl Shared {
             Some((done, extent)) => (below.max(done), extent),
             None => (below, Extent::default()),
         };
-        let extent = extent.extended(cutoff, names);
+        let mut all = self.defined_names();
+        all.retain(|name| self.settings.definitions.get(name).versions == Versions::Render);
+        all.extend(names.iter().cloned());
+        let extent = extent.extended(cutoff, &all);
         let mut batch = Batch::new(partition_of(page));
         for name in &extent.names {
             let range = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
@@ -453,17 +463,26 @@ impl Shared {
         Ok(Some((tid, Extent::from_row(&row)?)))
     }
 
-    /// Whether a property of a render has gone by retention.
-    pub(crate) async fn is_culled(&self, page: &Page, row: &RenderRow, name: &PropertyName) -> Result<bool> {
-        let has = |extent: &Extent| row.stored_at <= extent.until && extent.names.contains(name);
+    /// Whether a property that was stored at this time has gone by retention: one of a render, or (`None`) one
+    /// of the revision.
+    pub(crate) async fn is_culled(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Option<Tid>,
+        stored_at: Timestamp,
+        name: &PropertyName,
+    ) -> Result<bool> {
+        let has = |extent: &Extent| stored_at <= extent.until && extent.names.contains(name);
         if let Some((below, extent)) = self.culled_below(page).await?
-            && row.rev < below
+            && rev < below
             && has(&extent)
         {
             return Ok(true);
         }
-        match self.culled_renders(page, row.rev).await? {
-            Some((below, extent)) => Ok(row.tid < below && has(&extent)),
+        let Some(tid) = tid else { return Ok(false) };
+        match self.culled_renders(page, rev).await? {
+            Some((below, extent)) => Ok(tid < below && has(&extent)),
             None => Ok(false),
         }
     }

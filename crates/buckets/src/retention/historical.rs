@@ -23,7 +23,7 @@ const ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 /// Until when the copies stand that this process knows of.
 #[derive(Debug)]
-pub(crate) struct Copies(Cache<(Page, Tid), Timestamp>);
+pub(crate) struct Copies(Cache<(Page, Tid, PropertyName), Timestamp>);
 
 impl Copies {
     pub(crate) fn new() -> Self {
@@ -32,66 +32,126 @@ impl Copies {
 }
 
 impl Shared {
-    /// Sees to it that a superseded render, which somebody is about to read, can be read for another `ttl`,
-    /// whatever is culled meanwhile. `false`: it has been culled already.
+    /// Sees to it that a property of a superseded render, which somebody is about to read, can be read for
+    /// another `ttl`, whatever is culled meanwhile, and the others of the render with it. `false`: it has been
+    /// culled already.
     pub(crate) async fn keep(
         &self,
         page: &Page,
         policy: &Policy,
         revision: &RevisionRow,
         tid: Tid,
+        name: &PropertyName,
     ) -> Result<bool> {
-        let until = self.clock.now().saturating_add(policy.ttl);
-        let copied = self.copies.0.get(&(page.clone(), tid));
+        let until = self.needed_until(policy);
+        let copy = (page.clone(), tid, name.clone());
+        let copied = self.copies.0.get(&copy);
         if copied.is_some_and(|copied| copied >= until) {
             return Ok(true);
         }
         let rev = revision.record.rev;
-        if let Some(kept) = self.kept_until(page, rev, tid).await?
+        if let Some(kept) = self.kept_until(page, rev, tid, name).await?
             && kept >= until
         {
-            self.copies.0.insert((page.clone(), tid), kept);
+            self.copies.0.insert(copy, kept);
             return Ok(true);
         }
         let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
         let Some(render) = row.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(false) };
-        // It cannot have been superseded before it was stored.
-        if render.stored_at.saturating_add(policy.grace) >= until {
+        // Neither can have been superseded before it was stored.
+        let stored_at = render.stored_at.min(revision.stored_at);
+        if stored_at.saturating_add(policy.grace) >= until {
             return Ok(true);
         }
-        let Some(bodies) = self.whole_render(page, &render, revision).await? else { return Ok(false) };
+        let bodies = self.whole_render(page, &render, revision).await?;
+        if !bodies.contains_key(name) {
+            return Ok(false);
+        }
         self.put_historical(page, policy, rev, tid, bodies).await?;
         Ok(true)
     }
 
-    /// The bodies of a render and of its revision; `None` where one of them has been culled.
-    async fn whole_render(
+    /// Until when, by our clock, a copy has to stand so that it can be read for another `ttl` by everybody's.
+    fn needed_until(&self, policy: &Policy) -> Timestamp {
+        self.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
+    }
+
+    /// The bodies of a render and of its revision, as far as they can be read still: those of the one, and
+    /// those of the other, go at different times, and each together.
+    async fn whole_render(&self, page: &Page, render: &RenderRow, revision: &RevisionRow) -> Result<Bodies> {
+        let of_render = self.together(page, render, &render.properties, Versions::Render).await?;
+        let of_revision = self.together(page, render, &revision.properties, Versions::Revision).await?;
+        Ok(of_render.into_iter().chain(of_revision).collect())
+    }
+
+    /// Bodies that go together: all of them, or none where one has gone.
+    async fn together(
         &self,
         page: &Page,
         render: &RenderRow,
-        revision: &RevisionRow,
-    ) -> Result<Option<Bodies>> {
+        properties: &Properties,
+        versions: Versions,
+    ) -> Result<Bodies> {
+        let (rev, tid) = (render.rev, render.tid);
         let mut bodies = Bodies::new();
-        let of = |properties: &Properties, versions| {
-            properties.keys().map(|name| (name.clone(), versions)).collect::<Vec<_>>()
-        };
-        let mut names = of(&render.properties, Versions::Render);
-        names.extend(of(&revision.properties, Versions::Revision));
-        for (name, versions) in names {
-            let row = match versions {
+        for name in properties.keys() {
+            let current = match versions {
                 Versions::Render => {
-                    let key = render_content_key(&name, render.rev, render.tid);
-                    self.get(&RENDER_CONTENT, page, key).await?
+                    self.get(&RENDER_CONTENT, page, render_content_key(name, rev, tid)).await?
                 }
                 Versions::Revision => {
-                    let key = revision_content_key(&name, render.rev);
-                    self.get(&REVISION_CONTENT, page, key).await?
+                    self.get(&REVISION_CONTENT, page, revision_content_key(name, rev)).await?
                 }
             };
-            let Some(row) = row else { return Ok(None) };
-            bodies.insert(name, BodyRow::from_row(&row)?);
+            let row = match current {
+                Some(row) => Some(row),
+                None => self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?,
+            };
+            let Some(row) = row else { return Ok(Bodies::new()) };
+            bodies.insert(name.clone(), BodyRow::from_row(&row)?);
         }
-        Ok(Some(bodies))
+        Ok(bodies)
+    }
+
+    /// The copies of a property that is replaced, replaced as well: each stays for as long as it would have.
+    pub(crate) async fn replaced_copies(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Option<Tid>,
+        name: &PropertyName,
+        body: &BodyRow,
+    ) -> Result<Vec<Mutation>> {
+        let mut copies = Vec::new();
+        let mut after = None;
+        loop {
+            let mut of = vec![Value::Int(rev.get())];
+            of.extend(tid.map(|tid| tid.as_time_uuid().into()));
+            let scan = Scan::new(partition_of(page), ROWS).range(ClusteringRange::prefix(of)).after(after);
+            let rows = self.scan(&HISTORICAL, scan).await?;
+            for row in rows.items {
+                let (Some(until), true) =
+                    (row.expires_at, row.key.clustering.get(2) == Some(&Value::from(name.as_str())))
+                else {
+                    continue;
+                };
+                let stored = match &body.stored {
+                    Stored::Chunks(set) => Stored::Chunks(self.chunks.copy_until(set, until).await?),
+                    stored => stored.clone(),
+                };
+                copies.push(Mutation::Put {
+                    table: &HISTORICAL,
+                    clustering: row.key.clustering,
+                    values: BodyRow { info: body.info.clone(), stored }.to_values(),
+                    written_at: self.after(row.written_at),
+                    expires_at: Some(until),
+                });
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(copies);
+            }
+        }
     }
 
     /// Keeps bodies for twice the time to live, so that what is read again and again is copied once in it.
@@ -115,7 +175,9 @@ impl Shared {
             put(&*HISTORICAL, historical_key(rev, tid, name), body.to_values());
         }
         self.store.write(Vec::new(), batch).await?;
-        self.copies.0.insert((page.clone(), tid), until);
+        for name in bodies.into_keys() {
+            self.copies.0.insert((page.clone(), tid, name), until);
+        }
         Ok(())
     }
 
@@ -166,7 +228,7 @@ impl Shared {
         };
         let until = row.expires_at.unwrap_or(Timestamp::MAX);
         if let Some(policy) = policy
-            && until < self.clock.now().saturating_add(policy.ttl)
+            && until < self.needed_until(policy)
         {
             let bodies = self.historical_render(page, rev, tid).await?;
             // A render that the indexes do not have is found by its tid for as long as it is kept.
@@ -199,8 +261,15 @@ impl Shared {
         }
     }
 
-    async fn kept_until(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<Timestamp>> {
-        let row = self.first(&HISTORICAL, page, ClusteringRange::prefix(render_key(rev, tid))).await?;
+    /// Until when the copy of a property stands; what its revision got later is in no copy from before.
+    async fn kept_until(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+    ) -> Result<Option<Timestamp>> {
+        let row = self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?;
         Ok(row.and_then(|row| row.expires_at))
     }
 

@@ -38,7 +38,7 @@ impl Revisioned {
             let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
             let stays = match policy {
                 Some(policy) if body.is_some() && latest != Some((rev, tid)) => {
-                    shared.keep(page, policy, &revision, tid).await?
+                    shared.keep(page, policy, &revision, tid, name).await?
                 }
                 _ => true,
             };
@@ -58,7 +58,11 @@ impl Revisioned {
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
                 return Err(Error::NotFound(Missing::Property { rev, tid }));
             }
-            if shared.is_culled(page, &render, name).await? {
+            let (of_render, stored_at) = match render.properties.contains_key(name) {
+                true => (Some(tid), render.stored_at),
+                false => (None, revision.stored_at),
+            };
+            if shared.is_culled(page, rev, of_render, stored_at, name).await? {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
         }

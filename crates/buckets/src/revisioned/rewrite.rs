@@ -96,9 +96,16 @@ impl Shared {
             Versions::Revision => &mut standing.revision.properties,
             Versions::Render => &mut standing.render.properties,
         };
+        let changed = name.clone();
         properties.insert(name, new.info.clone());
         check_index(&standing.revision.properties, &standing.render.properties)?;
         let bodies = self.fit(page, bodies, MAX_BODIES).await?;
+        // Who reads a copy reads what was written last, too.
+        let of = (versions == Versions::Render).then_some(tid);
+        let copies = match bodies.get(&changed) {
+            Some(body) => self.replaced_copies(page, rev, of, &changed, body).await?,
+            None => Vec::new(),
+        };
 
         let mut write = PageWrite::new(page, at).history();
         match versions {
@@ -108,6 +115,7 @@ impl Shared {
         for (name, body) in &bodies {
             write.body(rev, tid, name, body, versions);
         }
+        write.then.mutations.extend(copies);
         if let Stored::Chunks(set) = &old.stored {
             write.release(set);
         }

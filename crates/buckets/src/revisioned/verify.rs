@@ -199,11 +199,11 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
-                let RevisionRow { record, properties, first_tid, .. } = RevisionRow::from_row(row)?;
+                let RevisionRow { record, properties, stored_at, .. } = RevisionRow::from_row(row)?;
                 for name in properties.keys() {
                     let key = revision_content_key(name, record.rev);
                     if self.get(&REVISION_CONTENT, page, key).await?.is_none()
-                        && !self.is_revision_culled(page, record.rev, first_tid, name).await?
+                        && !self.is_culled(page, record.rev, None, stored_at, name).await?
                     {
                         report.problem(
                             page,
@@ -221,7 +221,7 @@ impl Shared {
                 for name in render.properties.keys() {
                     let key = render_content_key(name, rev, tid);
                     if self.get(&RENDER_CONTENT, page, key).await?.is_none()
-                        && !self.is_culled(page, &render, name).await?
+                        && !self.is_culled(page, rev, Some(tid), render.stored_at, name).await?
                     {
                         report.problem(
                             page,
@@ -232,17 +232,6 @@ impl Shared {
             }
         }
         Ok(())
-    }
-
-    async fn is_revision_culled(
-        &self,
-        page: &Page,
-        rev: Revision,
-        first: Tid,
-        name: &PropertyName,
-    ) -> Result<bool> {
-        let Some(row) = self.get(&RENDERS, page, render_key(rev, first)).await? else { return Ok(false) };
-        self.is_culled(page, &RenderRow::from_row(&row)?, name).await
     }
 
     async fn verify_has_revision(

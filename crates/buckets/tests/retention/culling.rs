@@ -18,6 +18,7 @@ on_every_store![
     all_properties_of_a_render_go_together,
     what_belongs_to_the_revision_goes_with_the_revision,
     a_replaced_property_gets_its_time_again,
+    what_falls_due_together_goes_as_a_whole,
     large_bodies_are_collected,
     the_newest_stay,
     where_only_renders_go_every_revision_keeps_its_newest,
@@ -140,6 +141,28 @@ async fn a_replaced_property_gets_its_time_again(world: World) {
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(first.tid, "data-parsoid", false).await;
+}
+
+/// Some came late, to where all has been culled: working off the one does not cut the other in two.
+async fn what_falls_due_together_goes_as_a_whole(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
+    world.put_revision(&page, 9, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 8, &[("html", "<p>")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 3, &[("html", "<p>")]).await.unwrap();
+    world.pass(SECOND);
+    let other = world.put_revision(&page, 5, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
+    world.pass(SECOND);
+    world.put_revision(&page, 6, &[("html", "<p>")]).await.unwrap();
+    world.pass(2 * DAY);
+    // One note of a shard, where there are more: that of the first.
+    world.buckets.sweep(std::num::NonZeroUsize::MIN).await.unwrap();
+    world.assert_stored(other.tid, "html", false).await;
+    world.assert_stored(other.tid, "meta", false).await;
 }
 
 async fn large_bodies_are_collected(world: World) {

@@ -15,6 +15,12 @@ on_every_store![
     large_bodies_stay_too,
     a_read_of_the_latest_copies_nothing,
     what_is_kept_outlives_a_restart,
+    what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went,
+    a_replaced_render_is_read_after_its_revision_lost_its_own,
+    what_a_revision_got_later_is_kept_too,
+    a_copy_is_replaced_with_what_it_is_a_copy_of,
+    a_copy_stands_long_enough_for_a_clock_that_is_ahead,
+    what_came_again_after_its_revision_went_is_gone_and_not_damaged,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -129,4 +135,71 @@ async fn what_is_kept_outlives_a_restart(world: World) {
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
     assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
+}
+
+async fn what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    assert_eq!(world.read(&page, first.tid, "wikitext").await, b"text");
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+}
+
+async fn a_replaced_render_is_read_after_its_revision_lost_its_own(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    world.rewrite(&page, tid, "html", "mended").await.unwrap();
+    world.pass(HOUR);
+    world.sweep().await;
+    assert_eq!(world.read(&page, tid, "html").await, b"mended");
+    assert_eq!(world.read_if_kept(&page, tid, "wikitext").await, None);
+}
+
+async fn what_a_revision_got_later_is_kept_too(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(HOUR);
+    world.read(&page, first.tid, "html").await;
+    world.put_render(&page, 1, &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
+    world.pass(22 * HOUR);
+    world.read(&page, first.tid, "wikitext").await;
+    world.pass(10 * HOUR);
+    world.sweep().await;
+    assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await.as_deref(), Some(&b"text"[..]));
+}
+
+async fn a_copy_is_replaced_with_what_it_is_a_copy_of(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    world.read(&page, tid, "html").await;
+    world.rewrite(&page, tid, "html", "mended").await.unwrap();
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.assert_stored(tid, "html", false).await;
+    assert_eq!(world.read(&page, tid, "html").await, b"mended");
+}
+
+async fn what_came_again_after_its_revision_went_is_gone_and_not_damaged(world: World) {
+    let (world, page, _) = almost_due(world).await;
+    world.pass(DAY);
+    world.sweep().await;
+    let again = world.put_render(&page, 1, &[("html", "<b>"), ("data-parsoid", "[]"), ("wikitext", "text")]);
+    let again = again.await.unwrap();
+    assert_eq!(world.read(&page, again.tid, "html").await, b"<b>");
+    assert_eq!(world.read_if_kept(&page, again.tid, "wikitext").await, None);
+    world.assert_whole().await;
+}
+
+async fn a_copy_stands_long_enough_for_a_clock_that_is_ahead(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    world.read(&page, tid, "html").await;
+    let skew = policy().skew;
+    world.pass(DAY - skew + SECOND);
+    world.read(&page, tid, "html").await;
+    // To another process the same time may come sooner, by as much as clocks differ.
+    let needed = rashomon_clock::Clock::now(&*world.clock).saturating_add(DAY).saturating_add(skew);
+    let copies = world.rows(&schemas::HISTORICAL).await;
+    assert!(copies.iter().all(|row| row.expires_at >= Some(needed)), "{copies:?}");
 }
