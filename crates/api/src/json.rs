@@ -132,9 +132,18 @@ struct RenderOfRevisionJson<'a> {
     timestamp: String,
     /// Where it is, relative to the page.
     href: String,
+    /// `false` where its bodies are no longer stored, since something newer took their place; else absent.
+    #[serde(skip_serializing_if = "is_true")]
+    #[schema(required = false)]
+    stored: bool,
     /// Its properties, those of its revision included, by name.
     #[schema(value_type = BTreeMap<String, PropertyJson<'_>>)]
     properties: PropertiesJson<'a>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
+const fn is_true(value: &bool) -> bool {
+    *value
 }
 
 /// A revision: `?rev/12345/`.
@@ -176,10 +185,11 @@ pub(crate) fn revision(detail: &RevisionDetail) -> RevisionJson<'_> {
         minor: *minor,
         href: revision_href(*rev),
         renders: (detail.renders.iter())
-            .map(|RenderInfo { tid, properties: of_render }| RenderOfRevisionJson {
+            .map(|RenderInfo { tid, properties: of_render, stored }| RenderOfRevisionJson {
                 tid: *tid,
                 timestamp: times::format_rfc3339(tid.time()),
                 href: render_href(*tid),
+                stored: *stored,
                 properties: properties(*tid, of_render),
             })
             .collect(),
@@ -206,6 +216,10 @@ struct SummaryJson<'a> {
     renders: u64,
     /// The bytes of its newest render's properties.
     size: u64,
+    /// `false` where its bodies are no longer stored, since something newer took their place; else absent.
+    #[serde(skip_serializing_if = "is_true")]
+    #[schema(required = false)]
+    stored: bool,
     /// Who made it: a name, or an IP address.
     #[schema(required = true)]
     user: Option<&'a str>,
@@ -263,6 +277,7 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
         tid: summary.tid,
         renders: summary.renders,
         size: summary.size,
+        stored: summary.stored,
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),
         minor: *minor,

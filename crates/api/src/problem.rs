@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{Error, Missing, NameError, Page, PropertyName, StoreError};
+use rashomon_buckets::{Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -40,12 +40,14 @@ pub(crate) enum Kind {
     InvalidValue,
     Internal,
     Corrupt,
+    BadGateway,
     Unavailable,
+    GatewayTimeout,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; Self::Unavailable as usize + 1] = [
+    pub(crate) const ALL: [Self; Self::GatewayTimeout as usize + 1] = [
         Self::Malformed,
         Self::Forbidden,
         Self::NotFound,
@@ -62,7 +64,9 @@ impl Kind {
         Self::InvalidValue,
         Self::Internal,
         Self::Corrupt,
+        Self::BadGateway,
         Self::Unavailable,
+        Self::GatewayTimeout,
     ];
 
     /// What kind of thing went wrong, in a few words.
@@ -111,6 +115,14 @@ impl Kind {
             }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server made a mistake"),
             Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "What is stored is damaged"),
+            Self::BadGateway => {
+                (StatusCode::BAD_GATEWAY, "renderer-failed", "The renderer behind this server failed")
+            }
+            Self::GatewayTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "renderer-timeout",
+                "The renderer behind this server did not answer in time",
+            ),
             Self::Unavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The store does not answer")
             }
@@ -225,6 +237,7 @@ impl Problem {
             Error::NotExpected => Self::new(Kind::PreconditionFailed, error.to_string()),
             Error::Invalid(detail) => Self::invalid(detail),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
+            Error::Generate(error) => Self::of_generator(error),
             Error::Store(error) => Self::of_store(&error),
             other => Self::new(Kind::Internal, other.to_string()),
         }
@@ -245,6 +258,27 @@ impl Problem {
             }
             None => problem,
         }
+    }
+
+    /// What is stored nowhere could not be made. What the renderer said is for the log.
+    fn of_generator(error: GenerateError) -> Self {
+        let problem = match error {
+            GenerateError::Unknown(_) => {
+                Self::not_found("this is not stored, and the renderer does not have it either")
+            }
+            GenerateError::TimedOut(_) => Self::new(
+                Kind::GatewayTimeout,
+                "this is not stored, and the renderer did not answer in time; nothing was stored, try again",
+            ),
+            GenerateError::Busy(_) => {
+                Self::unavailable("this is not stored, and too much is being rendered already; try again")
+            }
+            _ => Self::new(
+                Kind::BadGateway,
+                "this is not stored, and the renderer failed; nothing was stored, try again later",
+            ),
+        };
+        problem.with_cause(error)
     }
 
     fn of_store(error: &StoreError) -> Self {

@@ -173,6 +173,8 @@ pub struct RenderInfo {
     pub tid: Tid,
     /// Its properties, those of its revision included.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
+    /// `false`: it was superseded, and its bodies have gone by the bucket's retention.
+    pub stored: bool,
 }
 
 /// A revision with all its renders, newest first.
@@ -195,6 +197,8 @@ pub struct RevisionSummary {
     pub renders: u64,
     /// The bytes of the newest render's properties.
     pub size: u64,
+    /// `false`: it was superseded, and its bodies have gone by the bucket's retention.
+    pub stored: bool,
 }
 
 /// A revision as an export needs it.
@@ -204,6 +208,8 @@ pub struct StoredRevision {
     pub record: Arc<RevisionRecord>,
     /// The properties that belong to the revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
+    /// `false`: it was superseded, and its own bodies have gone by the bucket's retention.
+    pub stored: bool,
     /// Its renders, oldest first, each with the properties that are its own.
     pub renders: Vec<RenderInfo>,
 }

@@ -11,7 +11,7 @@ use rashomon_buckets::{DomainName, Title};
 
 use crate::{
     commands::import::ServerUrl,
-    config::{Access, GivenSettings, Listen, Replication, StoreUrl},
+    config::{Access, GivenSettings, Listen, Replication, Span, StoreUrl},
     exit,
 };
 
@@ -100,6 +100,18 @@ pub(crate) enum Command {
 
     /// Show what a store holds, by domain
     Stats(StatsArguments),
+
+    /// Say what retention would free, or have it freed now
+    ///
+    /// The policy is that of the configuration, or the one that the flags give; where neither says anything,
+    /// superseded revisions go after a day. What it frees are the bodies of what was superseded; what is known
+    /// of the revisions stays. A server with the same configuration does the same by itself.
+    #[command(
+        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it; what was freed is freed\n  2  the \
+        command line is wrong, or there is no store\n  130, 143  interrupted\n\nExamples:\n  rashomon retention \
+        --dry-run --grace 30d --min-keep 10\n  rashomon retention --now --config rashomon.toml"
+    )]
+    Retention(RetentionArguments),
 
     /// Check a configuration, and print the settings that would be in effect
     ///
@@ -244,6 +256,37 @@ pub(crate) struct VerifyArguments {
 pub(crate) struct StatsArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
+
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["dry_run", "now"])))]
+pub(crate) struct RetentionArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Say what would be freed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Free it
+    #[arg(long)]
+    pub(crate) now: bool,
+
+    /// Only this domain [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<DomainName>,
+
+    /// How long what was superseded stays, instead of what the configuration says
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<Span>,
+
+    /// How many of a page's newest revisions stay whatever their age, instead of what the configuration says
+    #[arg(long, value_name = "N")]
+    pub(crate) min_keep: Option<std::num::NonZeroU32>,
 
     /// As JSON, for programs
     #[arg(long)]

@@ -10,6 +10,8 @@ mod demo;
 mod errors;
 mod exit;
 mod logging;
+mod maintenance;
+mod metrics;
 mod output;
 mod progress;
 mod server;
@@ -44,6 +46,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Migrate(arguments) => block_on(commands::migrate::run(arguments)),
         Command::Verify(arguments) => block_on(commands::verify::run(arguments)),
         Command::Stats(arguments) => block_on(commands::stats::run(arguments)),
+        Command::Retention(arguments) => block_on(commands::retention::run(arguments)),
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
-use rashomon_api::{Api, Components, Registry};
-use rashomon_buckets::Revisioned;
+use rashomon_api::{Api, Components};
 use rashomon_clock::Clock;
 use tokio::net::TcpListener;
 
 use crate::{
     config::Settings,
     errors::CommandError,
+    maintenance, metrics,
     signals::Signals,
     store::{Store, seed},
 };
@@ -42,17 +42,22 @@ pub(crate) async fn serve(
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<(), CommandError> {
+    let buckets = store.buckets();
     let components =
-        Components { buckets: store.buckets().clone(), clock, seed: seed()?, registry: Registry::default() };
+        Components { buckets: buckets.clone(), clock, seed: seed()?, registry: metrics::registry(buckets) };
     let api = Api::new(settings.api(), components);
-    let collector =
-        tokio::spawn(collect(store.buckets().clone(), settings.collect_every.0, orphan_age(settings)));
+    let mut beside = tokio::task::JoinSet::new();
+    beside.spawn(maintenance::collect(buckets.clone(), settings.collect_every.0, orphan_age(settings)));
+    if !settings.read_only {
+        beside.spawn(maintenance::walk(buckets.clone()));
+        beside.spawn(maintenance::sweep(buckets.clone()));
+    }
     let shutdown = async {
         signals.first().await;
         tracing::info!("stopping: finishing what was accepted");
     };
     let served = rashomon_api::serve(listener, api.clone(), shutdown, settings.connections()).await;
-    collector.abort();
+    beside.shutdown().await;
     // Writes go on when their clients have gone, but not for ever: an import may have hours to go.
     if tokio::time::timeout(settings.shutdown_grace.0, api.finish()).await.is_err() {
         tracing::warn!("some writes were still under way and are cut off; none of them was acknowledged");
@@ -63,19 +68,4 @@ pub(crate) async fn serve(
 /// How old an orphan is at least: older than the longest upload may take.
 fn orphan_age(settings: &Settings) -> Duration {
     ORPHAN_AGE.max(settings.body_timeout.0.saturating_mul(2))
-}
-
-/// Collects orphaned chunks now and then.
-async fn collect(buckets: Revisioned, every: Duration, age: Duration) {
-    if every.is_zero() {
-        return;
-    }
-    loop {
-        tokio::time::sleep(every).await;
-        match buckets.collect_orphans(age).await {
-            Ok(0) => {}
-            Ok(bodies) => tracing::info!(bodies, "collected large bodies that no write named"),
-            Err(error) => tracing::warn!(%error, "cannot collect large bodies that no write named"),
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::HeaderMap;
-use rashomon_buckets::{Page, PropertyName, Render, Revision, Tid};
+use rashomon_buckets::{Error, Missing, Page, PropertyName, Render, Revision, Tid};
 
 use super::page::redirect;
 use crate::{
@@ -53,9 +53,17 @@ pub(crate) async fn newest_of_revision(
     rev: Revision,
     name: &PropertyName,
 ) -> Result<Response> {
-    let render = api.read(api.buckets.newest_render(page, rev)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
-    to_property(&render, name, Caching::Mutable)
+    let tid = api.read(api.buckets.newest_with(page, rev, name)).await?;
+    match tid {
+        Ok(tid) => Ok(redirect(&format!("?rev/{tid}/{name}"), Caching::Mutable)),
+        // Says what it has instead.
+        Err(Error::NotFound(Missing::Property { .. })) => {
+            let render = api.read(api.buckets.newest_render(page, rev)).await?;
+            let render = render.map_err(|error| Problem::of_page(error, page))?;
+            to_property(&render, name, Caching::Mutable)
+        }
+        Err(error) => Err(Problem::of_page(error, page)),
+    }
 }
 
 /// 302 to a property of a render, or 404.

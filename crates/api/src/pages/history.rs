@@ -36,6 +36,8 @@ struct RevisionLine {
     comment: String,
     minor: bool,
     bytes: String,
+    /// Its bodies are there.
+    stored: bool,
     /// The newest.
     renders: Vec<RenderLink>,
     more_renders: u64,
@@ -91,6 +93,7 @@ fn line(summary: &RevisionSummary, mut tids: Vec<Tid>) -> RevisionLine {
         comment: shown::comment(record),
         minor: record.minor,
         bytes: grouped(summary.size),
+        stored: summary.stored,
         more_renders: summary.renders.saturating_sub(tids.len() as u64),
         renders: tids.into_iter().map(RenderLink::from).collect(),
     }

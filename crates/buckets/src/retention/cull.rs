@@ -1,6 +1,11 @@
 //! Culling one page: the bodies of what was superseded long enough go, the records stay.
 
-use std::{collections::BTreeSet, num::NonZeroUsize, ops::RangeInclusive, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    ops::RangeInclusive,
+    time::Duration,
+};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Value};
@@ -111,6 +116,35 @@ impl Step {
         self.culled.bytes += properties.values().map(|info| info.size).sum::<u64>();
         self.names.extend(properties.into_keys());
         true
+    }
+}
+
+/// How far some revisions of a page have been culled.
+#[derive(Debug)]
+pub(crate) struct Culls {
+    below: Option<(Revision, Extent)>,
+    renders: BTreeMap<Revision, (Tid, Extent)>,
+}
+
+impl Culls {
+    /// Whether a revision's own bodies are there.
+    pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
+        let written_at = row.stored_at.max(row.written_at);
+        !self.gone_below(row.record.rev, &row.properties, written_at)
+    }
+
+    /// Whether a render's bodies are there.
+    pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
+        let written_at = row.stored_at.max(row.written_at);
+        let gone = self
+            .renders
+            .get(&row.rev)
+            .is_some_and(|(below, extent)| row.tid < *below && extent.has(&row.properties, written_at));
+        !gone && !self.gone_below(row.rev, &row.properties, written_at)
+    }
+
+    fn gone_below(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
+        self.below.as_ref().is_some_and(|(below, extent)| rev < *below && extent.has(properties, written_at))
     }
 }
 
@@ -461,6 +495,27 @@ impl Shared {
         let Some(row) = self.first(&CULLED_RENDERS, page, of_rev).await? else { return Ok(None) };
         let tid = clustering_tid(&row, 1).ok_or_else(|| unreadable("culled_renders", &row))?;
         Ok(Some((tid, Extent::from_row(&row)?)))
+    }
+
+    /// How far the revisions from `lowest` to `highest` have been culled.
+    pub(crate) async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
+        let mut culls = Culls { below: self.culled_below(page).await?, renders: BTreeMap::new() };
+        let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone()).after(after);
+            let rows = self.scan(&CULLED_RENDERS, scan).await?;
+            for row in &rows.items {
+                let key = clustering_rev(row, 0).zip(clustering_tid(row, 1));
+                let (rev, tid) = key.ok_or_else(|| unreadable("culled_renders", row))?;
+                // The first of a revision says most.
+                culls.renders.entry(rev).or_insert((tid, Extent::from_row(row)?));
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(culls);
+            }
+        }
     }
 
     /// Whether a property that was stored at this time has gone by retention: one of a render, or (`None`) one

@@ -1,6 +1,6 @@
 //! Properties that are stored nowhere, made because somebody asks for them.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -111,8 +111,13 @@ impl Shared {
         let Some(generator) = &self.settings.retention.generator else {
             return Err(GenerateError::Failed("there is none".to_owned()).into());
         };
-        // Whoever asked a moment before may have had it made: then it is there.
-        let made = generator.generate(page, rev).await?;
+        self.retained.generator_misses.fetch_add(1, Relaxed);
+        self.retained.generator_in_flight.fetch_add(1, Relaxed);
+        let made = generator.generate(page, rev).await;
+        self.retained.generator_in_flight.fetch_sub(1, Relaxed);
+        let made = made.inspect_err(|_| {
+            self.retained.generator_failures.fetch_add(1, Relaxed);
+        })?;
         for one in &made {
             let limit = self.settings.definitions.get(&one.name).max_size;
             if one.body.len() as u64 > limit {

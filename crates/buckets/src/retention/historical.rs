@@ -1,6 +1,6 @@
 //! Superseded renders that somebody asked for, kept for as long as he may come back.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Relaxed};
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
@@ -175,6 +175,7 @@ impl Shared {
             put(&*HISTORICAL, historical_key(rev, tid, name), body.to_values());
         }
         self.store.write(Vec::new(), batch).await?;
+        self.retained.kept_renders.fetch_add(1, Relaxed);
         for name in bodies.into_keys() {
             self.copies.0.insert((page.clone(), tid, name), until);
         }

@@ -15,16 +15,19 @@ mod generator;
 mod historical;
 mod on_write;
 mod policy;
+mod stats;
 mod sweep;
 mod timeline;
 mod walk;
 
 pub(crate) use self::{
-    drift::Drift, generator::Generations, historical::Copies, on_write::CULLS, timeline::Sampling,
+    cull::Culls, drift::Drift, generator::Generations, historical::Copies, on_write::CULLS, stats::Counters,
+    timeline::Sampling,
 };
 pub use self::{
     generator::{GenerateError, Generated, Generator},
     policy::{Cull, Policy, Retention},
+    stats::RetentionStats,
     sweep::Sweep,
     timeline::{MemoryTimeline, Superseded, Timeline},
     walk::{DryRun, Walk},

@@ -63,8 +63,9 @@ impl Revisioned {
         let (this, page, policy) = (self.clone(), page.clone(), policy.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            if let Err(error) = this.0.cull_by_timeline(&page, &policy, what, written.rev).await {
-                tracing::warn!(%error, "a write could not cull; the sweep will");
+            match this.0.cull_by_timeline(&page, &policy, what, written.rev).await {
+                Ok(Culled { renders, bytes }) => this.0.retained.culled(renders, bytes),
+                Err(error) => tracing::warn!(%error, "a write could not cull; the sweep will"),
             }
         });
     }

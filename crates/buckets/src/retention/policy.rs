@@ -80,8 +80,8 @@ impl Policy {
 pub struct Retention {
     /// For every bucket that has none of its own.
     pub policy: Option<Policy>,
-    /// For single buckets.
-    pub buckets: BTreeMap<(DomainName, BucketName), Policy>,
+    /// For single buckets; `None`: there everything is kept.
+    pub buckets: BTreeMap<(DomainName, BucketName), Option<Policy>>,
     /// Where it is noted when values were superseded; `None`: in the tables, with the write that did it.
     pub timeline: Option<Arc<dyn Timeline>>,
     /// At most one entry of the timeline a page in this time.
@@ -117,7 +117,7 @@ impl Retention {
         if self.buckets.is_empty() {
             return self.policy.as_ref();
         }
-        self.buckets.get(&(domain.clone(), bucket.clone())).or(self.policy.as_ref())
+        self.buckets.get(&(domain.clone(), bucket.clone())).unwrap_or(&self.policy).as_ref()
     }
 
     /// Whether anything is ever culled.
@@ -126,8 +126,14 @@ impl Retention {
         self.policies().next().is_some()
     }
 
+    /// The shortest slack of any bucket; `None` where everything is kept.
+    #[must_use]
+    pub fn least_slack(&self) -> Option<Duration> {
+        self.policies().map(|policy| policy.slack).min()
+    }
+
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.policy.iter().chain(self.buckets.values())
+        self.policy.iter().chain(self.buckets.values().flatten())
     }
 }
 

@@ -32,7 +32,9 @@ impl Revisioned {
     /// Works off what is due, at most about so many notes: what was superseded long enough is culled. Safe to
     /// be cut off at any point, and to run in several processes at once.
     pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
-        self.0.sweep(limit).await
+        let sweep = self.0.sweep(limit).await?;
+        self.0.retained.swept(&sweep);
+        Ok(sweep)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
     content::BodyRow,
+    retention::Culls,
     rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -34,11 +35,13 @@ impl Revisioned {
             return Ok(Listing { items: Vec::new(), next: None });
         };
         let next = rows.next.is_some().then_some(last.record.rev);
-        let mut renders = self.0.renders_between(page, first.record.rev, last.record.rev).await?;
+        let culls = self.0.culls(page, first.record.rev, last.record.rev).await?;
+        let mut renders = self.0.renders_between(page, first.record.rev, last.record.rev, &culls).await?;
         let items = (revisions.into_iter())
             .filter_map(|revision| {
                 let renders = renders.remove(&revision.record.rev)?;
                 Some(StoredRevision {
+                    stored: culls.has_revision(&revision),
                     record: Arc::new(revision.record),
                     properties: revision.properties,
                     renders,
@@ -83,6 +86,7 @@ impl Shared {
         page: &Page,
         first: Revision,
         last: Revision,
+        culls: &Culls,
     ) -> Result<BTreeMap<Revision, Vec<RenderInfo>>> {
         let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
         let mut renders: BTreeMap<Revision, Vec<RenderInfo>> = BTreeMap::new();
@@ -92,10 +96,9 @@ impl Shared {
             let rows = self.scan(&RENDERS, scan).await?;
             for row in &rows.items {
                 let row = RenderRow::from_row(row)?;
-                renders
-                    .entry(row.rev)
-                    .or_default()
-                    .push(RenderInfo { tid: row.tid, properties: row.properties });
+                let stored = culls.has_render(&row);
+                let render = RenderInfo { tid: row.tid, properties: row.properties, stored };
+                renders.entry(row.rev).or_default().push(render);
             }
             after = rows.next;
             if after.is_none() {

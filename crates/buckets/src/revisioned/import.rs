@@ -10,9 +10,10 @@ use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{
     Revisioned, Shared,
+    given::{Bodies, body_of, check_index, digest},
     page_write::PageWrite,
     render_key, rev_key,
-    write::{Bodies, MAX_BODIES, body_of, check_index, digest, whole},
+    write::{MAX_BODIES, whole},
 };
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result,

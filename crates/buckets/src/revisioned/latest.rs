@@ -99,8 +99,17 @@ impl Revisioned {
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
         // Boxed, so that the future of a read from memory is small.
-        let read = shared.read_and_keep_latest(key, page, name);
-        Box::pin(cache.reads.read((page.clone(), name.clone()), read)).await
+        let read = || shared.read_and_keep_latest(key, page, name);
+        let read = || Box::pin(cache.reads.read((page.clone(), name.clone()), read()));
+        match read().await {
+            // It may be made, and is there then.
+            Err(Error::NotFound(Missing::LatestProperty { latest, .. }))
+                if self.generated(page, latest, name).await?.is_some() =>
+            {
+                read().await
+            }
+            result => result,
+        }
     }
 
     /// How the memory for newest properties has served so far.

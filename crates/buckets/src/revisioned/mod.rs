@@ -2,6 +2,7 @@
 //!
 //! Reading and writing are a file each; what they decide, they decide in functions without I/O.
 
+mod given;
 mod head;
 mod history;
 mod import;
@@ -23,23 +24,24 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
 use tokio::sync::Semaphore;
 
+pub(crate) use self::{
+    given::{Bodies, body_of},
+    page_write::PageWrite,
+    read::INDEX_PAGE,
+    write::{MAX_BODIES, whole},
+};
 pub use self::{
     latest::CacheStats,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,
 };
 use self::{latest::LatestCache, reservation::Vigil};
-pub(crate) use self::{
-    page_write::PageWrite,
-    read::INDEX_PAGE,
-    write::{Bodies, MAX_BODIES, body_of, whole},
-};
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Page, PropertyName, PropertySink, Result, Retention,
-    Revision, Staged, Tid,
+    RetentionStats, Revision, Staged, Tid,
     content::ChunkStore,
     locks::Locks,
-    retention::{CULLS, Copies, Drift, Generations, Sampling},
+    retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
     rows::partition_of,
     schemas,
 };
@@ -90,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,
+    pub(crate) retained: Counters,
 }
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
@@ -124,6 +127,7 @@ impl Revisioned {
             generations: Generations::new(),
             unnoted: Cache::new(UNNOTED),
             culls: Arc::new(Semaphore::new(CULLS)),
+            retained: Counters::default(),
             store,
             clock,
             settings,
@@ -162,6 +166,12 @@ impl Revisioned {
     /// Receives a body that is in memory already.
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         self.0.staged(page, name, body).await
+    }
+
+    /// What retention has done in this process.
+    #[must_use]
+    pub fn retention_stats(&self) -> RetentionStats {
+        self.0.retained.read()
     }
 
     /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of

@@ -3,7 +3,7 @@
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Mutation, Value};
 
-use super::{render_content_key, render_key, rev_key, revision_content_key, write::Bodies};
+use super::{given::Bodies, render_content_key, render_key, rev_key, revision_content_key};
 use crate::{
     Page, PropertyName, Revision, Settings, Superseded, Tid, Versions, catalog,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},

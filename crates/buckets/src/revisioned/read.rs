@@ -1,6 +1,9 @@
 //! Reading by name and by time.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Cursor, Scan, Value};
@@ -86,6 +89,7 @@ impl Revisioned {
         if policy.is_some()
             && let Some(tid) = shared.newest_historical(page, rev, name).await?
         {
+            shared.retained.generator_hits.fetch_add(1, Relaxed);
             return Ok(tid);
         }
         match self.generated(page, rev, name).await? {
@@ -166,12 +170,14 @@ impl Revisioned {
             return Err(self.0.no_revision(page, rev).await?);
         };
         let revision = RevisionRow::from_row(&row)?;
+        let culls = self.0.culls(page, rev, rev).await?;
         let mut renders = Vec::new();
         let mut after = None;
         loop {
             let range = ClusteringRange::prefix(rev_key(rev));
             let (rows, next) = self.0.renders(page, range, after).await?;
             renders.extend(rows.into_iter().map(|row| RenderInfo {
+                stored: culls.has_render(&row),
                 tid: row.tid,
                 properties: with_revision(row.properties, &revision.properties),
             }));
@@ -296,6 +302,7 @@ impl Shared {
                 break;
             }
         }
+        let culls = self.culls(page, last.record.rev, first.record.rev).await?;
         let mut counted = counted.into_iter().peekable();
         let mut summaries = Vec::with_capacity(revisions.len());
         for revision in revisions {
@@ -306,6 +313,7 @@ impl Shared {
             };
             let properties = newest.properties.values().chain(revision.properties.values());
             summaries.push(RevisionSummary {
+                stored: culls.has_revision(&revision) && culls.has_render(&newest),
                 size: properties.map(|info| info.size).sum(),
                 record: Arc::new(revision.record),
                 tid: newest.tid,

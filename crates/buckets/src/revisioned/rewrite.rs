@@ -6,11 +6,12 @@ use rashomon_clock::Timestamp;
 
 use super::{
     Revisioned, Shared,
+    given::{body_of, check_index},
     page_write::PageWrite,
     render_content_key, render_key,
     reservation::Planned,
     rev_key, revision_content_key,
-    write::{MAX_BODIES, body_of, check_index, whole},
+    write::{MAX_BODIES, whole},
 };
 use crate::{
     Error, Expect, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision, Rewritten,

@@ -1,27 +1,24 @@
 //! New revisions and new renders.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    future::Future,
-};
+use std::{collections::btree_map::Entry, future::Future};
 
 use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_tables::ClusteringRange;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Revisioned, Shared,
+    given::{Bodies, Given, added_to_revision, by_versions, check_index, same_content},
     page_write::PageWrite,
     render_content_key, render_key,
     reservation::{Planned, Reservation, changing},
     rev_key,
 };
 use crate::{
-    Error, ExportRecord, Headers, Missing, NewProperty, NewRender, NewRevision, Page, Parent, PropertyInfo,
-    PropertyName, RenderBase, Result, Revision, RevisionRecord, Settings, Superseded, Tid, Versions, Written,
+    Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
+    RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Written,
     content::{BodyRow, Stored},
-    rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev, index_size},
+    rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
     schemas::{RENDER_CONTENT, RENDERS, REVISIONS},
 };
 
@@ -31,10 +28,6 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 /// The bytes of bodies that one batch of a page holds: the largest above it go into chunks, so that the whole
 /// batch stays below the table layer's 4 MiB.
 pub(crate) const MAX_BODIES: usize = 7 << 19;
-
-/// The bytes that the properties of a render and of its revision may take in the indexes: names, headers and
-/// sizes. A batch holds them twice, beside the bodies.
-pub(super) const MAX_INDEX: usize = 96 << 10;
 
 impl Revisioned {
     /// Stores a new revision with its first render.
@@ -422,86 +415,6 @@ impl Shared {
     }
 }
 
-/// The bodies of a write, by their names.
-pub(crate) type Bodies = BTreeMap<PropertyName, BodyRow>;
-
-/// The properties that a request gives.
-struct Given {
-    bodies: Bodies,
-    digest: Digest,
-}
-
-impl Given {
-    fn new(properties: Vec<NewProperty>, settings: &Settings) -> Result<Self> {
-        let mut bodies = BTreeMap::new();
-        for property in properties {
-            let (name, body) = body_of(property, None, settings);
-            if bodies.insert(name.clone(), body).is_some() {
-                return Err(Error::Invalid(format!("property {name} is given twice")));
-            }
-        }
-        if bodies.is_empty() {
-            return Err(Error::Invalid("give at least one property, such as html or wikitext".to_owned()));
-        }
-        let digest = digest(bodies.iter().map(|(name, body)| (name, &body.info)));
-        Ok(Self { bodies, digest })
-    }
-}
-
-/// A property as it will be stored.
-pub(crate) fn body_of(
-    property: NewProperty,
-    rewritten_at: Option<Timestamp>,
-    settings: &Settings,
-) -> (PropertyName, BodyRow) {
-    let content_type = property
-        .content_type
-        .unwrap_or_else(|| settings.definitions.get(&property.name).content_type.clone());
-    let headers = Headers { content_type, other: property.other_headers };
-    let info = PropertyInfo { headers, size: property.body.size, sha1: property.body.sha1, rewritten_at };
-    (property.name, BodyRow { info, stored: property.body.stored })
-}
-
-/// A digest of names, headers and bytes.
-pub(super) fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
-    let mut hash = Xxh3::new();
-    for (name, info) in properties {
-        for text in [name.as_str(), info.headers.content_type.as_str()] {
-            hash.update(text.as_bytes());
-            hash.update(&[0xff]);
-        }
-        for (name, value) in &info.headers.other {
-            for text in [name, value] {
-                hash.update(text.as_bytes());
-                hash.update(&[0xff]);
-            }
-        }
-        hash.update(&[0xfe]);
-        hash.update(&info.sha1.0);
-        hash.update(&info.size.to_be_bytes());
-    }
-    hash.digest128().to_be_bytes()
-}
-
-/// Which of the properties belong to the revision, and which to the render.
-pub(super) fn by_versions(bodies: &Bodies, settings: &Settings) -> (Properties, Properties) {
-    (bodies.iter())
-        .map(|(name, body)| (name.clone(), body.info.clone()))
-        .partition(|(name, _)| settings.definitions.get(name).versions == Versions::Revision)
-}
-
-/// Gives the size, unless it is too much for one batch.
-pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> Result<usize> {
-    let size = index_size(of_revision) + index_size(of_render);
-    if size <= MAX_INDEX {
-        return Ok(size);
-    }
-    Err(Error::Invalid(format!(
-        "the names and headers of a render's properties, those that it takes over included, take {size} bytes \
-         in the index, and may take {MAX_INDEX}: give fewer properties, or shorter headers"
-    )))
-}
-
 fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
     if parent == Some(Parent::Revision(rev)) {
         return Err(Error::Invalid(format!("revision {rev} cannot be its own parent")));
@@ -535,37 +448,6 @@ fn repeated_render(stands: &RenderRow, digest: Digest) -> Result<Written> {
         "render {} of revision {} stands already, with other properties: give another _timestamp",
         stands.tid, stands.rev
     )))
-}
-
-/// Those of a revision's properties that it does not have yet. One that it has may be given again with the
-/// same bytes only.
-fn added_to_revision(stand: &Properties, given: Properties) -> Result<Properties> {
-    let mut added = Properties::new();
-    for (name, info) in given {
-        match stand.get(&name) {
-            None => {
-                added.insert(name, info);
-            }
-            Some(stands) if stands.sha1 == info.sha1 && stands.size == info.size => {}
-            Some(_) => {
-                return Err(Error::Conflict(format!(
-                    "property {name} belongs to the revision, which has other bytes: store it with a new revision, or replace it with PUT"
-                )));
-            }
-        }
-    }
-    Ok(added)
-}
-
-/// Whether two renders have the same names, headers and bytes.
-fn same_content(one: &Properties, other: &Properties) -> bool {
-    one.len() == other.len()
-        && one.iter().zip(other).all(|((name, info), (other_name, other))| {
-            name == other_name
-                && info.headers == other.headers
-                && info.sha1 == other.sha1
-                && info.size == other.size
-        })
 }
 
 /// What a new revision is recognized by when it comes again, and its condition.
@@ -605,6 +487,3 @@ struct PlannedRender {
     /// The newest of its revision until now.
     supersedes: Option<Tid>,
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod migrate;
+pub(crate) mod retention;
 pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod verify;

@@ -13,7 +13,7 @@ impl Settings {
             definitions: self.definitions(),
             cache_bytes: self.cache_size.0,
             skew: self.skew.0,
-            retention: rashomon_buckets::Retention::default(),
+            retention: self.retention(),
         }
     }
 

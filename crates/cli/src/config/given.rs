@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
-use rashomon_buckets::{DomainName, PropertyName, Versions};
+use rashomon_buckets::{BucketName, DomainName, PropertyName, Versions};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
+    retention::GivenRetention,
     store::{GivenStore, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
 };
@@ -115,6 +116,10 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)]
     pub(crate) access_log: Option<AccessLog>,
 
+    /// What is kept, and for how long.
+    #[arg(skip)]
+    pub(crate) retention: Option<Spanned<GivenRetention>>,
+
     /// What is known of properties beforehand, by name.
     #[arg(skip)]
     #[serde(default)]
@@ -141,4 +146,13 @@ pub(crate) struct GivenProperty {
 pub(crate) struct GivenDomain {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<Host>>,
+    #[serde(default)]
+    pub(super) buckets: BTreeMap<BucketName, GivenBucket>,
+}
+
+/// What a file says of a bucket of a domain.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenBucket {
+    pub(super) retention: Option<Spanned<GivenRetention>>,
 }

@@ -2,11 +2,12 @@
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
 //! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`],
-//! [`GivenSettings::domains`] and the store where it is a cluster, are in the file only.
+//! [`GivenSettings::domains`], the retention, and the store where it is a cluster, are in the file only.
 
 mod components;
 mod errors;
 mod given;
+mod retention;
 mod store;
 mod values;
 
@@ -18,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{Definition, Definitions, DomainName, PropertyName, Versions};
+use rashomon_buckets::{BucketName, Definition, Definitions, DomainName, PropertyName, Versions};
 use serde::Serialize;
 use toml::Spanned;
 
@@ -26,6 +27,7 @@ use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
     errors::{ConfigError, Problem},
     given::{GivenDomain, GivenProperty, GivenSettings},
+    retention::{BucketRetention, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
 };
@@ -62,6 +64,7 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: LogLevel,
     pub(crate) access_log: AccessLog,
+    pub(crate) retention: RetentionSettings,
     pub(crate) properties: BTreeMap<PropertyName, Property>,
     pub(crate) domains: BTreeMap<DomainName, Domain>,
 }
@@ -79,6 +82,15 @@ pub(crate) struct Property {
 pub(crate) struct Domain {
     /// The hosts under which its pages are at `/wiki/`.
     pub(crate) hosts: Vec<Host>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) buckets: BTreeMap<BucketName, Bucket>,
+}
+
+/// A bucket of a domain, as far as it differs from others.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Bucket {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retention: Option<BucketRetention>,
 }
 
 /// A configuration file, with its text, so that what is wrong can be shown.
@@ -135,6 +147,7 @@ impl Settings {
         let seconds = |seconds| Span(Duration::from_secs(seconds));
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
         let body_limit = or!(body_limit).unwrap_or(bytes(256));
+        let retention = RetentionSettings::merge(below.retention, file, problems);
         Self {
             store: StoreSettings::merge(given.store, below.store_of_file, file, problems),
             cache_size: or!(cache_size).unwrap_or(bytes(256)),
@@ -159,7 +172,8 @@ impl Settings {
             log_level: or!(log_level).unwrap_or_else(|| "info".parse().expect("info is a level")),
             access_log: or!(access_log).unwrap_or(AccessLog::Failures),
             properties: properties(below.properties, body_limit, file, problems),
-            domains: domains(below.domains, file, problems),
+            domains: domains(below.domains, &retention, file, problems),
+            retention,
         }
     }
 
@@ -181,7 +195,7 @@ impl Settings {
     /// Adds hosts under which a domain's pages are at `/wiki/`.
     pub(crate) fn serve_at_hosts(&mut self, domain: DomainName, hosts: &[String]) {
         let hosts = hosts.iter().filter_map(|host| host.parse().ok()).collect();
-        self.domains.insert(domain, Domain { hosts });
+        self.domains.insert(domain, Domain { hosts, buckets: BTreeMap::new() });
     }
 }
 
@@ -230,12 +244,17 @@ fn properties(
 /// The domains; no host is two domains'.
 fn domains(
     given: BTreeMap<DomainName, GivenDomain>,
+    retention: &RetentionSettings,
     file: &File,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<DomainName, Domain> {
     let mut owners: BTreeMap<Host, DomainName> = BTreeMap::new();
     let mut all = BTreeMap::new();
     for (name, domain) in given {
+        let buckets = retention.of_buckets(&domain, file, problems);
+        let buckets = (buckets.into_iter())
+            .map(|(name, retention)| (name, Bucket { retention: Some(retention) }))
+            .collect();
         let mut hosts = Vec::new();
         for host in domain.hosts {
             let span = host.span();
@@ -249,7 +268,7 @@ fn domains(
                 None => hosts.push(host),
             }
         }
-        all.insert(name, Domain { hosts });
+        all.insert(name, Domain { hosts, buckets });
     }
     all
 }

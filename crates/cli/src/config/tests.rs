@@ -141,3 +141,40 @@ fn a_misspelled_variable_is_told() {
     );
     assert_eq!([told("RASHOMON_STORE"), told("HOME")], [None, None]);
 }
+
+#[test]
+fn a_table_of_retention_turns_it_on_and_a_buckets_own_stands_above_it() {
+    assert_eq!(load("").unwrap().buckets().retention.policy, None);
+    let settings = load(
+        "[retention]\ngrace = '2h'\nmin_keep = 3\n[domains.a.buckets.page.retention]\ngrace = '1h'\n\
+         [domains.b.buckets.page.retention]\nstrategy = 'keep-everything'\n",
+    );
+    let settings = settings.unwrap();
+    let retention = settings.buckets().retention;
+    let all = retention.policy.clone().unwrap();
+    assert_eq!((all.grace, all.slack), (Duration::from_secs(7200), Duration::from_secs(1800)));
+    let of = |domain: &str| retention.of_bucket(&domain.parse().unwrap(), &BucketName::page()).cloned();
+    let own = of("a").unwrap();
+    assert_eq!((own.grace, own.slack), (Duration::from_secs(3600), Duration::from_secs(900)));
+    assert_eq!(own.min_keep, all.min_keep);
+    assert_eq!(of("b"), None);
+    assert_eq!(of("c"), Some(all));
+    let printed = toml::to_string(&settings).unwrap();
+    assert_eq!(load(&printed).unwrap(), settings);
+}
+
+#[test]
+fn a_retention_that_cannot_be_kept_is_refused() {
+    for (file, expected) in [
+        ("[retention]\ngrace = '0s'", "longer than nothing"),
+        ("[retention]\ndelete_probability = 1.5", "between 0 and 1"),
+        ("[retention]\nslack = '1ms'", "at least 100ms"),
+        ("[retention]\nslack = '1s'\nskew = '2s'", "raise slack"),
+        ("[retention]\nindex_ttl = '1h'", "raise it to at least"),
+        ("[retention]\nstrategy = 'none'", "there are keep-everything, app-ttl"),
+        ("[domains.a.buckets.page.retention]\nsample = '1s'", "belong into [retention]"),
+        ("[retention]\ngrase = '1h'", "grase"),
+    ] {
+        refused(file, expected);
+    }
+}

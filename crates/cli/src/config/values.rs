@@ -116,11 +116,12 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.parse::<jiff::SignedDuration>().ok();
+        let parsed = text.parse::<jiff::Span>().ok();
         parsed
+            .and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok())
             .and_then(|duration| Duration::try_from(duration).ok())
             .map(Self)
-            .ok_or_else(|| format!("'{text}' is not a length of time; write 250ms, 30s, 5m or 1h 30m"))
+            .ok_or_else(|| format!("'{text}' is not a length of time; write 250ms, 30s, 5m, 1h 30m or 30d"))
     }
 }
 
@@ -314,6 +315,7 @@ mod tests {
     fn values_are_read_as_people_write_them() {
         assert_eq!("64MB".parse(), Ok(ByteSize(64_000_000)));
         assert_eq!("5 min".parse(), Ok(Span(Duration::from_secs(300))));
+        assert_eq!("30d".parse(), Ok(Span(Duration::from_secs(30 * 24 * 3600))));
         assert_eq!(
             "localhost:80".parse::<Listen>().map(|listen| listen.to_string()),
             Ok("127.0.0.1:80".to_owned())

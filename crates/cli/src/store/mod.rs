@@ -12,7 +12,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use self::awaited::Awaited;
 use crate::{
-    arguments::{StoreArguments, store_of},
+    arguments::{RetentionArguments, StoreArguments, store_of},
     config::{ClusterSettings, ConfigError, GivenSettings, Settings, StoreSettings},
     errors::CommandError,
 };
@@ -116,6 +116,10 @@ impl Store {
         clock: Arc<dyn Clock>,
         absent: Absent,
     ) -> Result<Self, CommandError> {
+        Self::open(&Self::settings_offline(arguments)?, clock, absent).await
+    }
+
+    fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
         let given = GivenSettings { store, ..GivenSettings::default() };
         let settings = Settings::load_offline(given, arguments.config.as_deref())?;
@@ -123,7 +127,17 @@ impl Store {
             let message = "memory: is empty, and gone at the end: name a store with --data DIR";
             return Err(CommandError::Usage(message.to_owned()));
         }
-        Self::open(&settings, clock, absent).await
+        Ok(settings)
+    }
+
+    /// Opens the store with the retention that the arguments say, above what the configuration does.
+    pub(crate) async fn open_retaining(
+        arguments: &RetentionArguments,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let mut settings = Self::settings_offline(&arguments.store)?;
+        settings.retain(arguments.grace, arguments.min_keep);
+        Self::open(&settings, clock, Absent::Refuse).await
     }
 
     /// The buckets.

@@ -14,6 +14,7 @@ mod importing;
 mod kept;
 mod migrating;
 mod process;
+mod retaining;
 mod serving;
 mod stores;
 mod wiki;

@@ -142,7 +142,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         last: Revision,
     ) -> Result<Outcome, ExportError> {
         let mut of_revision = Vec::with_capacity(revision.properties.len());
-        for (name, info) in &revision.properties {
+        let mut kept = revision.stored;
+        let stored = revision.properties.iter().filter(|_| revision.stored);
+        for (name, info) in stored {
             of_revision.push((name, info, self.body(name, revision.record.rev, last).await?));
         }
         if let Sink::JsonLines(writer) = &mut self.export.sink {
@@ -150,7 +152,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }
         for render in &revision.renders {
             let mut of_render = Vec::with_capacity(render.properties.len());
-            for (name, info) in &render.properties {
+            kept &= render.stored;
+            for (name, info) in render.properties.iter().filter(|_| render.stored) {
                 let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await?;
                 of_render.push((name, info, body));
             }
@@ -159,11 +162,17 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             }
             self.export.pass_on(false).await?;
         }
+        if !kept {
+            self.note(Some(revision.record.rev), Outcome::LeftOut(Loss::NotKept));
+        }
         Ok(Outcome::Written)
     }
 
     async fn xml(&mut self, revision: &StoredRevision, last: Revision) -> Result<Outcome, ExportError> {
         let record = &revision.record;
+        if !revision.stored {
+            return Ok(Outcome::LeftOut(Loss::NotKept));
+        }
         let wikitext = PropertyName::wikitext();
         let mut texts = BTreeMap::new();
         for (name, info) in &revision.properties {

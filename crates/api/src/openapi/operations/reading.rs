@@ -39,6 +39,14 @@ const MEMENTO_HEADERS: &[&str] = &[
 const NO_PAGE: Answer = problem(404, "There is no page of this title.");
 const NO_RENDER: Answer =
     problem(404, "There is no such render, or it has no such property. Never another one's.");
+const RENDERER_FAILED: Answer = problem(
+    502,
+    "It is stored nowhere, and the renderer that is configured for it failed. Nothing was stored.",
+);
+const RENDERER_LATE: Answer = problem(
+    504,
+    "It is stored nowhere, and the renderer that is configured for it did not answer in time. Nothing was stored.",
+);
 const PART: Answer =
     answer(206, Property, &["Content-Range", "ETag"], "The part that Range asks for, of the plain bytes.");
 const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range begins past the end.");
@@ -77,6 +85,8 @@ pub(super) const READING: &[Operation] = &[
                 ),
                 FAILED,
                 BAD_RANGE,
+                RENDERER_FAILED,
+                RENDERER_LATE,
             ],
         )
     },
@@ -147,6 +157,8 @@ pub(super) const READING: &[Operation] = &[
         &[
             redirect("To that property of the newest render of the revision, under its tid."),
             problem(404, "There is no such revision, or its newest render has no such property."),
+            RENDERER_FAILED,
+            RENDERER_LATE,
         ],
     ),
     Operation {

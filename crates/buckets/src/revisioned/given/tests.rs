@@ -1,7 +1,7 @@
 use rashomon_clock::Timestamp;
 
 use super::*;
-use crate::Sha1;
+use crate::{Sha1, content::Stored};
 
 fn name(text: &str) -> PropertyName {
     PropertyName::new(text).unwrap()

@@ -1,0 +1,77 @@
+//! What retention has done in this process.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use super::Sweep;
+
+/// What retention has done since the process began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetentionStats {
+    /// Notes of the due queue that were worked off.
+    pub notes: u64,
+    /// Renders whose bodies were culled, by the sweep and by writes.
+    pub culled_renders: u64,
+    /// The bytes of those, as they came.
+    pub culled_bytes: u64,
+    /// How long the oldest note had been due that the last sweep did not get to.
+    pub overdue: Duration,
+    /// Entries of the timeline that were noted.
+    pub timeline_entries: u64,
+    /// Superseded renders that were copied because somebody read them.
+    pub kept_renders: u64,
+    /// Reads that found a render which was made before.
+    pub generator_hits: u64,
+    /// Reads for which a render was made.
+    pub generator_misses: u64,
+    /// Renders that could not be made.
+    pub generator_failures: u64,
+    /// Renders that are being made.
+    pub generator_in_flight: u64,
+}
+
+/// The same, being counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    notes: AtomicU64,
+    culled_renders: AtomicU64,
+    culled_bytes: AtomicU64,
+    overdue_micros: AtomicU64,
+    pub(crate) timeline_entries: AtomicU64,
+    pub(crate) kept_renders: AtomicU64,
+    pub(crate) generator_hits: AtomicU64,
+    pub(crate) generator_misses: AtomicU64,
+    pub(crate) generator_failures: AtomicU64,
+    pub(crate) generator_in_flight: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn culled(&self, renders: u64, bytes: u64) {
+        self.culled_renders.fetch_add(renders, Relaxed);
+        self.culled_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn swept(&self, sweep: &Sweep) {
+        self.notes.fetch_add(sweep.notes, Relaxed);
+        self.culled(sweep.renders, sweep.bytes);
+        let micros = u64::try_from(sweep.overdue.as_micros()).unwrap_or(u64::MAX);
+        self.overdue_micros.store(micros, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> RetentionStats {
+        RetentionStats {
+            notes: self.notes.load(Relaxed),
+            culled_renders: self.culled_renders.load(Relaxed),
+            culled_bytes: self.culled_bytes.load(Relaxed),
+            overdue: Duration::from_micros(self.overdue_micros.load(Relaxed)),
+            timeline_entries: self.timeline_entries.load(Relaxed),
+            kept_renders: self.kept_renders.load(Relaxed),
+            generator_hits: self.generator_hits.load(Relaxed),
+            generator_misses: self.generator_misses.load(Relaxed),
+            generator_failures: self.generator_failures.load(Relaxed),
+            generator_in_flight: self.generator_in_flight.load(Relaxed),
+        }
+    }
+}

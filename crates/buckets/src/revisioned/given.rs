@@ -1,0 +1,130 @@
+//! The properties that a write is given, as they will be stored.
+
+use std::collections::BTreeMap;
+
+use rashomon_clock::Timestamp;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    Error, Headers, NewProperty, PropertyInfo, PropertyName, Result, Settings, Versions,
+    content::BodyRow,
+    rows::{Digest, Properties, index_size},
+};
+
+/// The bytes that the properties of a render and of its revision may take in the indexes: names, headers and
+/// sizes. A batch holds them twice, beside the bodies.
+pub(super) const MAX_INDEX: usize = 96 << 10;
+
+/// The bodies of a write, by their names.
+pub(crate) type Bodies = BTreeMap<PropertyName, BodyRow>;
+
+/// The properties that a request gives.
+pub(super) struct Given {
+    pub(super) bodies: Bodies,
+    pub(super) digest: Digest,
+}
+
+impl Given {
+    pub(super) fn new(properties: Vec<NewProperty>, settings: &Settings) -> Result<Self> {
+        let mut bodies = BTreeMap::new();
+        for property in properties {
+            let (name, body) = body_of(property, None, settings);
+            if bodies.insert(name.clone(), body).is_some() {
+                return Err(Error::Invalid(format!("property {name} is given twice")));
+            }
+        }
+        if bodies.is_empty() {
+            return Err(Error::Invalid("give at least one property, such as html or wikitext".to_owned()));
+        }
+        let digest = digest(bodies.iter().map(|(name, body)| (name, &body.info)));
+        Ok(Self { bodies, digest })
+    }
+}
+
+/// A property as it will be stored.
+pub(crate) fn body_of(
+    property: NewProperty,
+    rewritten_at: Option<Timestamp>,
+    settings: &Settings,
+) -> (PropertyName, BodyRow) {
+    let content_type = property
+        .content_type
+        .unwrap_or_else(|| settings.definitions.get(&property.name).content_type.clone());
+    let headers = Headers { content_type, other: property.other_headers };
+    let info = PropertyInfo { headers, size: property.body.size, sha1: property.body.sha1, rewritten_at };
+    (property.name, BodyRow { info, stored: property.body.stored })
+}
+
+/// A digest of names, headers and bytes.
+pub(super) fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
+    let mut hash = Xxh3::new();
+    for (name, info) in properties {
+        for text in [name.as_str(), info.headers.content_type.as_str()] {
+            hash.update(text.as_bytes());
+            hash.update(&[0xff]);
+        }
+        for (name, value) in &info.headers.other {
+            for text in [name, value] {
+                hash.update(text.as_bytes());
+                hash.update(&[0xff]);
+            }
+        }
+        hash.update(&[0xfe]);
+        hash.update(&info.sha1.0);
+        hash.update(&info.size.to_be_bytes());
+    }
+    hash.digest128().to_be_bytes()
+}
+
+/// Which of the properties belong to the revision, and which to the render.
+pub(super) fn by_versions(bodies: &Bodies, settings: &Settings) -> (Properties, Properties) {
+    (bodies.iter())
+        .map(|(name, body)| (name.clone(), body.info.clone()))
+        .partition(|(name, _)| settings.definitions.get(name).versions == Versions::Revision)
+}
+
+/// Gives the size, unless it is too much for one batch.
+pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> Result<usize> {
+    let size = index_size(of_revision) + index_size(of_render);
+    if size <= MAX_INDEX {
+        return Ok(size);
+    }
+    Err(Error::Invalid(format!(
+        "the names and headers of a render's properties, those that it takes over included, take {size} bytes \
+         in the index, and may take {MAX_INDEX}: give fewer properties, or shorter headers"
+    )))
+}
+
+/// Whether two renders have the same names, headers and bytes.
+pub(super) fn same_content(one: &Properties, other: &Properties) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).all(|((name, info), (other_name, other))| {
+            name == other_name
+                && info.headers == other.headers
+                && info.sha1 == other.sha1
+                && info.size == other.size
+        })
+}
+
+/// Those of a revision's properties that it does not have yet. One that it has may be given again with the
+/// same bytes only.
+pub(super) fn added_to_revision(stand: &Properties, given: Properties) -> Result<Properties> {
+    let mut added = Properties::new();
+    for (name, info) in given {
+        match stand.get(&name) {
+            None => {
+                added.insert(name, info);
+            }
+            Some(stands) if stands.sha1 == info.sha1 && stands.size == info.size => {}
+            Some(_) => {
+                return Err(Error::Conflict(format!(
+                    "property {name} belongs to the revision, which has other bytes: store it with a new revision, or replace it with PUT"
+                )));
+            }
+        }
+    }
+    Ok(added)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! `rashomon retention`.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+
+use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, Revisioned};
+use rashomon_clock::{Clock, SystemClock};
+use serde::Serialize;
+
+use crate::{
+    arguments::RetentionArguments,
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted, thousands},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::Store,
+};
+
+/// What a policy would free, or has freed.
+#[derive(Debug, Serialize)]
+struct Report {
+    policy: String,
+    domains: BTreeMap<DomainName, DryRun>,
+}
+
+/// Says what a policy would free, or frees it.
+pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let mut signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open_retaining(&arguments, Arc::clone(&clock)).await?;
+    let done = tokio::select! {
+        done = Box::pin(report_or_cull(&arguments, store.buckets(), &clock)) => done,
+        exit = signals.first() => Ok(exit),
+    };
+    store.close().await;
+    done
+}
+
+async fn report_or_cull(
+    arguments: &RetentionArguments,
+    buckets: &Revisioned,
+    clock: &Arc<dyn Clock>,
+) -> Result<Exit, CommandError> {
+    let domains = buckets.catalog().domains().await?;
+    if let Some(domain) = arguments.domain.as_ref().filter(|domain| !domains.contains(domain)) {
+        return Err(CommandError::Usage(format!("the store has nothing of the domain {domain}")));
+    }
+    let domains =
+        domains.into_iter().filter(|domain| arguments.domain.as_ref().is_none_or(|only| only == domain));
+    let mut report = Report { policy: String::new(), domains: BTreeMap::new() };
+    for domain in domains {
+        let bucket = BucketName::page();
+        let Some(policy) = buckets.settings().retention.of_bucket(&domain, &bucket) else { continue };
+        report.policy = in_words(policy);
+        let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "page", None);
+        let mut show = |pages| progress.show(Done { items: pages, bytes: 0, position: 0 });
+        let run = buckets.dry_run(&domain, &bucket, &mut show).await;
+        progress.finish();
+        report.domains.insert(domain, run?);
+    }
+    if arguments.json {
+        output::line(serde_json::to_string_pretty(&report).expect("counts are JSON"))?;
+    } else {
+        report.print(arguments.dry_run)?;
+    }
+    if !arguments.dry_run {
+        cull(buckets, report.domains.keys()).await?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Notes what stands as due, and works all of it off.
+async fn cull<'a>(
+    buckets: &Revisioned,
+    domains: impl Iterator<Item = &'a DomainName>,
+) -> Result<(), CommandError> {
+    for domain in domains {
+        while !buckets.walk(domain, &BucketName::page()).await?.finished {}
+    }
+    // What stands is noted as due in a second.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
+    let (mut renders, mut bytes) = (0, 0);
+    loop {
+        let sweep = buckets.sweep(limit).await?;
+        renders += sweep.renders;
+        bytes += sweep.bytes;
+        if sweep.notes == 0 {
+            break;
+        }
+    }
+    output::line(format_args!("culled {}, {}", counted(renders, "render"), output::bytes(bytes)))
+}
+
+impl Report {
+    fn print(&self, dry_run: bool) -> Result<(), CommandError> {
+        if self.domains.is_empty() {
+            return output::line("the store has no pages that a policy is for");
+        }
+        output::line(&self.policy)?;
+        for (domain, run) in &self.domains {
+            let share = if run.bytes == 0 { 0.0 } else { run.bytes_culled as f64 / run.bytes as f64 * 100.0 };
+            output::line(format_args!(
+                "{domain}: {} {} of {} ({share:.0} %): the bodies of {} of {}, and of {}, on {} of {}",
+                if dry_run { "would free" } else { "frees" },
+                output::bytes(run.bytes_culled),
+                output::bytes(run.bytes),
+                thousands(run.renders_culled),
+                counted(run.renders, "render"),
+                counted(run.revisions_culled, "revision"),
+                thousands(run.pages_culled),
+                counted(run.pages, "page"),
+            ))?;
+        }
+        if dry_run {
+            output::line(
+                "nothing was changed; the sizes are those of the bodies as they came, and records of revisions \
+                 stay",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn in_words(policy: &Policy) -> String {
+    let what = match policy.cull {
+        rashomon_buckets::Cull::Revisions => "superseded revisions and renders",
+        rashomon_buckets::Cull::Renders => "superseded renders",
+    };
+    format!(
+        "{what} go {} after they were superseded; the newest {} of each page stay",
+        crate::config::Span(policy.grace),
+        counted(u64::from(policy.min_keep.get()), "revision"),
+    )
+}

@@ -1,0 +1,243 @@
+//! What is kept, and for how long: `[retention]` for all buckets, and a table of a bucket's own above it.
+
+use std::{collections::BTreeMap, num::NonZeroU32, ops::Range, time::Duration};
+
+use rashomon_buckets::{BucketName, Cull, DomainName, Policy};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::{File, Problem, given::GivenDomain, values::Span};
+
+/// How superseded values are kept and culled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Strategy {
+    /// Everything stays.
+    KeepEverything,
+    /// What was superseded goes after its time, by our clock.
+    AppTtl,
+}
+
+/// What a table of the file says.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenRetention {
+    strategy: Option<Strategy>,
+    grace: Option<Span>,
+    ttl: Option<Span>,
+    slack: Option<Span>,
+    index_ttl: Option<Span>,
+    delete_probability: Option<f64>,
+    cull: Option<Cull>,
+    min_keep: Option<NonZeroU32>,
+    skew: Option<Span>,
+    sample: Option<Span>,
+    domain_rate: Option<NonZeroU32>,
+}
+
+/// The retention of a bucket as it is in effect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct BucketRetention {
+    pub(crate) strategy: Strategy,
+    pub(crate) grace: Span,
+    pub(crate) ttl: Span,
+    pub(crate) slack: Span,
+    pub(crate) index_ttl: Span,
+    pub(crate) delete_probability: f64,
+    pub(crate) cull: Cull,
+    pub(crate) min_keep: NonZeroU32,
+    pub(crate) skew: Span,
+}
+
+/// The retention of all buckets that have none of their own, and what is one for all.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct RetentionSettings {
+    #[serde(flatten)]
+    pub(crate) all: BucketRetention,
+    pub(crate) sample: Span,
+    pub(crate) domain_rate: NonZeroU32,
+}
+
+impl Default for BucketRetention {
+    fn default() -> Self {
+        let Policy { grace, ttl, slack, index_ttl, delete_probability, cull, min_keep, skew } =
+            Policy::default();
+        Self {
+            strategy: Strategy::KeepEverything,
+            grace: Span(grace),
+            ttl: Span(ttl),
+            slack: Span(slack),
+            index_ttl: Span(index_ttl),
+            delete_probability,
+            cull,
+            min_keep,
+            skew: Span(skew),
+        }
+    }
+}
+
+impl Default for RetentionSettings {
+    fn default() -> Self {
+        let buckets = rashomon_buckets::Retention::default();
+        Self {
+            all: BucketRetention::default(),
+            sample: Span(buckets.sample),
+            domain_rate: buckets.domain_rate,
+        }
+    }
+}
+
+impl BucketRetention {
+    /// What a table says above `self`. A table that says nothing of the strategy turns retention on.
+    fn with(&self, given: GivenRetention) -> Self {
+        let grace = given.grace.unwrap_or(self.grace);
+        // The slack is a quarter of the grace wherever it is not said.
+        let slack = given.slack.or_else(|| given.grace.map(|Span(grace)| Span(grace / 4)));
+        let slack = slack.unwrap_or(self.slack);
+        // What is noted as due is remembered twice as long as it takes to be, wherever it is not said.
+        let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
+        Self {
+            strategy: given.strategy.unwrap_or(Strategy::AppTtl),
+            grace,
+            ttl: given.ttl.unwrap_or(self.ttl),
+            slack,
+            index_ttl: given.index_ttl.unwrap_or(remembered),
+            delete_probability: given.delete_probability.unwrap_or(self.delete_probability),
+            cull: given.cull.unwrap_or(self.cull),
+            min_keep: given.min_keep.unwrap_or(self.min_keep),
+            skew: given.skew.unwrap_or(self.skew),
+        }
+    }
+
+    /// What is wrong with it, as a sentence that names the cure.
+    fn wrong(&self) -> Option<String> {
+        let Self { grace, ttl, slack, index_ttl, delete_probability, skew, .. } = self;
+        if grace.0.is_zero() || ttl.0.is_zero() {
+            return Some(
+                "grace and ttl are longer than nothing: an editor has to be able to save; leave the table \
+                 out to keep everything"
+                    .to_owned(),
+            );
+        }
+        if !(0.0..=1.0).contains(delete_probability) {
+            return Some(format!("delete_probability is {delete_probability}, and lies between 0 and 1"));
+        }
+        if slack.0 < MIN_SLACK {
+            return Some(format!(
+                "slack is {slack}: the sweep needs at least {}, so that it need not run all the time",
+                Span(MIN_SLACK)
+            ));
+        }
+        if *skew > *slack {
+            return Some(format!("skew is {skew}, more than slack, {slack}: raise slack"));
+        }
+        let least = grace.0.saturating_add(slack.0).saturating_add(skew.0);
+        (index_ttl.0 < least).then(|| {
+            format!(
+                "index_ttl is {index_ttl}, and what is noted as due would be forgotten before it is: raise it \
+                 to at least {}, grace, slack and skew together",
+                Span(least)
+            )
+        })
+    }
+
+    /// `None`: everything stays.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        (self.strategy == Strategy::AppTtl).then_some(Policy {
+            grace: self.grace.0,
+            ttl: self.ttl.0,
+            slack: self.slack.0,
+            index_ttl: self.index_ttl.0,
+            delete_probability: self.delete_probability,
+            cull: self.cull,
+            min_keep: self.min_keep,
+            skew: self.skew.0,
+        })
+    }
+}
+
+/// The least slack.
+const MIN_SLACK: Duration = Duration::from_millis(100);
+
+impl RetentionSettings {
+    pub(super) fn merge(
+        given: Option<Spanned<GivenRetention>>,
+        file: &File,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let default = Self::default();
+        let Some(given) = given else { return default };
+        let span = given.span();
+        let given = given.into_inner();
+        let (sample, domain_rate) = (given.sample, given.domain_rate);
+        let all = default.all.with(given);
+        report(&all, span, file, problems);
+        Self {
+            all,
+            sample: sample.unwrap_or(default.sample),
+            domain_rate: domain_rate.unwrap_or(default.domain_rate),
+        }
+    }
+
+    /// Those of single buckets, each above that of all.
+    pub(super) fn of_buckets(
+        &self,
+        domain: &GivenDomain,
+        file: &File,
+        problems: &mut Vec<Problem>,
+    ) -> BTreeMap<BucketName, BucketRetention> {
+        let mut all = BTreeMap::new();
+        for (name, bucket) in &domain.buckets {
+            let Some(given) = bucket.retention.clone() else { continue };
+            let span = given.span();
+            let given = given.into_inner();
+            if given.sample.is_some() || given.domain_rate.is_some() {
+                let message = "sample and domain_rate are one for all buckets: they belong into [retention]";
+                problems.push(file.problem(span.clone(), message.to_owned()));
+            }
+            let retention = self.all.with(given);
+            report(&retention, span, file, problems);
+            all.insert(name.clone(), retention);
+        }
+        all
+    }
+}
+
+fn report(retention: &BucketRetention, span: Range<usize>, file: &File, problems: &mut Vec<Problem>) {
+    if let Some(message) = retention.wrong() {
+        problems.push(file.problem(span, message));
+    }
+}
+
+impl super::Settings {
+    /// Turns retention on, with a grace and a number of revisions that stay above what was configured.
+    pub(crate) fn retain(&mut self, grace: Option<Span>, min_keep: Option<NonZeroU32>) {
+        let given = GivenRetention { grace, min_keep, ..GivenRetention::default() };
+        self.retention.all = self.retention.all.with(given.clone());
+        for bucket in self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut()) {
+            if let Some(own) = &mut bucket.retention {
+                let strategy = own.strategy;
+                *own = own.with(GivenRetention { strategy: Some(strategy), ..given.clone() });
+            }
+        }
+    }
+
+    /// The retention of all buckets, as the bucket layer takes it.
+    pub(super) fn retention(&self) -> rashomon_buckets::Retention {
+        let of_bucket = |domain: &DomainName, (bucket, own): (&BucketName, &super::Bucket)| {
+            let own = own.retention.as_ref()?;
+            Some(((domain.clone(), bucket.clone()), own.policy()))
+        };
+        rashomon_buckets::Retention {
+            policy: self.retention.all.policy(),
+            buckets: (self.domains.iter())
+                .flat_map(|(domain, settings)| {
+                    settings.buckets.iter().filter_map(move |bucket| of_bucket(domain, bucket))
+                })
+                .collect(),
+            sample: self.retention.sample.0,
+            domain_rate: self.retention.domain_rate,
+            ..rashomon_buckets::Retention::default()
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a server does beside serving: it collects what nobody names, and culls what is due.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use rashomon_buckets::{BucketName, Error, Revisioned};
+
+/// Notes of what is due that are worked off together.
+const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// Notes that are worked off in a second, so that readers and writers are not held up: 43 million a day.
+const SWEEP_RATE: u32 = 500;
+
+/// Whether what stands has to be noted as due is looked at so often.
+const WALK_EVERY: Duration = Duration::from_secs(3600);
+
+/// The shortest and the longest time between two looks at what is due.
+const LOOK: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(60));
+
+/// Collects orphaned chunks now and then.
+pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration) {
+    if every.is_zero() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(every).await;
+        match buckets.collect_orphans(age).await {
+            Ok(0) => {}
+            Ok(bodies) => tracing::info!(bodies, "collected large bodies that no write named"),
+            Err(error) => tracing::warn!(%error, "cannot collect large bodies that no write named"),
+        }
+    }
+}
+
+/// Notes what stands already as due, where retention was turned on or set to free more; again now and then,
+/// since others may have written without noting.
+pub(crate) async fn walk(buckets: Revisioned) {
+    if !buckets.settings().retention.is_on() {
+        return;
+    }
+    loop {
+        if let Err(error) = walk_once(&buckets).await {
+            tracing::warn!(%error, "cannot note what stands already as due; going on later");
+        }
+        tokio::time::sleep(WALK_EVERY).await;
+    }
+}
+
+async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
+    let configured = buckets.settings().retention.buckets.keys().map(|(_, bucket)| bucket.clone());
+    let mut names: Vec<BucketName> = configured.chain([BucketName::page()]).collect();
+    names.sort();
+    names.dedup();
+    for domain in buckets.catalog().domains().await? {
+        for bucket in &names {
+            let mut pages = 0;
+            loop {
+                let walk = buckets.walk(&domain, bucket).await?;
+                pages += walk.pages;
+                if walk.finished {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            if pages > 0 {
+                tracing::info!(%domain, %bucket, pages, "noted what stands already as due");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Culls what is due, as soon as a quarter of the shortest slack after it is, and no faster than readers and
+/// writers can bear.
+pub(crate) async fn sweep(buckets: Revisioned) {
+    let Some(slack) = buckets.settings().retention.least_slack() else { return };
+    let pause = (slack / 4).clamp(LOOK.0, LOOK.1);
+    loop {
+        let rest = match buckets.sweep(SWEEP).await {
+            Ok(sweep) => {
+                if sweep.renders > 0 {
+                    tracing::debug!(?sweep, "culled");
+                }
+                let worked = Duration::from_secs(sweep.notes) / SWEEP_RATE;
+                if sweep.overdue.is_zero() { pause.max(worked) } else { worked }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot cull what is due; going on later");
+                pause.max(Duration::from_secs(1))
+            }
+        };
+        tokio::time::sleep(rest).await;
+    }
+}

@@ -1,0 +1,71 @@
+//! What `/metrics` shows of the buckets, beside what the API counts itself.
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+};
+use rashomon_api::Registry;
+use rashomon_buckets::Revisioned;
+
+/// Asks the buckets whenever somebody looks.
+#[derive(Debug)]
+struct OfBuckets(Revisioned);
+
+/// Registers what the buckets count.
+pub(crate) fn registry(buckets: &Revisioned) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(OfBuckets(buckets.clone())));
+    registry
+}
+
+impl Collector for OfBuckets {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (cache, retention) = (self.0.cache_stats(), self.0.retention_stats());
+        let mut one = |name: &str, help: &str, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+        };
+        for (name, help, value) in [
+            ("cache_hits", "Reads of the latest answered from memory", cache.hits),
+            ("cache_misses", "Reads of the latest that went to the store", cache.misses),
+            ("retention_notes", "Notes of what is due that were worked off", retention.notes),
+            (
+                "retention_culled_renders",
+                "Superseded renders whose bodies were deleted",
+                retention.culled_renders,
+            ),
+            (
+                "retention_culled_bytes",
+                "Bytes of the bodies that were deleted, as they came",
+                retention.culled_bytes,
+            ),
+            (
+                "retention_timeline_entries",
+                "Entries of the timeline that were noted",
+                retention.timeline_entries,
+            ),
+            (
+                "retention_kept_renders",
+                "Superseded renders kept for longer because somebody read them",
+                retention.kept_renders,
+            ),
+            ("generator_hits", "Reads that found what had been made before", retention.generator_hits),
+            ("generator_misses", "Reads for which something was made", retention.generator_misses),
+            ("generator_failures", "Renders that could not be made", retention.generator_failures),
+        ] {
+            one(name, help, &ConstCounter::new(value))?;
+        }
+        for (name, help, value) in [
+            ("cache_bytes", "Bytes of newest properties in memory, about", cache.bytes as f64),
+            (
+                "retention_overdue_seconds",
+                "How long the oldest superseded value has been due that is not culled yet",
+                retention.overdue.as_secs_f64(),
+            ),
+            ("generator_in_flight", "Renders being made", retention.generator_in_flight as f64),
+        ] {
+            one(name, help, &ConstGauge::new(value))?;
+        }
+        Ok(())
+    }
+}

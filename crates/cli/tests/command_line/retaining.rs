@@ -1,0 +1,90 @@
+//! What was superseded goes: by a server in its own time, and by a command at once.
+
+use std::{thread::sleep, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    home::Home,
+    http::{get, post},
+    wiki::dump,
+};
+
+const PAGE: &str = "/v1/wiki/page/Night";
+
+/// Two seconds, and no more than half a second longer.
+const SHORT: &str =
+    "skew = '100ms'\n[retention]\ngrace = '2s'\nttl = '2s'\nslack = '500ms'\nskew = '100ms'\n";
+
+/// The body of an answer.
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}
+
+fn list(address: &str) -> Value {
+    let answer = get(address, &format!("{PAGE}?rev/"));
+    serde_json::from_str(body(&answer)).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// The page is never written again; so it is the sweep that has to come.
+#[test]
+fn a_server_culls_a_page_that_is_never_written_again() {
+    let Some(home) = Home::new() else { return };
+    home.write("short.toml", SHORT);
+    let (server, address) = home.serve(&["--config", "short.toml"]);
+    for number in 1..=2 {
+        let form = format!("_rev={number}&html=the+light+{number}&data-parsoid={{}}");
+        let written = post(&address, &format!("{PAGE}?rev/"), &form);
+        assert!(written.starts_with("HTTP/1.1 201"), "{written}");
+    }
+    let first = list(&address)["revisions"][1]["tid"].as_str().unwrap().to_owned();
+    let metrics = || get(&address, "/metrics");
+    assert!(metrics().contains("\nretention_culled_renders_total 0\n"), "{}", metrics());
+    for attempt in 0.. {
+        sleep(Duration::from_millis(250));
+        if metrics().contains("\nretention_culled_renders_total 1\n") {
+            break;
+        }
+        assert!(attempt < 80, "{}", metrics());
+    }
+    let list = list(&address);
+    assert_eq!(list["revisions"][1]["stored"], false, "{list}");
+    assert!(list["revisions"][0].get("stored").is_none(), "{list}");
+    let gone = get(&address, &format!("{PAGE}?rev/{first}/html"));
+    assert!(gone.starts_with("HTTP/1.1 404") && gone.contains("superseded"), "{gone}");
+    let latest = get(&address, &format!("{PAGE}?rev/latest/html"));
+    assert!(latest.ends_with("the light 2"), "{latest}");
+    server.stop().ends_with(0);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 2 revisions, 2 renders, 2 bodies"]);
+    let exported = home.export(&["--history", "--format", "jsonl"]).ends_with(3);
+    exported.tells(&["left out: revision 1 of Night"]);
+}
+
+#[test]
+fn the_command_says_what_goes_and_culls_it() {
+    let Some(home) = Home::new() else { return };
+    home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
+    sleep(Duration::from_secs(1));
+    let dry = home.run(&["retention", "--dry-run"]).ends_with(0);
+    dry.prints(&["24h after they were superseded", "wiki: would free 0 B of 13 B", "nothing was changed"]);
+    let short = ["--grace", "1ms", "--min-keep", "2"];
+    let dry = home.run(&[&["retention", "--dry-run"], &short[..]].concat()).ends_with(0);
+    // The skew of the default is five seconds.
+    dry.prints(&["the newest 2 revisions of each page stay", "wiki: would free 0 B of 13 B"]);
+    home.write(
+        "sharp.toml",
+        "[retention]\ngrace = '100ms'\nttl = '1s'\nslack = '100ms'\nskew = '0s'\nmin_keep = 2\n",
+    );
+    let sharp = ["--config", "sharp.toml"];
+    let dry = home.run(&[&["retention", "--dry-run", "--json"], &sharp[..]].concat()).ends_with(0);
+    let report: Value = serde_json::from_str(&dry.stdout).unwrap();
+    assert_eq!(report["domains"]["wiki"]["bytes_culled"], 3, "{report}");
+    assert_eq!(report["domains"]["wiki"]["revisions_culled"], 1, "{report}");
+    let now = home.run(&[&["retention", "--now"], &sharp[..]].concat()).ends_with(0);
+    now.prints(&["culled 1 render, 3 B"]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 2 bodies"]);
+    home.run(&["retention"]).ends_with(2).tells(&["--dry-run", "--now"]);
+    home.run(&["retention", "--dry-run", "--domain", "nowhere"])
+        .ends_with(2)
+        .tells(&["nothing of the domain nowhere"]);
+}
