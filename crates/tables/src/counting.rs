@@ -15,7 +15,7 @@ use async_trait::async_trait;
 
 pub use self::counts::{Count, Counts, Kind, TableCounts};
 use crate::{
-    Batch, Cursor, Generations, Key, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Decorator, Key, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
     Value,
 };
 
@@ -122,9 +122,11 @@ impl<S> Counting<S> {
 }
 
 #[async_trait]
-impl<S: TableStore> TableStore for Counting<S> {
-    async fn create(&self, schema: &'static Schema) -> Result<()> {
-        self.store.create(schema).await
+impl<S: TableStore> Decorator for Counting<S> {
+    type Store = S;
+
+    fn below(&self) -> &S {
+        &self.store
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
@@ -189,10 +191,6 @@ impl<S: TableStore> TableStore for Counting<S> {
             Swap::Refused { current } => size(current.as_slice()),
         });
         result
-    }
-
-    fn generations(&self) -> Option<&Generations> {
-        self.store.generations()
     }
 }
 

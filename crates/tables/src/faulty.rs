@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 pub use self::plan::{Call, Fault, Gate, Plan, Rates};
 use crate::{
-    Batch, Cursor, Error, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Decorator, Error, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
 };
 
 /// Passes every call on to a store, except where its [`Plan`] has something else in mind. With an empty plan
@@ -133,7 +133,13 @@ async fn disturb<T>(fault: Fault, error: Error, step: impl Future<Output = Resul
 }
 
 #[async_trait]
-impl<S: TableStore> TableStore for Faulty<S> {
+impl<S: TableStore> Decorator for Faulty<S> {
+    type Store = S;
+
+    fn below(&self) -> &S {
+        &self.store
+    }
+
     async fn create(&self, schema: &'static Schema) -> Result<()> {
         self.call(Call::Create, self.store.create(schema)).await
     }
@@ -170,9 +176,5 @@ impl<S: TableStore> TableStore for Faulty<S> {
         new: Option<Row>,
     ) -> Result<Swap> {
         self.call(Call::Swap, self.store.swap(table, key, expected, new)).await
-    }
-
-    fn generations(&self) -> Option<&Generations> {
-        self.store.generations()
     }
 }

@@ -5,12 +5,13 @@
 //! it that a cluster cannot keep.
 //!
 //! Three stores are here: [`Memory`] for tests, and as the oracle that others are held against; and around any
-//! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan. Behind the
-//! feature `isolated` is `Isolated`, which makes many stores of one, for tests.
+//! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan; each is a
+//! [`Decorator`]. Behind the feature `isolated` is `Isolated`, which makes many stores of one, for tests.
 
 #[cfg(feature = "contract")]
 pub mod contract;
 mod counting;
+mod decorator;
 mod error;
 mod faulty;
 mod generations;
@@ -25,6 +26,7 @@ mod value;
 mod write;
 
 pub use counting::{Count, Counting, Counts, Kind, TableCounts};
+pub use decorator::Decorator;
 pub use error::{Error, Result};
 pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
 pub use generations::{Generations, Slot};

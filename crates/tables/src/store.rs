@@ -4,7 +4,7 @@ use std::{fmt::Debug, num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
 
-use crate::{Batch, Cursor, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap};
+use crate::{Batch, Cursor, Decorator, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap};
 
 /// A store of tables.
 ///
@@ -68,44 +68,10 @@ pub trait TableStore: Debug + Send + Sync + 'static {
 }
 
 /// A shared store is a store.
-#[async_trait]
-impl<S: TableStore + ?Sized> TableStore for Arc<S> {
-    async fn create(&self, schema: &'static Schema) -> Result<()> {
-        (**self).create(schema).await
-    }
+impl<S: TableStore + ?Sized> Decorator for Arc<S> {
+    type Store = S;
 
-    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        (**self).get(table, key).await
-    }
-
-    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
-        (**self).scan(table, scan).await
-    }
-
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> Result<Page<Partition>> {
-        (**self).partitions(table, after, limit).await
-    }
-
-    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        (**self).write(first, then).await
-    }
-
-    async fn swap(
-        &self,
-        table: &'static Schema,
-        key: &Key,
-        expected: Option<&Row>,
-        new: Option<Row>,
-    ) -> Result<Swap> {
-        (**self).swap(table, key, expected, new).await
-    }
-
-    fn generations(&self) -> Option<&Generations> {
-        (**self).generations()
+    fn below(&self) -> &S {
+        self
     }
 }

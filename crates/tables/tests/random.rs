@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Key, Memory, Mutation, Order, Page, Partition, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    Batch, Cursor, Decorator, Generations, Key, Memory, Mutation, Order, Page, Partition, Result, Row, Scan,
+    Schema, Swap, TableStore,
     contract::{self, Factory, random},
 };
 
@@ -59,13 +59,11 @@ impl Flawed {
 }
 
 #[async_trait]
-impl TableStore for Flawed {
-    async fn create(&self, schema: &'static Schema) -> Result<()> {
-        self.store.create(schema).await
-    }
+impl Decorator for Flawed {
+    type Store = Memory;
 
-    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        self.store.get(table, key).await
+    fn below(&self) -> &Memory {
+        &self.store
     }
 
     async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
@@ -112,6 +110,11 @@ impl TableStore for Flawed {
             return self.store.swap(table, key, current.as_ref(), new).await;
         }
         self.store.swap(table, key, expected, new).await
+    }
+
+    /// Nothing is held against them here.
+    fn generations(&self) -> Option<&Generations> {
+        None
     }
 }
 

@@ -1,11 +1,7 @@
 //! A store that is as others are but in one thing.
 
-use std::num::NonZeroUsize;
-
 use async_trait::async_trait;
-use rashomon_tables::{
-    Batch, Cursor, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
-};
+use rashomon_tables::{Decorator, Generations, Page, Result, Row, Scan, Schema, TableStore};
 
 /// Passes every call on, but for what it was told to do otherwise.
 #[derive(Debug)]
@@ -28,40 +24,15 @@ impl<S: TableStore> Altered<S> {
 }
 
 #[async_trait]
-impl<S: TableStore> TableStore for Altered<S> {
-    async fn create(&self, schema: &'static Schema) -> Result<()> {
-        self.store.create(schema).await
-    }
+impl<S: TableStore> Decorator for Altered<S> {
+    type Store = S;
 
-    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        self.store.get(table, key).await
+    fn below(&self) -> &S {
+        &self.store
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         self.store.scan(table, (self.scan)(scan)).await
-    }
-
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> Result<Page<Partition>> {
-        self.store.partitions(table, after, limit).await
-    }
-
-    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        self.store.write(first, then).await
-    }
-
-    async fn swap(
-        &self,
-        table: &'static Schema,
-        key: &Key,
-        expected: Option<&Row>,
-        new: Option<Row>,
-    ) -> Result<Swap> {
-        self.store.swap(table, key, expected, new).await
     }
 
     fn generations(&self) -> Option<&Generations> {

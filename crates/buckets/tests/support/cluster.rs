@@ -2,14 +2,14 @@
 
 use std::{
     collections::HashMap,
-    num::NonZeroUsize,
     sync::{Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, Cursor, Key, Memory, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
+    Batch, Decorator, Generations, Key, Memory, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap,
+    TableStore as _, Value,
 };
 
 /// A table's name, a partition in it, and a row of that.
@@ -50,9 +50,11 @@ impl Cluster {
 }
 
 #[async_trait]
-impl TableStore for Cluster {
-    async fn create(&self, schema: &'static Schema) -> Result<()> {
-        self.memory.create(schema).await
+impl Decorator for Cluster {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.memory
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
@@ -63,15 +65,6 @@ impl TableStore for Cluster {
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         tokio::task::yield_now().await;
         self.memory.scan(table, scan).await
-    }
-
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> Result<Page<Partition>> {
-        self.memory.partitions(table, after, limit).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
@@ -89,5 +82,9 @@ impl TableStore for Cluster {
     ) -> Result<Swap> {
         tokio::task::yield_now().await;
         self.memory.swap(table, key, expected, new).await
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        None
     }
 }

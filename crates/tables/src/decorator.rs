@@ -1,0 +1,106 @@
+//! Stores around other stores.
+
+use std::{fmt::Debug, num::NonZeroUsize};
+
+use async_trait::async_trait;
+
+use crate::{Batch, Cursor, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore};
+
+/// A store that does what the one below does, but for those calls that it answers in another way: every method
+/// passes its call on unless it is written anew. Each is what [`TableStore`] says of the method of its name.
+#[async_trait]
+pub trait Decorator: Debug + Send + Sync + 'static {
+    /// The store below.
+    type Store: TableStore + ?Sized;
+
+    /// The store below.
+    fn below(&self) -> &Self::Store;
+
+    /// Passes on [`TableStore::create`].
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        self.below().create(schema).await
+    }
+
+    /// Passes on [`TableStore::get`].
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        self.below().get(table, key).await
+    }
+
+    /// Passes on [`TableStore::scan`].
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        self.below().scan(table, scan).await
+    }
+
+    /// Passes on [`TableStore::partitions`].
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        self.below().partitions(table, after, limit).await
+    }
+
+    /// Passes on [`TableStore::write`].
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        self.below().write(first, then).await
+    }
+
+    /// Passes on [`TableStore::swap`].
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        self.below().swap(table, key, expected, new).await
+    }
+
+    /// Passes on [`TableStore::generations`].
+    fn generations(&self) -> Option<&Generations> {
+        self.below().generations()
+    }
+}
+
+#[async_trait]
+impl<D: Decorator> TableStore for D {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        Decorator::create(self, schema).await
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        Decorator::get(self, table, key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        Decorator::scan(self, table, scan).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        Decorator::partitions(self, table, after, limit).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        Decorator::write(self, first, then).await
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        Decorator::swap(self, table, key, expected, new).await
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        Decorator::generations(self)
+    }
+}
