@@ -6,7 +6,9 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry, Settings};
-use rashomon_buckets::{DomainName, PropertyName, Revisioned, schemas};
+use rashomon_buckets::{
+    DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, Revisioned, schemas,
+};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_tables::{Faulty, Memory, Plan, Scan, TableStore};
 use serde_json::Value;
@@ -75,6 +77,24 @@ impl Answer {
     }
 }
 
+/// A renderer that makes the property `broken`: of first revisions too late, and of others not at all.
+#[derive(Debug)]
+struct Broken([PropertyName; 1]);
+
+#[async_trait::async_trait]
+impl Generator for Broken {
+    fn makes(&self, _: &Page) -> &[PropertyName] {
+        &self.0
+    }
+
+    async fn generate(&self, _: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
+        Err(match rev.get() {
+            1 => GenerateError::TimedOut("after a while".to_owned()),
+            _ => GenerateError::Failed("secret words of a renderer".to_owned()),
+        })
+    }
+}
+
 impl World {
     pub(crate) async fn new() -> Self {
         Self::with(Settings {
@@ -92,6 +112,8 @@ impl World {
         let definition =
             rashomon_buckets::Definition { max_size: 10, ..bucket_settings.definitions.get(&small).clone() };
         bucket_settings.definitions.define(small, definition);
+        let broken = PropertyName::new("broken").unwrap();
+        bucket_settings.retention.generator = Some(Arc::new(Broken([broken])));
         let buckets = Revisioned::open(store.clone(), clock.clone(), bucket_settings, 7).await.unwrap();
         let components = Components { buckets, clock: clock.clone(), seed: 7, registry: Registry::default() };
         let api = Api::new(settings, components);

@@ -7,6 +7,9 @@ use std::{
 
 use rashomon_clock::{Clock, Timestamp};
 
+/// By how much the two may differ that are looked at one after the other, on a busy machine.
+const TOLERANCE: Duration = Duration::from_millis(50);
+
 /// Holds the time of day against the clock that nobody sets. Whoever culls asks first: after somebody set the
 /// time of day, what is in the indexes may look older than it is. So nothing is culled until a whole grace has
 /// passed in which the two agree: whatever was superseded before the jump has been kept for long enough then.
@@ -34,7 +37,7 @@ impl Drift {
         let passed = monotonic.saturating_sub(known.monotonic);
         let expected = known.wall.saturating_add(passed);
         let off = expected.since(wall).max(wall.since(expected));
-        if off > skew {
+        if off > skew.max(TOLERANCE) {
             tracing::warn!(?off, "the time of day was set: nothing is culled until a grace has passed");
             *known = Reference { wall, monotonic, jumped: Some(monotonic) };
         }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
+    generator::GivenGenerator,
     retention::GivenRetention,
     store::{GivenStore, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
@@ -120,6 +121,10 @@ pub(crate) struct GivenSettings {
     #[arg(skip)]
     pub(crate) retention: Option<Spanned<GivenRetention>>,
 
+    /// What makes properties that are stored nowhere.
+    #[arg(skip)]
+    pub(crate) generator: Option<Spanned<GivenGenerator>>,
+
     /// What is known of properties beforehand, by name.
     #[arg(skip)]
     #[serde(default)]
@@ -155,4 +160,5 @@ pub(crate) struct GivenDomain {
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenBucket {
     pub(super) retention: Option<Spanned<GivenRetention>>,
+    pub(super) generator: Option<Spanned<GivenGenerator>>,
 }

@@ -6,6 +6,7 @@
 
 mod components;
 mod errors;
+mod generator;
 mod given;
 mod retention;
 mod store;
@@ -26,6 +27,7 @@ use toml::Spanned;
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
     errors::{ConfigError, Problem},
+    generator::{GeneratorSettings, Renderer},
     given::{GivenDomain, GivenProperty, GivenSettings},
     retention::{BucketRetention, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
@@ -65,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) log_level: LogLevel,
     pub(crate) access_log: AccessLog,
     pub(crate) retention: RetentionSettings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generator: Option<GeneratorSettings>,
     pub(crate) properties: BTreeMap<PropertyName, Property>,
     pub(crate) domains: BTreeMap<DomainName, Domain>,
 }
@@ -91,6 +95,8 @@ pub(crate) struct Domain {
 pub(crate) struct Bucket {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retention: Option<BucketRetention>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generator: Option<Renderer>,
 }
 
 /// A configuration file, with its text, so that what is wrong can be shown.
@@ -133,6 +139,7 @@ impl Settings {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
         let settings = Self::merge(given, &file, &mut problems);
+        settings.check_components(&mut problems);
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
@@ -174,11 +181,13 @@ impl Settings {
             properties: properties(below.properties, body_limit, file, problems),
             domains: domains(below.domains, &retention, file, problems),
             retention,
+            generator: GeneratorSettings::merge(below.generator),
         }
     }
 
     /// What no single setting shows.
     fn check(&self, problems: &mut Vec<Problem>) {
+        self.check_components(problems);
         if self.access.is_none() && !self.listen.0.ip().is_loopback() {
             problems.push(Problem {
                 message: format!(
@@ -190,6 +199,12 @@ impl Settings {
                 place: None,
             });
         }
+    }
+
+    /// What cannot be built.
+    fn check_components(&self, problems: &mut Vec<Problem>) {
+        problems.extend(self.generator().err().map(|message| Problem { message, place: None }));
+        problems.extend(self.retention.timeline.wrong().map(|message| Problem { message, place: None }));
     }
 
     /// Adds hosts under which a domain's pages are at `/wiki/`.
@@ -251,9 +266,13 @@ fn domains(
     let mut owners: BTreeMap<Host, DomainName> = BTreeMap::new();
     let mut all = BTreeMap::new();
     for (name, domain) in given {
-        let buckets = retention.of_buckets(&domain, file, problems);
-        let buckets = (buckets.into_iter())
-            .map(|(name, retention)| (name, Bucket { retention: Some(retention) }))
+        let mut retentions = retention.of_buckets(&domain, file, problems);
+        let mut renderers = generator::of_buckets(&domain, file, problems);
+        let buckets = (domain.buckets.keys())
+            .map(|name| {
+                let (retention, generator) = (retentions.remove(name), renderers.remove(name));
+                (name.clone(), Bucket { retention, generator })
+            })
             .collect();
         let mut hosts = Vec::new();
         for host in domain.hosts {

@@ -1,12 +1,18 @@
 //! What is kept, and for how long: `[retention]` for all buckets, and a table of a bucket's own above it.
 
-use std::{collections::BTreeMap, num::NonZeroU32, ops::Range, time::Duration};
+use std::{collections::BTreeMap, fmt, num::NonZeroU32, ops::Range, str::FromStr, sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, Cull, DomainName, Policy};
-use serde::{Deserialize, Serialize};
+use rashomon_buckets::{BucketName, Cull, DomainName, MemoryTimeline, Policy, Timeline};
+use rashomon_clock::Clock;
+use rashomon_timeline_redis::RedisTimeline;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Spanned;
 
-use super::{File, Problem, given::GivenDomain, values::Span};
+use super::{
+    File, Problem,
+    given::GivenDomain,
+    values::{Span, as_text},
+};
 
 /// How superseded values are kept and culled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +23,68 @@ pub(crate) enum Strategy {
     /// What was superseded goes after its time, by our clock.
     AppTtl,
 }
+
+/// Where it is noted when values were superseded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TimelineStore {
+    /// In the tables, with the write that did it.
+    Table,
+    /// In this process.
+    Memory,
+    /// In Redis.
+    Redis(String),
+}
+
+/// Pages that a timeline in memory keeps in mind.
+const TIMELINE_PAGES: u64 = 100_000;
+
+impl TimelineStore {
+    /// What the bucket layer notes it in, beside its tables.
+    pub(crate) fn open(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
+        let clock = Arc::clone(clock);
+        Ok(match self {
+            Self::Table => None,
+            Self::Memory => Some(Arc::new(MemoryTimeline::new(clock, TIMELINE_PAGES))),
+            Self::Redis(url) => {
+                let redis = RedisTimeline::new(rashomon_timeline_redis::Settings::new(url), clock);
+                Some(Arc::new(redis.map_err(|error| format!("[retention] timeline: {error}"))?))
+            }
+        })
+    }
+
+    /// What is wrong with it, as a sentence that names the cure.
+    pub(super) fn wrong(&self) -> Option<String> {
+        let clock: Arc<dyn Clock> = Arc::new(rashomon_clock::SystemClock::new());
+        self.open(&clock).err()
+    }
+}
+
+impl FromStr for TimelineStore {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "table" => Ok(Self::Table),
+            "memory" => Ok(Self::Memory),
+            url if url.starts_with("redis://") => Ok(Self::Redis(url.to_owned())),
+            _ => Err(format!(
+                "'{text}' is no place for the timeline; there are table, memory, and Redis, as in \
+                 redis://127.0.0.1:6379/0"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for TimelineStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table => f.write_str("table"),
+            Self::Memory => f.write_str("memory"),
+            Self::Redis(url) => f.write_str(url),
+        }
+    }
+}
+as_text!(TimelineStore);
 
 /// What a table of the file says.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -31,6 +99,7 @@ pub(crate) struct GivenRetention {
     cull: Option<Cull>,
     min_keep: Option<NonZeroU32>,
     skew: Option<Span>,
+    timeline: Option<TimelineStore>,
     sample: Option<Span>,
     domain_rate: Option<NonZeroU32>,
 }
@@ -54,6 +123,7 @@ pub(crate) struct BucketRetention {
 pub(crate) struct RetentionSettings {
     #[serde(flatten)]
     pub(crate) all: BucketRetention,
+    pub(crate) timeline: TimelineStore,
     pub(crate) sample: Span,
     pub(crate) domain_rate: NonZeroU32,
 }
@@ -81,6 +151,7 @@ impl Default for RetentionSettings {
         let buckets = rashomon_buckets::Retention::default();
         Self {
             all: BucketRetention::default(),
+            timeline: TimelineStore::Table,
             sample: Span(buckets.sample),
             domain_rate: buckets.domain_rate,
         }
@@ -169,11 +240,12 @@ impl RetentionSettings {
         let Some(given) = given else { return default };
         let span = given.span();
         let given = given.into_inner();
-        let (sample, domain_rate) = (given.sample, given.domain_rate);
+        let (timeline, sample, domain_rate) = (given.timeline.clone(), given.sample, given.domain_rate);
         let all = default.all.with(given);
         report(&all, span, file, problems);
         Self {
             all,
+            timeline: timeline.unwrap_or(default.timeline),
             sample: sample.unwrap_or(default.sample),
             domain_rate: domain_rate.unwrap_or(default.domain_rate),
         }
@@ -191,8 +263,9 @@ impl RetentionSettings {
             let Some(given) = bucket.retention.clone() else { continue };
             let span = given.span();
             let given = given.into_inner();
-            if given.sample.is_some() || given.domain_rate.is_some() {
-                let message = "sample and domain_rate are one for all buckets: they belong into [retention]";
+            if given.timeline.is_some() || given.sample.is_some() || given.domain_rate.is_some() {
+                let message =
+                    "timeline, sample and domain_rate are one for all buckets: they belong into [retention]";
                 problems.push(file.problem(span.clone(), message.to_owned()));
             }
             let retention = self.all.with(given);

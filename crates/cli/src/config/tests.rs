@@ -178,3 +178,38 @@ fn a_retention_that_cannot_be_kept_is_refused() {
         refused(file, expected);
     }
 }
+
+#[test]
+fn a_renderer_is_configured_for_all_buckets_or_for_one() {
+    assert!(load("").unwrap().generator().unwrap().is_none());
+    let file = "[generator]\nhosts = ['wiki.example.org']\ntimeout = '5s'\n[generator.properties.html]\n\
+                url = 'http://wiki.example.org/{rev}'\ncontent_type = 'text/html'\n\
+                [domains.a.buckets.page.generator]\n";
+    let settings = load(file).unwrap();
+    let generator = settings.generator().unwrap().unwrap();
+    let makes = |domain: &str| {
+        let page = rashomon_buckets::Page {
+            domain: domain.parse().unwrap(),
+            bucket: BucketName::page(),
+            title: rashomon_buckets::Title::new("A").unwrap(),
+        };
+        rashomon_buckets::Generator::makes(&generator, &page).len()
+    };
+    assert_eq!((makes("b"), makes("a")), (1, 0));
+    assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+}
+
+#[test]
+fn a_renderer_or_a_timeline_that_cannot_be_used_is_refused() {
+    for (file, expected) in [
+        ("[generator.properties.html]\nurl = 'ftp://x/{rev}'", "[generator]"),
+        ("[generator]\nhosts = ['a']\n[generator.properties.html]\nurl = 'http://b/{rev}'", "[generator]"),
+        ("[domains.a.buckets.page.generator]\nmax_requests = 3", "belong into [generator]"),
+        ("[retention]\ntimeline = 'disk'", "table, memory, and Redis"),
+        ("[retention]\ntimeline = 'redis://'", "timeline"),
+    ] {
+        refused(file, expected);
+    }
+    let kept = load("[retention]\ntimeline = 'redis://127.0.0.1:1/0'").unwrap();
+    assert_eq!(kept.retention.timeline.to_string(), "redis://127.0.0.1:1/0");
+}

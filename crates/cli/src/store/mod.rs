@@ -60,7 +60,12 @@ impl Store {
         settings: &Settings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
-        let buckets = Revisioned::open(Arc::clone(&tables), clock, settings.buckets(), seed()?).await;
+        let mut of_buckets = settings.buckets();
+        let usage = CommandError::Usage;
+        of_buckets.retention.timeline = settings.retention.timeline.open(&clock).map_err(usage)?;
+        let generator = settings.generator().map_err(usage)?;
+        of_buckets.retention.generator = generator.map(|generator| Arc::new(generator) as _);
+        let buckets = Revisioned::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
         match buckets {
             Ok(buckets) => Ok(Self { buckets, tables, backend }),
             Err(error) => {

@@ -1,0 +1,131 @@
+//! What makes properties that are stored nowhere: `[generator]` for all buckets, and a table of a bucket's own
+//! instead of it.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
+
+use rashomon_buckets::{BucketName, DomainName, PropertyName};
+use rashomon_generator_http::{self as http, HttpGenerator};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::{File, Problem, Settings, given::GivenDomain, values::Span};
+
+/// What `[generator]` says.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenGenerator {
+    #[serde(default)]
+    hosts: Vec<String>,
+    timeout: Option<Span>,
+    #[serde(default)]
+    properties: BTreeMap<PropertyName, GivenSource>,
+    max_requests: Option<NonZeroUsize>,
+    authorities: Option<PathBuf>,
+}
+
+/// Where a property is had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenSource {
+    url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+}
+
+/// The renderer of a bucket.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Renderer {
+    hosts: Vec<String>,
+    timeout: Span,
+    properties: BTreeMap<PropertyName, GivenSource>,
+}
+
+/// The renderer of all buckets that have none of their own, and what is one for all.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct GeneratorSettings {
+    max_requests: NonZeroUsize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authorities: Option<PathBuf>,
+    #[serde(flatten)]
+    renderer: Renderer,
+}
+
+impl From<GivenGenerator> for Renderer {
+    fn from(given: GivenGenerator) -> Self {
+        let timeout = given.timeout.unwrap_or(Span(http::Upstream::TIMEOUT));
+        Self { hosts: given.hosts, timeout, properties: given.properties }
+    }
+}
+
+impl GeneratorSettings {
+    pub(super) fn merge(given: Option<Spanned<GivenGenerator>>) -> Option<Self> {
+        let given = given?.into_inner();
+        Some(Self {
+            max_requests: given.max_requests.unwrap_or(http::Settings::MAX_REQUESTS),
+            authorities: given.authorities.clone(),
+            renderer: given.into(),
+        })
+    }
+}
+
+/// The renderers of single buckets.
+pub(super) fn of_buckets(
+    domain: &GivenDomain,
+    file: &File,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<BucketName, Renderer> {
+    let mut all = BTreeMap::new();
+    for (name, bucket) in &domain.buckets {
+        let Some(given) = bucket.generator.clone() else { continue };
+        let span = given.span();
+        let given = given.into_inner();
+        if given.max_requests.is_some() || given.authorities.is_some() {
+            let message =
+                "max_requests and authorities are one for all buckets: they belong into [generator]";
+            problems.push(file.problem(span, message.to_owned()));
+        }
+        all.insert(name.clone(), given.into());
+    }
+    all
+}
+
+impl Settings {
+    /// What makes properties; `None` where nothing is configured, or says what is wrong.
+    pub(crate) fn generator(&self) -> Result<Option<HttpGenerator>, String> {
+        let buckets: BTreeMap<(DomainName, BucketName), http::Upstream> = (self.domains.iter())
+            .flat_map(|(domain, settings)| {
+                settings.buckets.iter().filter_map(|(bucket, own)| {
+                    let renderer = own.generator.as_ref()?;
+                    Some(((domain.clone(), bucket.clone()), self.upstream(renderer)))
+                })
+            })
+            .collect();
+        let all = self.generator.as_ref();
+        if all.is_none() && buckets.is_empty() {
+            return Ok(None);
+        }
+        let settings = http::Settings {
+            upstream: all.map(|all| self.upstream(&all.renderer)),
+            buckets,
+            max_requests: all.map_or(http::Settings::MAX_REQUESTS, |all| all.max_requests),
+            authorities: all.and_then(|all| all.authorities.clone()),
+        };
+        HttpGenerator::new(settings).map(Some).map_err(|error| format!("[generator]: {error}"))
+    }
+
+    fn upstream(&self, renderer: &Renderer) -> http::Upstream {
+        let source = |(name, source): (&PropertyName, &GivenSource)| {
+            let source = http::Source {
+                url: source.url.clone(),
+                content_type: source.content_type.clone(),
+                max_size: self.buckets().definitions.get(name).max_size,
+            };
+            (name.clone(), source)
+        };
+        http::Upstream {
+            properties: renderer.properties.iter().map(source).collect(),
+            hosts: renderer.hosts.clone(),
+            timeout: renderer.timeout.0,
+        }
+    }
+}
