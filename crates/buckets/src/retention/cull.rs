@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    ops::RangeInclusive,
+    ops::{Range, RangeInclusive},
     time::Duration,
 };
 
@@ -93,6 +93,23 @@ impl Extent {
     }
 }
 
+/// How far a page has been culled, from the highest mark down. There are several where a policy came to keep
+/// more, or two culled at once: what one of them says has gone has gone.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Vec<(Revision, Extent)>);
+
+impl Marks {
+    /// Whether all of these bodies of a revision or of its renders have gone, which were written then.
+    pub(super) fn have(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
+        self.0.iter().any(|(below, extent)| rev < *below && extent.has(properties, written_at))
+    }
+
+    /// The highest.
+    fn highest(&self) -> Option<Revision> {
+        self.0.first().map(|(below, _)| *below)
+    }
+}
+
 /// What one step of culling is about.
 #[derive(Debug, Default)]
 struct Step {
@@ -103,14 +120,8 @@ struct Step {
 impl Step {
     /// Adds a render or a revision, unless its bodies have gone already. What was written after the cutoff
     /// stays, and goes later.
-    fn add(
-        &mut self,
-        properties: Properties,
-        written_at: Timestamp,
-        done: Option<&Extent>,
-        cutoff: Timestamp,
-    ) -> bool {
-        if written_at > cutoff || done.is_some_and(|done| done.has(&properties, written_at)) {
+    fn add(&mut self, properties: Properties, written_at: Timestamp, done: bool, cutoff: Timestamp) -> bool {
+        if written_at > cutoff || done {
             return false;
         }
         self.culled.bytes += properties.values().map(|info| info.size).sum::<u64>();
@@ -122,7 +133,7 @@ impl Step {
 /// How far some revisions of a page have been culled.
 #[derive(Debug)]
 pub(crate) struct Culls {
-    below: Option<(Revision, Extent)>,
+    below: Marks,
     renders: BTreeMap<Revision, (Tid, Extent)>,
 }
 
@@ -130,7 +141,7 @@ impl Culls {
     /// Whether a revision's own bodies are there.
     pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
         let written_at = row.stored_at.max(row.written_at);
-        !self.gone_below(row.record.rev, &row.properties, written_at)
+        !self.below.have(row.record.rev, &row.properties, written_at)
     }
 
     /// Whether a render's bodies are there.
@@ -140,11 +151,7 @@ impl Culls {
             .renders
             .get(&row.rev)
             .is_some_and(|(below, extent)| row.tid < *below && extent.has(&row.properties, written_at));
-        !gone && !self.gone_below(row.rev, &row.properties, written_at)
-    }
-
-    fn gone_below(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
-        self.below.as_ref().is_some_and(|(below, extent)| rev < *below && extent.has(properties, written_at))
+        !gone && !self.below.have(row.rev, &row.properties, written_at)
     }
 }
 
@@ -196,12 +203,12 @@ impl Shared {
         cutoff: Timestamp,
         written: &RangeInclusive<Revision>,
     ) -> Result<Culled> {
-        let done = self.culled_below(page).await?.map_or(Revision::MIN, |(done, _)| done);
-        let mut culled = self.cull_revisions(page, done, below, cutoff).await?;
+        let done = self.marks(page).await?.highest().unwrap_or(Revision::MIN);
+        let mut culled = self.cull_revisions(page, done..below, below, cutoff).await?;
         // What came late lies below what was done already.
         let until = below.min(done).min(written.end().next().unwrap_or(below));
         if *written.start() < until {
-            culled += self.cull_revisions(page, *written.start(), until, cutoff).await?;
+            culled += self.cull_revisions(page, *written.start()..until, below, cutoff).await?;
         }
         Ok(culled)
     }
@@ -230,29 +237,28 @@ impl Shared {
         }
     }
 
-    /// Culls the revisions from `from` on, below `below`, step by step from the lowest.
+    /// Culls revisions, step by step from the lowest; `may_go` says below which the policy lets them go.
     async fn cull_revisions(
         &self,
         page: &Page,
-        from: Revision,
-        below: Revision,
+        revisions: Range<Revision>,
+        may_go: Revision,
         cutoff: Timestamp,
     ) -> Result<Culled> {
         let mut culled = Culled::default();
-        let mut range = ClusteringRange::all().at_least(from.get()).below(below.get());
+        let mut range = ClusteringRange::all().at_least(revisions.start.get()).below(revisions.end.get());
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
             let revisions = self.scan(&REVISIONS, scan).await?;
             let Some(last) = revisions.items.last() else { return Ok(culled) };
             let last = RevisionRow::from_row(last)?.record.rev;
-            let done = self.culled_below(page).await?;
-            let done_for = |rev| done.as_ref().filter(|(below, _)| rev < *below).map(|(_, extent)| extent);
+            let marks = self.marks(page).await?;
             let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
             let mut anything = false;
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
-                let done = done_for(row.record.rev);
                 let written_at = row.stored_at.max(row.written_at);
+                let done = marks.have(row.record.rev, &row.properties, written_at);
                 anything |= of_revisions.add(row.properties, written_at, done, cutoff);
             }
             let mut after = None;
@@ -260,7 +266,8 @@ impl Shared {
                 let (renders, next) = self.renders(page, range.clone().at_most(last.get()), after).await?;
                 for row in renders {
                     let written_at = row.stored_at.max(row.written_at);
-                    if of_renders.add(row.properties, written_at, done_for(row.rev), cutoff) {
+                    let done = marks.have(row.rev, &row.properties, written_at);
+                    if of_renders.add(row.properties, written_at, done, cutoff) {
                         of_renders.culled.renders += 1;
                         anything = true;
                     }
@@ -271,7 +278,8 @@ impl Shared {
                 }
             }
             if anything {
-                self.delete_below(page, last, &of_revisions.names, &of_renders.names, cutoff).await?;
+                let names = of_revisions.names.union(&of_renders.names).cloned().collect();
+                self.delete_below(page, last, may_go, names, cutoff).await?;
             }
             culled += of_revisions.culled;
             culled += of_renders.culled;
@@ -294,19 +302,20 @@ impl Shared {
         &self,
         page: &Page,
         last: Revision,
-        of_revisions: &Names,
-        of_renders: &Names,
+        may_go: Revision,
+        mut names: Names,
         cutoff: Timestamp,
     ) -> Result<()> {
         let now = self.clock.now();
-        let below = last.next().unwrap_or(last);
-        let (below, extent) = match self.culled_below(page).await? {
-            Some((done, extent)) => (below.max(done), extent),
-            None => (below, Extent::default()),
-        };
-        let mut names = self.defined_names();
-        names.extend(of_revisions.union(of_renders).cloned());
-        let extent = extent.extended(cutoff, &names);
+        let marks = self.marks(page).await?;
+        // What lies above, and was culled before the policy came to keep it, stays where it came again.
+        let done = marks.highest().filter(|done| *done <= may_go);
+        let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
+        names.extend(self.defined_names());
+        let mut extent = Extent::default().extended(cutoff, &names);
+        for (_, lower) in marks.0.into_iter().filter(|(mark, _)| *mark <= below) {
+            extent = extent.extended(lower.until, &lower.names);
+        }
         let mut batch = Batch::new(partition_of(page));
         for name in &extent.names {
             let table = match self.settings.definitions.get(name).versions {
@@ -399,8 +408,10 @@ impl Shared {
             let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
             let mut step = Step::default();
             for row in renders {
-                let done = done.as_ref().filter(|(below, _)| row.tid < *below).map(|(_, extent)| extent);
                 let written_at = row.stored_at.max(row.written_at);
+                let done = done.as_ref().is_some_and(|(below, extent)| {
+                    row.tid < *below && extent.has(&row.properties, written_at)
+                });
                 step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
             }
             if step.culled.renders > 0 {
@@ -482,11 +493,22 @@ impl Shared {
         Ok(self.store.write(first, batch).await?)
     }
 
-    /// The revision below which a page has been culled.
-    pub(super) async fn culled_below(&self, page: &Page) -> Result<Option<(Revision, Extent)>> {
-        let Some(row) = self.first(&CULLED, page, ClusteringRange::all()).await? else { return Ok(None) };
-        let rev = clustering_rev(&row, 0).ok_or_else(|| unreadable("culled", &row))?;
-        Ok(Some((rev, Extent::from_row(&row)?)))
+    /// How far a page has been culled.
+    pub(super) async fn marks(&self, page: &Page) -> Result<Marks> {
+        let mut marks = Marks::default();
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), FIRST_LOOK).after(after);
+            let rows = self.scan(&CULLED, scan).await?;
+            for row in &rows.items {
+                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled", row))?;
+                marks.0.push((rev, Extent::from_row(row)?));
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(marks);
+            }
+        }
     }
 
     /// The render of a revision below which its renders have been culled.
@@ -499,7 +521,7 @@ impl Shared {
 
     /// How far the revisions from `lowest` to `highest` have been culled.
     pub(crate) async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
-        let mut culls = Culls { below: self.culled_below(page).await?, renders: BTreeMap::new() };
+        let mut culls = Culls { below: self.marks(page).await?, renders: BTreeMap::new() };
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
         let mut after = None;
         loop {
@@ -529,10 +551,7 @@ impl Shared {
         name: &PropertyName,
     ) -> Result<bool> {
         let has = |extent: &Extent| stored_at <= extent.until && extent.names.contains(name);
-        if let Some((below, extent)) = self.culled_below(page).await?
-            && rev < below
-            && has(&extent)
-        {
+        if self.marks(page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
             return Ok(true);
         }
         let Some(tid) = tid else { return Ok(false) };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     Policy,
-    cull::{EVERYTHING, Extent},
+    cull::EVERYTHING,
     decide::{Frontier, renders_below},
     due::Note,
 };
@@ -215,8 +215,7 @@ impl Shared {
             frontier.see(line.rev, line.stored_at);
         }
         let below = frontier.whole_below();
-        let done = self.culled_below(page).await?;
-        let done_for = |rev| done.as_ref().filter(|(below, _)| rev < *below).map(|(_, extent)| extent);
+        let marks = self.marks(page).await?;
         let before = run.bytes_culled;
         for of_rev in renders.chunk_by(|one, other| one.rev == other.rev) {
             let rev = of_rev[0].rev;
@@ -226,12 +225,14 @@ impl Shared {
                 _ => self.culled_renders(page, rev).await?,
             };
             for row in of_rev {
-                let done = done_of_rev.as_ref().filter(|(below, _)| row.tid < *below);
-                let done = done.map(|(_, extent)| extent).or(done_for(rev));
+                let written_at = row.stored_at.max(row.written_at);
+                let done = marks.have(rev, &row.properties, written_at)
+                    || done_of_rev.as_ref().is_some_and(|(below, extent)| {
+                        row.tid < *below && extent.has(&row.properties, written_at)
+                    });
                 let superseded =
                     below.is_some_and(|below| rev < below) || stays.is_some_and(|stays| row.tid < stays);
-                let counted =
-                    run.add(&row.properties, row.stored_at.max(row.written_at), done, superseded, cutoff);
+                let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
                 run.renders += u64::from(counted.is_some());
                 run.renders_culled += u64::from(counted == Some(true));
             }
@@ -249,7 +250,7 @@ impl Shared {
         cutoff: Timestamp,
         run: &mut DryRun,
     ) -> Result<()> {
-        let done = self.culled_below(page).await?;
+        let marks = self.marks(page).await?;
         let mut after = None;
         loop {
             let scan = Scan::new(partition_of(page), INDEX_PAGE).after(after);
@@ -257,10 +258,10 @@ impl Shared {
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
                 let rev = row.record.rev;
-                let done = done.as_ref().filter(|(below, _)| rev < *below).map(|(_, extent)| extent);
                 let superseded = below.is_some_and(|below| rev < below);
                 let written_at = row.stored_at.max(row.written_at);
-                let counted = run.add(&row.properties, written_at, done, superseded, cutoff);
+                let done = marks.have(rev, &row.properties, written_at);
+                let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
                 run.revisions_culled += u64::from(counted == Some(true));
             }
             after = revisions.next;
@@ -274,19 +275,11 @@ impl Shared {
 impl DryRun {
     /// Counts the bodies of a render or a revision. `None`: they have gone, or there are none; else whether
     /// they would go.
-    fn add(
-        &mut self,
-        properties: &Properties,
-        written_at: Timestamp,
-        done: Option<&Extent>,
-        superseded: bool,
-        cutoff: Timestamp,
-    ) -> Option<bool> {
-        if properties.is_empty() || done.is_some_and(|done| done.has(properties, written_at)) {
+    fn add(&mut self, properties: &Properties, done: bool, goes: bool) -> Option<bool> {
+        if properties.is_empty() || done {
             return None;
         }
         let bytes = properties.values().map(|info| info.size).sum::<u64>();
-        let goes = superseded && written_at <= cutoff;
         self.bytes += bytes;
         if goes {
             self.bytes_culled += bytes;

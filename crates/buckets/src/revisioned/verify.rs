@@ -344,7 +344,7 @@ impl Shared {
                 report.bodies += 1;
                 report.bytes += body.info.size;
                 let place = format_args!("{}: {place}", in_words(page));
-                report.corrupt_is_problem(place, self.verify_body(page, body).await)?;
+                report.corrupt_is_problem(place, self.verify_body(page, &row.key, body).await)?;
             }
             watch.add(rows.len() as u64);
         }
@@ -365,11 +365,19 @@ impl Shared {
         })
     }
 
-    async fn verify_body(&self, page: &Page, body: BodyRow) -> Result<()> {
+    async fn verify_body(&self, page: &Page, key: &Key, body: BodyRow) -> Result<()> {
         if let Stored::Chunks(set) = &body.stored {
             let reference = self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
-            if reference.is_none_or(|reference| rows::timestamp(&reference, 0).is_some()) {
+            let Some(reference) = reference.filter(|reference| rows::timestamp(reference, 0).is_none())
+            else {
                 return Err(corrupt("its chunks are not named, and will be collected"));
+            };
+            // They go with it; what was stored by an early version does not say whose they are.
+            let whose = [&reference.values[1], &reference.values[2]];
+            if whose[0].is_some()
+                && whose != [&key.clustering.get(1).cloned(), &key.clustering.get(2).cloned()]
+            {
+                return Err(corrupt("its chunks are named as those of another body, and will go with that"));
             }
         }
         let (info, body) = body.into_body(&self.chunks)?;

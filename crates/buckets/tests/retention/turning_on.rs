@@ -14,6 +14,7 @@ on_every_store![
     what_was_written_while_it_was_off_goes_after_it_is_on_again,
     a_longer_grace_keeps_what_was_noted_for_a_shorter_one,
     a_dry_run_says_what_goes,
+    what_came_again_stays_where_the_policy_came_to_keep_it,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("wikitext", "text")];
@@ -136,4 +137,27 @@ async fn a_dry_run_says_what_goes(world: World) {
     let then = dry().await;
     assert_eq!((then.renders, then.renders_culled, then.bytes_culled), (2, 0, 0));
     assert_eq!(then.bytes, said.bytes - said.bytes_culled);
+}
+
+/// Revision 30 comes after it and its like were culled, and then the policy keeps it.
+async fn what_came_again_stays_where_the_policy_came_to_keep_it(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    for number in [10, 20, 40, 50] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    world.sweep().await;
+    let late = world.put_revision(&page, 30, HTML).await.unwrap();
+    let later = world.put_revision(&page, 1000, HTML).await.unwrap();
+    let lowest = world.put_revision(&page, 60, HTML).await.unwrap();
+    let world =
+        retaining(world, Policy { min_keep: std::num::NonZeroU32::new(5).unwrap(), ..policy() }).await;
+    // The newest five are 1000, 60, 50, 40 and 30.
+    world.put_revision(&page, 5, HTML).await.unwrap();
+    world.pass(3 * DAY);
+    world.sweep().await;
+    for written in [late, later, lowest] {
+        world.assert_stored(written.tid, "html", true).await;
+    }
+    world.assert_whole().await;
 }
