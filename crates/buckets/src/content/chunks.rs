@@ -61,6 +61,16 @@ impl ChunkSet {
     }
 }
 
+/// How long the chunks of a set are there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lifetime<'a> {
+    /// For as long as this page names the set: before the first chunk it is noted, so that somebody looks
+    /// whether it does.
+    Named(&'a Page),
+    /// Until this time and a while longer. Nobody needs to look.
+    Until(Timestamp),
+}
+
 /// Writes and reads chunks.
 #[derive(Debug)]
 pub(crate) struct ChunkStore {
@@ -86,43 +96,33 @@ impl ChunkStore {
         ChunkSet { id: self.distinction().to_be_bytes(), count: 0 }
     }
 
-    /// Adds a piece; before the first, notes the set.
-    pub(crate) async fn append(&self, page: &Page, set: &mut ChunkSet, plain: &[u8]) -> Result<()> {
-        let frame = compress(plain);
-        self.append_frame(page, set, frame).await
+    /// Adds a piece.
+    pub(crate) async fn append(
+        &self,
+        lifetime: Lifetime<'_>,
+        set: &mut ChunkSet,
+        plain: &[u8],
+    ) -> Result<()> {
+        self.append_frame(lifetime, set, compress(plain)).await
     }
 
-    async fn append_frame(&self, page: &Page, set: &mut ChunkSet, frame: Bytes) -> Result<()> {
+    async fn append_frame(&self, lifetime: Lifetime<'_>, set: &mut ChunkSet, frame: Bytes) -> Result<()> {
         let now = self.clock.now();
-        let first = if set.count == 0 { vec![Self::intent(page, set, now)] } else { Vec::new() };
-        let mut chunk = Batch::new(vec![set.name()]);
-        chunk.put(&CHUNKS, vec![Value::Int(set.count.into())], vec![Some(Value::Blob(frame))], now);
-        self.store.write(first, chunk).await?;
-        set.count += 1;
-        Ok(())
-    }
-
-    /// A set of its own with the same pieces, which goes by itself a while after `until`.
-    pub(crate) async fn copy_until(&self, set: &ChunkSet, until: Timestamp) -> Result<ChunkSet> {
-        let mut copy = self.begin();
-        for number in 0..set.count {
-            let frame = self.frame(set, number).await?;
-            self.append_until(&mut copy, frame, until).await?;
-        }
-        Ok(copy)
-    }
-
-    async fn append_until(&self, set: &mut ChunkSet, frame: Bytes, until: Timestamp) -> Result<()> {
+        let (first, expires_at) = match lifetime {
+            Lifetime::Named(page) if set.count == 0 => (vec![Self::intent(page, set, now)], None),
+            Lifetime::Named(_) => (Vec::new(), None),
+            // Whoever found the body at its last moment reads it to its end.
+            Lifetime::Until(until) => (Vec::new(), Some(until.saturating_add(HOUR))),
+        };
         let mut chunk = Batch::new(vec![set.name()]);
         chunk.mutations.push(Mutation::Put {
             table: &CHUNKS,
             clustering: vec![Value::Int(set.count.into())],
             values: vec![Some(Value::Blob(frame))],
-            written_at: self.clock.now(),
-            // Whoever found the body at its last moment reads it to its end.
-            expires_at: Some(until.saturating_add(HOUR)),
+            written_at: now,
+            expires_at,
         });
-        self.store.write(Vec::new(), chunk).await?;
+        self.store.write(first, chunk).await?;
         set.count += 1;
         Ok(())
     }
@@ -151,28 +151,20 @@ impl ChunkStore {
     }
 
     /// A set of its own with the same pieces.
-    pub(crate) async fn copy(&self, page: &Page, set: &ChunkSet) -> Result<ChunkSet> {
+    pub(crate) async fn copy(&self, lifetime: Lifetime<'_>, set: &ChunkSet) -> Result<ChunkSet> {
         let mut copy = self.begin();
         for number in 0..set.count {
             let frame = self.frame(set, number).await?;
-            self.append_frame(page, &mut copy, frame).await?;
+            self.append_frame(lifetime, &mut copy, frame).await?;
         }
         Ok(copy)
     }
 
-    /// The same with a set that goes by itself a while after `until`.
-    pub(crate) async fn moved_until(&self, stored: &Stored, size: u64, until: Timestamp) -> Result<Stored> {
-        let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
-        let mut set = self.begin();
-        self.append_until(&mut set, compress(&plain), until).await?;
-        Ok(Stored::Chunks(set))
-    }
-
     /// A body that would be too much for its row's batch, in chunks. `size` is its own, uncompressed.
-    pub(crate) async fn moved(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
+    pub(crate) async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();
-        self.append(page, &mut set, &plain).await?;
+        self.append(lifetime, &mut set, &plain).await?;
         Ok(Stored::Chunks(set))
     }
 

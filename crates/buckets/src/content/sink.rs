@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha1::Digest;
 
-use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Sha1, Staged, Stored, compress};
+use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Sha1, Staged, Stored, compress};
 use crate::{Error, Page, PropertyName, Result};
 
 /// What becomes of a body that is being received: see [`crate::Revisioned::stage`]. Holds at most about a
@@ -39,7 +39,7 @@ impl PropertySink {
             self.buffer.extend_from_slice(now);
             bytes = later;
             let set = self.set.get_or_insert_with(|| self.chunks.begin());
-            self.chunks.append(&self.page, set, &self.buffer).await?;
+            self.chunks.append(Lifetime::Named(&self.page), set, &self.buffer).await?;
             self.buffer.clear();
         }
         self.buffer.extend_from_slice(bytes);
@@ -50,7 +50,7 @@ impl PropertySink {
     pub async fn finish(mut self) -> Result<Staged> {
         let stored = match self.set.take() {
             Some(mut set) => {
-                self.chunks.append(&self.page, &mut set, &self.buffer).await?;
+                self.chunks.append(Lifetime::Named(&self.page), &mut set, &self.buffer).await?;
                 Stored::Chunks(set)
             }
             None => Stored::inline(&self.buffer),

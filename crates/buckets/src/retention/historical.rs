@@ -9,7 +9,7 @@ use rashomon_tables::{Batch, ClusteringRange, Mutation, Scan, Value};
 use super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
-    content::{BodyRow, Stored},
+    content::{BodyRow, Lifetime, Stored},
     revisioned::{Bodies, MAX_BODIES, Shared, render_content_key, revision_content_key},
     rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of},
     schemas::{HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS_BY_TID},
@@ -135,10 +135,7 @@ impl Shared {
                 else {
                     continue;
                 };
-                let stored = match &body.stored {
-                    Stored::Chunks(set) => Stored::Chunks(self.chunks.copy_until(set, until).await?),
-                    stored => stored.clone(),
-                };
+                let stored = self.copied_until(&body.stored, until).await?;
                 copies.push(Mutation::Put {
                     table: &HISTORICAL,
                     clustering: row.key.clustering,
@@ -196,22 +193,20 @@ impl Shared {
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
-    /// Puts large bodies, and the largest until the others fit into one batch, into chunks that expire.
+    /// Bodies that fit into one batch, the large ones with chunks of their own that expire.
     async fn fit_until(&self, mut bodies: Bodies, until: Timestamp) -> Result<Bodies> {
         for body in bodies.values_mut() {
-            if let Stored::Chunks(set) = &body.stored {
-                body.stored = Stored::Chunks(self.chunks.copy_until(set, until).await?);
-            }
+            body.stored = self.copied_until(&body.stored, until).await?;
         }
-        loop {
-            let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
-            if total <= MAX_BODIES {
-                return Ok(bodies);
-            }
-            let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
-            let Some(largest) = largest else { return Ok(bodies) };
-            largest.stored = self.chunks.moved_until(&largest.stored, largest.info.size, until).await?;
-        }
+        self.fit(Lifetime::Until(until), bodies, MAX_BODIES).await
+    }
+
+    /// A stored body, its chunks copied where it has some.
+    async fn copied_until(&self, stored: &Stored, until: Timestamp) -> Result<Stored> {
+        Ok(match stored {
+            Stored::Chunks(set) => Stored::Chunks(self.chunks.copy(Lifetime::Until(until), set).await?),
+            stored => stored.clone(),
+        })
     }
 
     /// A property of a render that is kept for somebody who asked. If it is not kept for another `ttl`, all of

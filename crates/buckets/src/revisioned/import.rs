@@ -18,6 +18,7 @@ use super::{
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result,
     Revision, RevisionRecord, Tid, Versions,
+    content::Lifetime,
     rows::{Properties, RenderRow, RevisionRow, index_size, partition_of, rev_of_tid, to_json},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
@@ -292,8 +293,8 @@ impl Shared {
         }
         let mut bytes = 0;
         for mut unit in units {
-            unit.of_revision = self.fit(page, unit.of_revision, MAX_BODIES / 2).await?;
-            unit.of_render = self.fit(page, unit.of_render, MAX_BODIES / 2).await?;
+            unit.of_revision = self.fit(Lifetime::Named(page), unit.of_revision, MAX_BODIES / 2).await?;
+            unit.of_render = self.fit(Lifetime::Named(page), unit.of_render, MAX_BODIES / 2).await?;
             let more = unit.bytes();
             if write.len() > FULL || (bytes + more > MAX_BODIES && write.len() > 0) {
                 let full = std::mem::replace(&mut write, new());

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Error, Expect, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision, Rewritten,
     Tid, Versions,
-    content::{BodyRow, Stored},
+    content::{BodyRow, Lifetime, Stored},
     rows::{RenderRow, RevisionRow},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -100,7 +100,7 @@ impl Shared {
         let changed = name.clone();
         properties.insert(name, new.info.clone());
         check_index(&standing.revision.properties, &standing.render.properties)?;
-        let bodies = self.fit(page, bodies, MAX_BODIES).await?;
+        let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
         // Who reads a copy reads what was written last, too.
         let of = (versions == Versions::Render).then_some(tid);
         let copies = match bodies.get(&changed) {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Written,
-    content::{BodyRow, Stored},
+    content::{BodyRow, Lifetime, Stored},
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
     schemas::{RENDER_CONTENT, RENDERS, REVISIONS},
 };
@@ -95,7 +95,7 @@ impl Shared {
             Examined::Fits { latest } => latest,
         };
 
-        let bodies = self.fit(page, given.bodies, MAX_BODIES).await?;
+        let bodies = self.fit(Lifetime::Named(page), given.bodies, MAX_BODIES).await?;
         let now = self.clock.now();
         let tid = match new.timestamp {
             Some(time) => Tid::imported(page, new.rev, time),
@@ -254,7 +254,7 @@ impl Shared {
         let mut bodies = given.bodies;
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
         self.take_over(page, rev, &render, &mut bodies).await?;
-        let bodies = self.fit(page, bodies, MAX_BODIES).await?;
+        let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
         let now = self.clock.now();
         let mut write = PageWrite::new(page, self.write_time(reservation, revision.written_at));
         if asked.timestamp.is_some() {
@@ -343,7 +343,7 @@ impl Shared {
                 return Err(changing());
             }
             if let Stored::Chunks(set) = &body.stored {
-                body.stored = Stored::Chunks(self.chunks.copy(page, set).await?);
+                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
             }
             bodies.insert(name.clone(), body);
         }
@@ -384,7 +384,12 @@ impl Shared {
     }
 
     /// Puts the largest bodies into chunks until the others fit into one batch.
-    pub(super) async fn fit(&self, page: &Page, mut bodies: Bodies, limit: usize) -> Result<Bodies> {
+    pub(crate) async fn fit(
+        &self,
+        lifetime: Lifetime<'_>,
+        mut bodies: Bodies,
+        limit: usize,
+    ) -> Result<Bodies> {
         loop {
             let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
             if total <= limit {
@@ -392,7 +397,7 @@ impl Shared {
             }
             let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
             let Some(largest) = largest else { return Ok(bodies) };
-            largest.stored = self.chunks.moved(page, &largest.stored, largest.info.size).await?;
+            largest.stored = self.chunks.moved(lifetime, &largest.stored, largest.info.size).await?;
         }
     }
 
