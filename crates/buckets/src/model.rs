@@ -257,6 +257,22 @@ pub struct NewRevision {
     pub properties: Vec<NewProperty>,
 }
 
+impl NewRevision {
+    /// A revision made now, of which nothing but this is known, and on no condition.
+    pub fn new(rev: Revision, properties: Vec<NewProperty>) -> Self {
+        Self {
+            rev,
+            parent: None,
+            timestamp: None,
+            user: None,
+            comment: None,
+            minor: false,
+            if_latest: None,
+            properties,
+        }
+    }
+}
+
 /// What a new render is a render of, and takes over from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenderBase {

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Why something is not a name; says what would be one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -259,6 +260,27 @@ pub struct Page {
     pub bucket: BucketName,
     /// The page's name.
     pub title: Title,
+}
+
+impl Page {
+    /// The page of these three names; `None` where one of them is none.
+    pub(crate) fn parse(domain: &str, bucket: &str, title: &str) -> Option<Self> {
+        Some(Self {
+            domain: DomainName::new(domain).ok()?,
+            bucket: BucketName::new(bucket).ok()?,
+            title: Title::new(title).ok()?,
+        })
+    }
+
+    /// A hash of its names, to which more may be added.
+    pub(crate) fn hash(&self) -> Xxh3 {
+        let mut hash = Xxh3::new();
+        for part in [self.domain.as_str(), self.bucket.as_str(), self.title.as_str()] {
+            hash.update(part.as_bytes());
+            hash.update(&[0xff]);
+        }
+        hash
+    }
 }
 
 #[cfg(test)]

@@ -216,6 +216,11 @@ impl RevisionRow {
         };
         read().ok_or_else(|| unreadable("revisions", row))
     }
+
+    /// When it was last written: stored, or written again.
+    pub(crate) fn last_written(&self) -> Timestamp {
+        self.stored_at.max(self.written_at)
+    }
 }
 
 /// A row of `renders`.
@@ -250,6 +255,11 @@ impl RenderRow {
             })
         };
         read().ok_or_else(|| unreadable("renders", row))
+    }
+
+    /// When it was last written: stored, or written again.
+    pub(crate) fn last_written(&self) -> Timestamp {
+        self.stored_at.max(self.written_at)
     }
 }
 

@@ -6,7 +6,6 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::TimeUuid;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::{NameError, Page, Revision};
 
@@ -32,11 +31,7 @@ impl Tid {
     /// one for another revision.
     #[must_use]
     pub fn imported(page: &Page, rev: Revision, time: Timestamp) -> Self {
-        let mut hash = Xxh3::new();
-        for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()] {
-            hash.update(part.as_bytes());
-            hash.update(&[0xff]);
-        }
+        let mut hash = page.hash();
         hash.update(&rev.get().to_be_bytes());
         Self::new(time, hash.digest())
     }

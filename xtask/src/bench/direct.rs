@@ -116,16 +116,7 @@ pub(crate) async fn put_revision(
 ) -> Result<()> {
     let properties = receive(buckets, page, contents, number).await?;
     let rev = Revision::new(i64::try_from(number)?).context("a positive number is a revision")?;
-    let new = NewRevision {
-        rev,
-        parent: None,
-        timestamp: None,
-        user: None,
-        comment: None,
-        minor: false,
-        if_latest: None,
-        properties,
-    };
+    let new = NewRevision::new(rev, properties);
     buckets.put_revision(page, new).await?;
     Ok(())
 }

@@ -1,14 +1,11 @@
 //! A store in memory that keeps what is asked of it, so that the same can be asked of another store.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Key, Memory, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Decorator, Generations, Key, Memory, Page, Result, Row, Scan, Schema, TableStore as _,
 };
 
 /// What was asked. Creating tables, listing partitions and swaps are not kept: none is made for a request that
@@ -43,9 +40,11 @@ impl Recorder {
 }
 
 #[async_trait]
-impl TableStore for Recorder {
-    async fn create(&self, schema: &'static Schema) -> Result<()> {
-        self.memory.create(schema).await
+impl Decorator for Recorder {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.memory
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
@@ -58,27 +57,12 @@ impl TableStore for Recorder {
         self.memory.scan(table, scan).await
     }
 
-    async fn partitions(
-        &self,
-        table: &'static Schema,
-        after: Option<Cursor>,
-        limit: NonZeroUsize,
-    ) -> Result<Page<Partition>> {
-        self.memory.partitions(table, after, limit).await
-    }
-
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         self.asked().push(Asked::Write(first.clone(), then.clone()));
         self.memory.write(first, then).await
     }
 
-    async fn swap(
-        &self,
-        table: &'static Schema,
-        key: &Key,
-        expected: Option<&Row>,
-        new: Option<Row>,
-    ) -> Result<Swap> {
-        self.memory.swap(table, key, expected, new).await
+    fn generations(&self) -> Option<&Generations> {
+        None
     }
 }

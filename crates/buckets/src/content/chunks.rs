@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{Stored, compress};
 use crate::{
-    BucketName, DomainName, Page, Result, Title,
+    Page, Result,
     rows::{self, partition_of},
     schemas::{CHUNK_REFERENCES, CHUNK_SETS, CHUNKS},
 };
@@ -268,10 +268,6 @@ impl ChunkStore {
 
 /// The page and the name of a noted set that is due; `None` where it is not, or the note says nothing.
 fn noted(note: &Row, due: Timestamp) -> Option<(Page, Value)> {
-    let page = Page {
-        domain: DomainName::new(rows::text(note, 0)?).ok()?,
-        bucket: BucketName::new(rows::text(note, 1)?).ok()?,
-        title: Title::new(rows::text(note, 2)?).ok()?,
-    };
+    let page = Page::parse(rows::text(note, 0)?, rows::text(note, 1)?, rows::text(note, 2)?)?;
     (rows::timestamp(note, 3)? <= due).then(|| (page, note.key.clustering[0].clone()))
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{ChunkSet, ChunkStore},
-    revisioned::Shared,
+    revisioned::{Shared, rev_key},
     rows::{
         self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable,
     },
@@ -110,6 +110,25 @@ impl Marks {
     }
 }
 
+/// How far the renders of a revision have been culled: of those below this one.
+#[derive(Debug)]
+pub(super) struct RenderMark {
+    below: Tid,
+    extent: Extent,
+}
+
+impl RenderMark {
+    fn from_row(row: &Row) -> Result<Self> {
+        let below = clustering_tid(row, 1).ok_or_else(|| unreadable("culled_renders", row))?;
+        Ok(Self { below, extent: Extent::from_row(row)? })
+    }
+
+    /// Whether the bodies of a render of the revision have gone.
+    pub(super) fn has(&self, row: &RenderRow) -> bool {
+        row.tid < self.below && self.extent.has(&row.properties, row.last_written())
+    }
+}
+
 /// What one step of culling is about.
 #[derive(Debug, Default)]
 struct Step {
@@ -134,24 +153,19 @@ impl Step {
 #[derive(Debug)]
 pub(crate) struct Culls {
     below: Marks,
-    renders: BTreeMap<Revision, (Tid, Extent)>,
+    renders: BTreeMap<Revision, RenderMark>,
 }
 
 impl Culls {
     /// Whether a revision's own bodies are there.
     pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
-        let written_at = row.stored_at.max(row.written_at);
-        !self.below.have(row.record.rev, &row.properties, written_at)
+        !self.below.have(row.record.rev, &row.properties, row.last_written())
     }
 
     /// Whether a render's bodies are there.
     pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
-        let written_at = row.stored_at.max(row.written_at);
-        let gone = self
-            .renders
-            .get(&row.rev)
-            .is_some_and(|(below, extent)| row.tid < *below && extent.has(&row.properties, written_at));
-        !gone && !self.below.have(row.rev, &row.properties, written_at)
+        let gone = self.renders.get(&row.rev).is_some_and(|mark| mark.has(row));
+        !gone && !self.below.have(row.rev, &row.properties, row.last_written())
     }
 }
 
@@ -257,7 +271,7 @@ impl Shared {
             let mut anything = false;
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
-                let written_at = row.stored_at.max(row.written_at);
+                let written_at = row.last_written();
                 let done = marks.have(row.record.rev, &row.properties, written_at);
                 anything |= of_revisions.add(row.properties, written_at, done, cutoff);
             }
@@ -265,7 +279,7 @@ impl Shared {
             loop {
                 let (renders, next) = self.renders(page, range.clone().at_most(last.get()), after).await?;
                 for row in renders {
-                    let written_at = row.stored_at.max(row.written_at);
+                    let written_at = row.last_written();
                     let done = marks.have(row.rev, &row.properties, written_at);
                     if of_renders.add(row.properties, written_at, done, cutoff) {
                         of_renders.culled.renders += 1;
@@ -279,7 +293,7 @@ impl Shared {
             }
             if anything {
                 let names = of_revisions.names.union(&of_renders.names).cloned().collect();
-                self.delete_below(page, last, may_go, names, cutoff).await?;
+                self.delete_below(page, last, may_go, marks, names, cutoff).await?;
             }
             culled += of_revisions.culled;
             culled += of_renders.culled;
@@ -303,11 +317,11 @@ impl Shared {
         page: &Page,
         last: Revision,
         may_go: Revision,
+        marks: Marks,
         mut names: Names,
         cutoff: Timestamp,
     ) -> Result<()> {
         let now = self.clock.now();
-        let marks = self.marks(page).await?;
         // What lies above, and was culled before the policy came to keep it, stays where it came again.
         let done = marks.highest().filter(|done| *done <= may_go);
         let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
@@ -366,7 +380,7 @@ impl Shared {
         cutoff: Timestamp,
         thorough: bool,
     ) -> Result<Culled> {
-        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
         let (mut limit, mut after, mut several) = (FIRST_LOOK, None, false);
         let stays = loop {
             let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
@@ -396,9 +410,9 @@ impl Shared {
     ) -> Result<Culled> {
         let mut culled = Culled::default();
         let done = self.culled_renders(page, rev).await?;
-        let mut range = ClusteringRange::prefix(vec![Value::Int(rev.get())]).below(stays.as_time_uuid());
-        if let Some((done, _)) = done.as_ref().filter(|_| !thorough) {
-            range = range.at_least(done.as_time_uuid());
+        let mut range = ClusteringRange::prefix(rev_key(rev)).below(stays.as_time_uuid());
+        if let Some(done) = done.as_ref().filter(|_| !thorough) {
+            range = range.at_least(done.below.as_time_uuid());
         }
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
@@ -408,10 +422,8 @@ impl Shared {
             let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
             let mut step = Step::default();
             for row in renders {
-                let written_at = row.stored_at.max(row.written_at);
-                let done = done.as_ref().is_some_and(|(below, extent)| {
-                    row.tid < *below && extent.has(&row.properties, written_at)
-                });
+                let (written_at, done) =
+                    (row.last_written(), done.as_ref().is_some_and(|done| done.has(&row)));
                 step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
             }
             if step.culled.renders > 0 {
@@ -436,7 +448,7 @@ impl Shared {
     ) -> Result<()> {
         let now = self.clock.now();
         let (below, extent) = match self.culled_renders(page, rev).await? {
-            Some((done, extent)) => (below.max(done), extent),
+            Some(done) => (below.max(done.below), done.extent),
             None => (below, Extent::default()),
         };
         let mut all = self.defined_names();
@@ -448,7 +460,7 @@ impl Shared {
             let range = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
             batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), cutoff);
         }
-        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
         let key = vec![Value::Int(rev.get()), below.as_time_uuid().into()];
         batch.put(&CULLED_RENDERS, key, extent.to_values(), now);
         batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), now);
@@ -512,11 +524,9 @@ impl Shared {
     }
 
     /// The render of a revision below which its renders have been culled.
-    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<(Tid, Extent)>> {
-        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
-        let Some(row) = self.first(&CULLED_RENDERS, page, of_rev).await? else { return Ok(None) };
-        let tid = clustering_tid(&row, 1).ok_or_else(|| unreadable("culled_renders", &row))?;
-        Ok(Some((tid, Extent::from_row(&row)?)))
+    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderMark>> {
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        self.first(&CULLED_RENDERS, page, of_rev).await?.as_ref().map(RenderMark::from_row).transpose()
     }
 
     /// How far the revisions from `lowest` to `highest` have been culled.
@@ -528,10 +538,9 @@ impl Shared {
             let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone()).after(after);
             let rows = self.scan(&CULLED_RENDERS, scan).await?;
             for row in &rows.items {
-                let key = clustering_rev(row, 0).zip(clustering_tid(row, 1));
-                let (rev, tid) = key.ok_or_else(|| unreadable("culled_renders", row))?;
+                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled_renders", row))?;
                 // The first of a revision says most.
-                culls.renders.entry(rev).or_insert((tid, Extent::from_row(row)?));
+                culls.renders.entry(rev).or_insert(RenderMark::from_row(row)?);
             }
             after = rows.next;
             if after.is_none() {
@@ -556,7 +565,7 @@ impl Shared {
         }
         let Some(tid) = tid else { return Ok(false) };
         match self.culled_renders(page, rev).await? {
-            Some((below, extent)) => Ok(tid < below && has(&extent)),
+            Some(mark) => Ok(tid < mark.below && has(&mark.extent)),
             None => Ok(false),
         }
     }

@@ -8,11 +8,10 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, Value};
-use xxhash_rust::xxh3::Xxh3;
 
 use super::Policy;
 use crate::{
-    BucketName, DomainName, Page, Result, Revision, Title,
+    Page, Result, Revision,
     revisioned::Shared,
     rows,
     schemas::{DUE, DUE_CURSORS},
@@ -82,11 +81,7 @@ impl Note {
             };
             Some(Self {
                 due_at: *due_at,
-                page: Page {
-                    domain: DomainName::new(domain).ok()?,
-                    bucket: BucketName::new(bucket).ok()?,
-                    title: Title::new(title).ok()?,
-                },
+                page: Page::parse(domain, bucket, title)?,
                 highest: rows::clustering_rev(row, 4)?,
                 lowest: Revision::new(rows::int(row, 0)?)?,
                 at: rows::timestamp(row, 1)?,
@@ -103,12 +98,7 @@ pub(super) fn hour(at: Timestamp) -> i64 {
 }
 
 fn shard(page: &Page) -> i64 {
-    let mut hash = Xxh3::new();
-    for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()] {
-        hash.update(part.as_bytes());
-        hash.update(&[0xff]);
-    }
-    (hash.digest() % SHARDS) as i64
+    (page.hash().digest() % SHARDS) as i64
 }
 
 impl Shared {

@@ -10,9 +10,9 @@ use super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    revisioned::{Bodies, MAX_BODIES, Shared, render_content_key, revision_content_key},
+    revisioned::{Bodies, MAX_BODIES, Shared, content_of, render_key, rev_key},
     rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of},
-    schemas::{HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS_BY_TID},
+    schemas::{HISTORICAL, RENDERS, REVISIONS_BY_TID},
 };
 
 /// Copies that are remembered; of those that are not, the store is asked.
@@ -95,14 +95,8 @@ impl Shared {
         let (rev, tid) = (render.rev, render.tid);
         let mut bodies = Bodies::new();
         for name in properties.keys() {
-            let current = match versions {
-                Versions::Render => {
-                    self.get(&RENDER_CONTENT, page, render_content_key(name, rev, tid)).await?
-                }
-                Versions::Revision => {
-                    self.get(&REVISION_CONTENT, page, revision_content_key(name, rev)).await?
-                }
-            };
+            let (content, key) = content_of(versions, name, rev, tid);
+            let current = self.get(content, page, key).await?;
             let row = match current {
                 Some(row) => Some(row),
                 None => self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?,
@@ -125,7 +119,7 @@ impl Shared {
         let mut copies = Vec::new();
         let mut after = None;
         loop {
-            let mut of = vec![Value::Int(rev.get())];
+            let mut of = rev_key(rev);
             of.extend(tid.map(|tid| tid.as_time_uuid().into()));
             let scan = Scan::new(partition_of(page), ROWS).range(ClusteringRange::prefix(of)).after(after);
             let rows = self.scan(&HISTORICAL, scan).await?;
@@ -244,7 +238,7 @@ impl Shared {
         rev: Revision,
         name: &PropertyName,
     ) -> Result<Option<Tid>> {
-        let mut range = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let mut range = ClusteringRange::prefix(rev_key(rev));
         loop {
             let Some(row) = self.first(&HISTORICAL, page, range.clone()).await? else { return Ok(None) };
             let Some(tid) = clustering_tid(&row, 1) else {
@@ -290,10 +284,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
-    vec![Value::Int(rev.get()), tid.as_time_uuid().into()]
 }
 
 fn historical_key(rev: Revision, tid: Tid, name: &PropertyName) -> Vec<Value> {

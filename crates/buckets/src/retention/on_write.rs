@@ -2,12 +2,12 @@
 
 use std::num::NonZeroUsize;
 
-use rashomon_tables::{ClusteringRange, Scan, Value};
+use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{Cull, Policy, cull::Culled, due::Note};
 use crate::{
     Page, Result, Revision, Revisioned, Superseded, Written,
-    revisioned::{PageWrite, Shared},
+    revisioned::{PageWrite, Shared, rev_key},
     rows::{RenderRow, clustering_rev, partition_of, unreadable},
     schemas::{RENDERS, REVISIONS},
 };
@@ -90,7 +90,7 @@ impl Shared {
             let Some(tid) = self.superseded_render(page, rev, cutoff).await? else {
                 return Ok(Culled::default());
             };
-            let newer = ClusteringRange::prefix(vec![Value::Int(rev.get())]).above(tid.as_time_uuid());
+            let newer = ClusteringRange::prefix(rev_key(rev)).above(tid.as_time_uuid());
             let newer =
                 self.scan(&RENDERS, Scan::new(partition_of(page), ONE).range(newer).reverse()).await?;
             return match newer.items.first().map(RenderRow::from_row).transpose()? {

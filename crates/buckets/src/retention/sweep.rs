@@ -3,13 +3,17 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Error as StoreError, Value};
+use rashomon_tables::{ClusteringRange, Error as StoreError};
 
 use super::{
     cull::Culled,
     due::{HINTS, Note, SHARDS, hour},
 };
-use crate::{Error, Page, Result, Revision, Revisioned, revisioned::Shared, schemas::RENDERS};
+use crate::{
+    Error, Page, Result, Revision, Revisioned,
+    revisioned::{Shared, rev_key},
+    schemas::RENDERS,
+};
 
 /// What a pass of the sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -134,7 +138,7 @@ impl Shared {
     }
 
     async fn has_render(&self, page: &Page, rev: Revision) -> Result<bool> {
-        let of_rev = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
         // A note of a whole page names no revision of its own.
         Ok(rev == Revision::MAX || self.first(&RENDERS, page, of_rev).await?.is_some())
     }

@@ -19,7 +19,7 @@ use rashomon_tables::{ClusteringRange, Mutation, Value};
 use super::Retention;
 use crate::{
     DomainName, Page, Result, Revision, Tid,
-    revisioned::{PageWrite, Shared},
+    revisioned::{PageWrite, Shared, rev_key},
     rows,
     schemas::{RENDER_TIMELINE, REVISION_TIMELINE},
 };
@@ -208,7 +208,7 @@ impl Shared {
         if let Some(timeline) = &self.settings.retention.timeline {
             return timeline.render(page, rev, at).await;
         }
-        let range = ClusteringRange::prefix(vec![Value::Int(rev.get())]).at_most(at);
+        let range = ClusteringRange::prefix(rev_key(rev)).at_most(at);
         let row = self.first(&RENDER_TIMELINE, page, range).await?;
         Ok(row.and_then(|row| rows::tid(&row, 0)))
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     Policy,
-    cull::EVERYTHING,
+    cull::{EVERYTHING, Marks},
     decide::{Frontier, renders_below},
     due::Note,
 };
@@ -225,11 +225,9 @@ impl Shared {
                 _ => self.culled_renders(page, rev).await?,
             };
             for row in of_rev {
-                let written_at = row.stored_at.max(row.written_at);
+                let written_at = row.last_written();
                 let done = marks.have(rev, &row.properties, written_at)
-                    || done_of_rev.as_ref().is_some_and(|(below, extent)| {
-                        row.tid < *below && extent.has(&row.properties, written_at)
-                    });
+                    || done_of_rev.as_ref().is_some_and(|done| done.has(row));
                 let superseded =
                     below.is_some_and(|below| rev < below) || stays.is_some_and(|stays| row.tid < stays);
                 let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
@@ -237,7 +235,7 @@ impl Shared {
                 run.renders_culled += u64::from(counted == Some(true));
             }
         }
-        self.dry_run_revisions(page, below, cutoff, run).await?;
+        self.dry_run_revisions(page, below, cutoff, &marks, run).await?;
         run.pages += 1;
         run.pages_culled += u64::from(run.bytes_culled > before);
         Ok(())
@@ -248,9 +246,9 @@ impl Shared {
         page: &Page,
         below: Option<Revision>,
         cutoff: Timestamp,
+        marks: &Marks,
         run: &mut DryRun,
     ) -> Result<()> {
-        let marks = self.marks(page).await?;
         let mut after = None;
         loop {
             let scan = Scan::new(partition_of(page), INDEX_PAGE).after(after);
@@ -259,7 +257,7 @@ impl Shared {
                 let row = RevisionRow::from_row(row)?;
                 let rev = row.record.rev;
                 let superseded = below.is_some_and(|below| rev < below);
-                let written_at = row.stored_at.max(row.written_at);
+                let written_at = row.last_written();
                 let done = marks.have(rev, &row.properties, written_at);
                 let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
                 run.revisions_culled += u64::from(counted == Some(true));

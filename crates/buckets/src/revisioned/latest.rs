@@ -7,7 +7,6 @@ use std::sync::{
 
 use moka::sync::Cache;
 use rashomon_tables::{ClusteringRange, Slot, Value};
-use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     LOOKS, Revisioned, Shared, joint_reads::JointReads, render_content_key, rev_key, revision_content_key,
@@ -77,11 +76,9 @@ impl LatestCache {
 }
 
 fn cache_key(page: &Page, name: &PropertyName) -> u128 {
-    let mut hash = Xxh3::new();
-    for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str(), name.as_str()] {
-        hash.update(part.as_bytes());
-        hash.update(&[0xff]);
-    }
+    let mut hash = page.hash();
+    hash.update(name.as_str().as_bytes());
+    hash.update(&[0xff]);
     hash.digest128()
 }
 
@@ -99,8 +96,10 @@ impl Revisioned {
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
         // Boxed, so that the future of a read from memory is small.
-        let read = || shared.read_and_keep_latest(key, page, name);
-        let read = || Box::pin(cache.reads.read((page.clone(), name.clone()), read()));
+        let read = || {
+            let read = shared.read_and_keep_latest(key, page, name);
+            Box::pin(cache.reads.read((page.clone(), name.clone()), read))
+        };
         match read().await {
             // It may be made, and is there then.
             Err(Error::NotFound(Missing::LatestProperty { latest, .. }))

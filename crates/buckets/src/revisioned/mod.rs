@@ -38,12 +38,12 @@ pub use self::{
 use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Page, PropertyName, PropertySink, Result, Retention,
-    RetentionStats, Revision, Staged, Tid,
+    RetentionStats, Revision, Staged, Tid, Versions,
     content::ChunkStore,
     locks::Locks,
     retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
     rows::partition_of,
-    schemas,
+    schemas::{self, RENDER_CONTENT, REVISION_CONTENT},
 };
 
 /// The settings of the revisioned buckets.
@@ -242,18 +242,31 @@ impl Shared {
     }
 }
 
-fn rev_key(rev: Revision) -> Vec<Value> {
+pub(crate) fn rev_key(rev: Revision) -> Vec<Value> {
     vec![Value::Int(rev.get())]
 }
 
-fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
+pub(crate) fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
     vec![Value::Int(rev.get()), tid.as_time_uuid().into()]
 }
 
-pub(crate) fn revision_content_key(name: &PropertyName, rev: Revision) -> Vec<Value> {
+/// The table and the key under which the body of a property is.
+pub(crate) fn content_of(
+    versions: Versions,
+    name: &PropertyName,
+    rev: Revision,
+    tid: Tid,
+) -> (&'static Schema, Vec<Value>) {
+    match versions {
+        Versions::Render => (&RENDER_CONTENT, render_content_key(name, rev, tid)),
+        Versions::Revision => (&REVISION_CONTENT, revision_content_key(name, rev)),
+    }
+}
+
+fn revision_content_key(name: &PropertyName, rev: Revision) -> Vec<Value> {
     vec![name.as_str().into(), Value::Int(rev.get())]
 }
 
-pub(crate) fn render_content_key(name: &PropertyName, rev: Revision, tid: Tid) -> Vec<Value> {
+fn render_content_key(name: &PropertyName, rev: Revision, tid: Tid) -> Vec<Value> {
     vec![name.as_str().into(), Value::Int(rev.get()), tid.as_time_uuid().into()]
 }

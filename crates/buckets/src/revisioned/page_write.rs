@@ -3,15 +3,12 @@
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Mutation, Value};
 
-use super::{given::Bodies, render_content_key, render_key, rev_key, revision_content_key};
+use super::{content_of, given::Bodies, render_key, rev_key};
 use crate::{
     Page, PropertyName, Revision, Settings, Superseded, Tid, Versions, catalog,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{RenderRow, RevisionRow, partition_of},
-    schemas::{
-        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
-        REVISIONS_BY_TIME,
-    },
+    schemas::{CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Puts together the one batch that a write of a page is, and what must be there before it.
@@ -127,15 +124,8 @@ impl<'a> PageWrite<'a> {
             let values = vec![None, Some(Value::Int(rev.get())), tid];
             self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
         }
-        let values = body.to_values();
-        match versions {
-            Versions::Render => {
-                self.then.put(&RENDER_CONTENT, render_content_key(name, rev, tid), values, self.at);
-            }
-            Versions::Revision => {
-                self.then.put(&REVISION_CONTENT, revision_content_key(name, rev), values, self.at);
-            }
-        }
+        let (content, key) = content_of(versions, name, rev, tid);
+        self.then.put(content, key, body.to_values(), self.at);
     }
 
     /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.

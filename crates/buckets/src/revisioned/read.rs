@@ -8,13 +8,13 @@ use std::{
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Cursor, Scan, Value};
 
-use super::{LOOKS, ONE, Revisioned, Shared, render_content_key, render_key, rev_key, revision_content_key};
+use super::{LOOKS, ONE, Revisioned, Shared, content_of, render_key, rev_key};
 use crate::{
     Error, Listing, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
-    Revision, RevisionDetail, RevisionSummary, Tid, Versions,
+    Revision, RevisionDetail, RevisionSummary, Tid,
     content::BodyRow,
     rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
-    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Rows of an index that are read at once.
@@ -27,10 +27,7 @@ impl Revisioned {
         let shared = &self.0;
         let rev = shared.revision_of(page, tid).await?;
         let policy = shared.settings.retention.of(page);
-        let (content, key) = match shared.settings.definitions.get(name).versions {
-            Versions::Render => (&*RENDER_CONTENT, render_content_key(name, rev, tid)),
-            Versions::Revision => (&*REVISION_CONTENT, revision_content_key(name, rev)),
-        };
+        let (content, key) = content_of(shared.settings.definitions.get(name).versions, name, rev, tid);
         for _ in 0..LOOKS {
             let (body, revision, latest) = futures::future::try_join3(
                 shared.get(content, page, key.clone()),
@@ -241,11 +238,8 @@ impl Shared {
 
     /// Whether the body of a property is stored with its render or its revision.
     async fn is_stored(&self, page: &Page, rev: Revision, tid: Tid, name: &PropertyName) -> Result<bool> {
-        let row = match self.settings.definitions.get(name).versions {
-            Versions::Render => self.get(&RENDER_CONTENT, page, render_content_key(name, rev, tid)).await?,
-            Versions::Revision => self.get(&REVISION_CONTENT, page, revision_content_key(name, rev)).await?,
-        };
-        Ok(row.is_some())
+        let (content, key) = content_of(self.settings.definitions.get(name).versions, name, rev, tid);
+        Ok(self.get(content, page, key).await?.is_some())
     }
 
     /// The revision that a render is of.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use rashomon_clock::Timestamp;
 
 use super::{
-    Revisioned, Shared,
+    Revisioned, Shared, content_of,
     given::{body_of, check_index},
     page_write::PageWrite,
-    render_content_key, render_key,
+    render_key,
     reservation::Planned,
-    rev_key, revision_content_key,
+    rev_key,
     write::{MAX_BODIES, whole},
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
     rows::{RenderRow, RevisionRow},
-    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+    schemas::{RENDERS, REVISIONS},
 };
 
 impl Revisioned {
@@ -165,14 +165,8 @@ impl Shared {
             Versions::Render => standing.render.properties.keys().cloned().collect(),
         };
         for name in names {
-            let row = match versions {
-                Versions::Revision => {
-                    self.get(&REVISION_CONTENT, page, revision_content_key(&name, rev)).await?
-                }
-                Versions::Render => {
-                    self.get(&RENDER_CONTENT, page, render_content_key(&name, rev, tid)).await?
-                }
-            };
+            let (content, key) = content_of(versions, &name, rev, tid);
+            let row = self.get(content, page, key).await?;
             if let Some(row) = row {
                 standing.bodies.insert(name, (BodyRow::from_row(&row)?, row.written_at));
             }

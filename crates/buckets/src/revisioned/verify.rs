@@ -16,8 +16,7 @@ use super::{
     Revisioned, Shared, read::INDEX_PAGE, render_content_key, render_key, rev_key, revision_content_key,
 };
 use crate::{
-    Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid,
-    Title,
+    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid,
     content::{BodyRow, Stored},
     rows::{
         self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, key_in_words, partition_of,
@@ -156,11 +155,7 @@ fn in_words(page: &Page) -> String {
 
 fn page_of(partition: &[Value]) -> Option<Page> {
     match partition {
-        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Some(Page {
-            domain: DomainName::new(domain).ok()?,
-            bucket: BucketName::new(bucket).ok()?,
-            title: Title::new(title).ok()?,
-        }),
+        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Page::parse(domain, bucket, title),
         _ => None,
     }
 }

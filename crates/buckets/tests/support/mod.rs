@@ -168,16 +168,7 @@ impl World {
         number: i64,
         bodies: &[(&str, B)],
     ) -> NewRevision {
-        NewRevision {
-            rev: rev(number),
-            parent: None,
-            timestamp: None,
-            user: None,
-            comment: None,
-            minor: false,
-            if_latest: None,
-            properties: self.stage(page, bodies).await,
-        }
+        NewRevision::new(rev(number), self.stage(page, bodies).await)
     }
 
     pub(crate) async fn put_revision<B: AsRef<[u8]>>(

@@ -43,16 +43,7 @@ impl Wiki {
             let other_headers = Default::default();
             properties.push(NewProperty { name: name(property), content_type: None, other_headers, body });
         }
-        let new = NewRevision {
-            rev: rev(number),
-            parent: None,
-            timestamp: None,
-            user: None,
-            comment: None,
-            minor: false,
-            if_latest: None,
-            properties,
-        };
+        let new = NewRevision::new(rev(number), properties);
         self.buckets.put_revision(page, new).await.unwrap().tid
     }
 

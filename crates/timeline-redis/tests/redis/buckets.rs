@@ -43,16 +43,7 @@ impl Wiki {
         let html = PropertyName::new("html").unwrap();
         let body = self.buckets.stage_bytes(page, &html, format!("<p>{number}").as_bytes()).await.unwrap();
         let html = NewProperty { name: html, content_type: None, other_headers: Default::default(), body };
-        let new = NewRevision {
-            rev: rev(number),
-            parent: None,
-            timestamp: None,
-            user: None,
-            comment: None,
-            minor: false,
-            if_latest: None,
-            properties: vec![html],
-        };
+        let new = NewRevision::new(rev(number), vec![html]);
         let written = self.buckets.put_revision(page, new).await.unwrap();
         self.buckets.settle().await;
         written.tid
