@@ -165,6 +165,7 @@ pub(crate) struct RevisionRow {
     pub(crate) first_tid: Tid,
     pub(crate) stored_at: Timestamp,
     pub(crate) digest: Digest,
+    /// When the row was last written. Its bodies were written then, or some of them before.
     pub(crate) written_at: Timestamp,
 }
 
@@ -216,11 +217,6 @@ impl RevisionRow {
         };
         read().ok_or_else(|| unreadable("revisions", row))
     }
-
-    /// When it was last written: stored, or written again.
-    pub(crate) fn last_written(&self) -> Timestamp {
-        self.stored_at.max(self.written_at)
-    }
 }
 
 /// A row of `renders`.
@@ -231,6 +227,7 @@ pub(crate) struct RenderRow {
     pub(crate) properties: Properties,
     pub(crate) stored_at: Timestamp,
     pub(crate) digest: Digest,
+    /// When the row was last written, and its bodies with it.
     pub(crate) written_at: Timestamp,
 }
 
@@ -255,11 +252,6 @@ impl RenderRow {
             })
         };
         read().ok_or_else(|| unreadable("renders", row))
-    }
-
-    /// When it was last written: stored, or written again.
-    pub(crate) fn last_written(&self) -> Timestamp {
-        self.stored_at.max(self.written_at)
     }
 }
 

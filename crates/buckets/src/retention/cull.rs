@@ -125,7 +125,7 @@ impl RenderMark {
 
     /// Whether the bodies of a render of the revision have gone.
     pub(super) fn has(&self, row: &RenderRow) -> bool {
-        row.tid < self.below && self.extent.has(&row.properties, row.last_written())
+        row.tid < self.below && self.extent.has(&row.properties, row.written_at)
     }
 }
 
@@ -159,22 +159,32 @@ pub(crate) struct Culls {
 impl Culls {
     /// Whether a revision's own bodies are there.
     pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
-        !self.below.have(row.record.rev, &row.properties, row.last_written())
+        !self.below.have(row.record.rev, &row.properties, row.written_at)
     }
 
     /// Whether a render's bodies are there.
     pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
         let gone = self.renders.get(&row.rev).is_some_and(|mark| mark.has(row));
-        !gone && !self.below.have(row.rev, &row.properties, row.last_written())
+        !gone && !self.below.have(row.rev, &row.properties, row.written_at)
     }
 }
 
 impl Shared {
-    /// By how much a row may have been written before the time at which it counts as stored, by our clock.
+    /// By how much a row may have been written before the time at which it counts as stored: under a
+    /// reservation rows get an earlier time than now; see `write_time`.
+    fn early(&self) -> Duration {
+        if self.is_alone() { Duration::ZERO } else { self.settings.skew }
+    }
+
+    /// The same, held against our clock.
     fn margin(&self, policy: &Policy) -> Duration {
-        // Under a reservation rows get an earlier time than now; see `write_time`.
-        let early = if self.is_alone() { Duration::ZERO } else { self.settings.skew };
-        policy.skew.saturating_add(early)
+        policy.skew.saturating_add(self.early())
+    }
+
+    /// When the bodies of a revision were written, at the earliest: its row may have been written again since,
+    /// with one more.
+    pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
+        revision.stored_at.saturating_sub(self.early())
     }
 
     /// What was superseded at this time or before may go now.
@@ -271,7 +281,7 @@ impl Shared {
             let mut anything = false;
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
-                let written_at = row.last_written();
+                let written_at = row.written_at;
                 let done = marks.have(row.record.rev, &row.properties, written_at);
                 anything |= of_revisions.add(row.properties, written_at, done, cutoff);
             }
@@ -279,7 +289,7 @@ impl Shared {
             loop {
                 let (renders, next) = self.renders(page, range.clone().at_most(last.get()), after).await?;
                 for row in renders {
-                    let written_at = row.last_written();
+                    let written_at = row.written_at;
                     let done = marks.have(row.rev, &row.properties, written_at);
                     if of_renders.add(row.properties, written_at, done, cutoff) {
                         of_renders.culled.renders += 1;
@@ -422,8 +432,7 @@ impl Shared {
             let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
             let mut step = Step::default();
             for row in renders {
-                let (written_at, done) =
-                    (row.last_written(), done.as_ref().is_some_and(|done| done.has(&row)));
+                let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.has(&row)));
                 step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
             }
             if step.culled.renders > 0 {
@@ -549,17 +558,17 @@ impl Shared {
         }
     }
 
-    /// Whether a property that was stored at this time has gone by retention: one of a render, or (`None`) one
+    /// Whether a property that was written at this time has gone by retention: one of a render, or (`None`) one
     /// of the revision.
     pub(crate) async fn is_culled(
         &self,
         page: &Page,
         rev: Revision,
         tid: Option<Tid>,
-        stored_at: Timestamp,
+        written_at: Timestamp,
         name: &PropertyName,
     ) -> Result<bool> {
-        let has = |extent: &Extent| stored_at <= extent.until && extent.names.contains(name);
+        let has = |extent: &Extent| written_at <= extent.until && extent.names.contains(name);
         if self.marks(page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
             return Ok(true);
         }

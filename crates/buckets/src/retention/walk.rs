@@ -225,7 +225,7 @@ impl Shared {
                 _ => self.culled_renders(page, rev).await?,
             };
             for row in of_rev {
-                let written_at = row.last_written();
+                let written_at = row.written_at;
                 let done = marks.have(rev, &row.properties, written_at)
                     || done_of_rev.as_ref().is_some_and(|done| done.has(row));
                 let superseded =
@@ -257,7 +257,7 @@ impl Shared {
                 let row = RevisionRow::from_row(row)?;
                 let rev = row.record.rev;
                 let superseded = below.is_some_and(|below| rev < below);
-                let written_at = row.last_written();
+                let written_at = row.written_at;
                 let done = marks.have(rev, &row.properties, written_at);
                 let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
                 run.revisions_culled += u64::from(counted == Some(true));

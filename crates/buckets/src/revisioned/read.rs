@@ -58,11 +58,11 @@ impl Revisioned {
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
                 return Err(Error::NotFound(Missing::Property { rev, tid }));
             }
-            let (of_render, stored_at) = match render.properties.contains_key(name) {
-                true => (Some(tid), render.stored_at),
-                false => (None, revision.stored_at),
+            let (of_render, written_at) = match render.properties.contains_key(name) {
+                true => (Some(tid), render.written_at),
+                false => (None, shared.first_written(&revision)),
             };
-            if shared.is_culled(page, rev, of_render, stored_at, name).await? {
+            if shared.is_culled(page, rev, of_render, written_at, name).await? {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
         }

@@ -194,16 +194,14 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
-                let RevisionRow { record, properties, stored_at, .. } = RevisionRow::from_row(row)?;
-                for name in properties.keys() {
-                    let key = revision_content_key(name, record.rev);
+                let revision = RevisionRow::from_row(row)?;
+                let (rev, written_at) = (revision.record.rev, self.first_written(&revision));
+                for name in revision.properties.keys() {
+                    let key = revision_content_key(name, rev);
                     if self.get(&REVISION_CONTENT, page, key).await?.is_none()
-                        && !self.is_culled(page, record.rev, None, stored_at, name).await?
+                        && !self.is_culled(page, rev, None, written_at, name).await?
                     {
-                        report.problem(
-                            page,
-                            format_args!("{} is missing", body_in_words(name, record.rev, None)),
-                        );
+                        report.problem(page, format_args!("{} is missing", body_in_words(name, rev, None)));
                     }
                 }
             }
@@ -216,7 +214,7 @@ impl Shared {
                 for name in render.properties.keys() {
                     let key = render_content_key(name, rev, tid);
                     if self.get(&RENDER_CONTENT, page, key).await?.is_none()
-                        && !self.is_culled(page, rev, Some(tid), render.stored_at, name).await?
+                        && !self.is_culled(page, rev, Some(tid), render.written_at, name).await?
                     {
                         report.problem(
                             page,

@@ -3,12 +3,12 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use rashomon_buckets::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
-use rashomon_clock::Clock;
-use rashomon_tables::{Call, Fault, Faulty, Plan};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, policy, retaining, settings,
-    support::{World, noise, on_every_store, page, rev},
+    support::{Cluster, START, World, noise, on_every_store, page, rev},
 };
 
 on_every_store![
@@ -330,4 +330,28 @@ async fn a_cull_that_fails_only_delays() {
     world.assert_stored(first.tid, "html", true).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
+}
+
+/// Under a reservation rows get an earlier time than they are stored at. What goes by that with what was stored
+/// then is known to have gone.
+#[tokio::test]
+async fn what_was_written_early_and_goes_early_is_gone_and_not_damaged() {
+    let clock = Arc::new(ManualClock::new(START));
+    let store = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+    let (world, page) = (World::on(store, clock, settings(policy()), 1).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
+    world.put_revision(&page, 9, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
+    world.pass(policy().skew);
+    // One that brings what its revision lacks.
+    let early = world.put_render(&page, 1, &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
+    world.pass(DAY + policy().skew);
+    assert_eq!(world.sweep().await.renders, 1, "the note is that of revision 2");
+    assert_eq!(world.read_if_kept(&page, early.tid, "html").await, None);
+    assert_eq!(world.read_if_kept(&page, early.tid, "wikitext").await, None);
+    let revision = world.buckets.revision(&page, rev(1)).await.unwrap();
+    assert!(revision.renders.iter().all(|render| !render.stored), "{revision:?}");
+    world.assert_whole().await;
 }
