@@ -10,11 +10,12 @@ use super::{Problem, Tree};
 /// what stands on it also [`STORES_FOR_TESTS`], since what they promise has to hold over a store that lasts.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
+    ("rashomon-blocks", &[]),
     ("rashomon-tables", &["rashomon-clock"]),
     ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-tables-cassandra", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-test-stores", &["rashomon-tables-cassandra", "rashomon-tables", "rashomon-clock"]),
-    ("rashomon-buckets", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-buckets", &["rashomon-blocks", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-generator-http", &["rashomon-buckets"]),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
@@ -35,7 +36,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // The benchmarks measure the table layer beside the service. Everything else that they measure they
     // drive as a user would: through the binary and over HTTP.
-    ("xtask", &["rashomon-buckets", "rashomon-tables", "rashomon-tables-sqlite", "rashomon-clock"]),
+    (
+        "xtask",
+        &[
+            "rashomon-blocks",
+            "rashomon-dumps",
+            "rashomon-buckets",
+            "rashomon-tables",
+            "rashomon-tables-sqlite",
+            "rashomon-clock",
+        ],
+    ),
 ];
 
 /// The stores that others than the binary may name, in tests.

@@ -1,0 +1,273 @@
+//! Reading a block.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    chunks::{Chunks, Start},
+    columns::{self, Column, Value},
+    contents::Contents,
+    directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN},
+    entries::Entries,
+    error::{Damage, Error},
+    frames::FrameReader,
+    limits::Limits,
+    unpacked::Unpacked,
+    weave::reader::WeaveReader,
+};
+
+/// A block, of which nothing but the directory is unpacked.
+#[derive(Debug)]
+pub struct Block<'a> {
+    directory: Directory,
+    starts: Vec<Start>,
+    body: &'a [u8],
+    limits: Limits,
+}
+
+/// What is known of an entry beside its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number in the block, which nothing changes.
+    pub ordinal: u64,
+    /// What it is a version of, as a place in [`Block::streams`].
+    pub stream: usize,
+    /// Its content was erased.
+    pub erased: bool,
+    /// One value for each column of the block.
+    pub values: Vec<Value>,
+}
+
+impl<'a> Block<'a> {
+    /// Opens a block that is as it was written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if a single bit of it is another one; [`Self::salvage`] then reads what can be read.
+    /// [`Error::NotABlock`], [`Error::NewerVersion`] and [`Error::UnknownCodec`] where it is not for this program;
+    /// [`Error::TooLarge`] where it declares more than the limits allow.
+    pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
+        let (block, intact) = Self::look(bytes, limits)?;
+        if block.chunks().stored().is_none() {
+            return Err(Damage::Length.into());
+        }
+        if !intact {
+            return Err(Damage::Hash.into());
+        }
+        Ok(block)
+    }
+
+    /// Opens a block that may be damaged. Each content that comes out of it has its checksum; what depends on the
+    /// damage is an error, and all else is readable. Where the directory is damaged, nothing is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`], but damage behind the directory is none.
+    pub fn salvage(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
+        Ok(Self::look(bytes, limits)?.0)
+    }
+
+    fn look(bytes: &'a [u8], limits: Limits) -> Result<(Self, bool), Error> {
+        let opened = Directory::open(bytes, &limits)?;
+        let starts = Start::all(&opened.directory);
+        let block = Self { directory: opened.directory, starts, body: opened.body, limits };
+        Ok((block, opened.intact))
+    }
+
+    pub(crate) fn chunks(&self) -> Chunks<'_> {
+        Chunks::new(&self.directory, &self.starts, self.body, self.limits)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn starts(&self) -> &[Start] {
+        &self.starts
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(crate) fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// How its content is packed.
+    pub fn codec(&self) -> Codec {
+        self.directory.codec
+    }
+
+    /// Its columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.directory.columns
+    }
+
+    /// How many entries it has, the erased ones included.
+    pub fn len(&self) -> usize {
+        self.chunks().entries()
+    }
+
+    /// Whether it has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In how many chunks it is. Merging it makes them fewer, and it smaller.
+    pub fn chunk_count(&self) -> usize {
+        self.directory.chunks.len()
+    }
+
+    /// The first and the last ordinal.
+    pub fn ordinals(&self) -> Option<(u64, u64)> {
+        Some((self.directory.chunks.first()?.first, self.directory.chunks.last()?.last))
+    }
+
+    /// The content of an entry. Only what that needs is unpacked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOrdinal`], [`Error::Erased`], or [`Error::Damaged`] where it depends on the damage.
+    pub fn get(&self, ordinal: u64) -> Result<Vec<u8>, Error> {
+        let chunks = self.chunks();
+        let (chunk, place) = self.place(ordinal)?;
+        let index = chunks.range(chunk).start + place;
+        let bytes = match self.codec() {
+            Codec::PoolAndScripts => WeaveReader::new(&chunks).text(&chunks, index)?,
+            Codec::Frames => FrameReader::default().text(&chunks, index)?,
+        };
+        check(&bytes, &chunks.unpack(chunk, CHECKS, &[])?, place, ordinal)?;
+        Ok(bytes)
+    }
+
+    /// The chunk of an entry that is not erased, and its place there.
+    fn place(&self, ordinal: u64) -> Result<(usize, usize), Error> {
+        let chunk = self.directory.chunks.partition_point(|chunk| chunk.last < ordinal);
+        let found = self.directory.chunks.get(chunk).filter(|found| found.first <= ordinal);
+        let found = found.ok_or(Error::NoSuchOrdinal(ordinal))?;
+        if found.is_plain() {
+            return Ok((chunk, (ordinal - found.first) as usize));
+        }
+        let (ordinals, erased) = self.ordinals_of_chunk(chunk)?;
+        let place = ordinals.binary_search(&ordinal).map_err(|_| Error::NoSuchOrdinal(ordinal))?;
+        if erased[place] { Err(Error::Erased(ordinal)) } else { Ok((chunk, place)) }
+    }
+
+    /// The ordinals of a chunk's entries, and which are erased.
+    pub(crate) fn ordinals_of_chunk(&self, chunk: usize) -> Result<(Vec<u64>, Vec<bool>), Error> {
+        let known = &self.directory.chunks[chunk];
+        if known.is_plain() {
+            return Ok(((known.first..=known.last).collect(), vec![false; known.entries]));
+        }
+        // Only the numbers of streams depend on the chunks before.
+        let entries = self.entries_of_chunk(chunk, u32::MAX as usize)?;
+        Ok((entries.ordinals, entries.erased))
+    }
+
+    fn entries_of_chunk(&self, chunk: usize, streams: usize) -> Result<Entries, Error> {
+        let bytes = self.chunks().unpack(chunk, ENTRIES, &[])?;
+        let entries = Entries::read(&bytes, &self.directory.chunks[chunk], streams);
+        Ok(entries.ok_or_else(|| Damage::of(chunk, ENTRIES))?)
+    }
+
+    /// The entries of all chunks, one a chunk.
+    pub(crate) fn all_entries(&self) -> Result<Vec<Entries>, Error> {
+        let mut streams = 0;
+        let mut all = Vec::with_capacity(self.chunk_count());
+        for chunk in self.chunks().each() {
+            let entries = self.entries_of_chunk(chunk, streams)?;
+            streams += entries.new_streams.len();
+            all.push(entries);
+        }
+        Ok(all)
+    }
+
+    /// What the entries are versions of, in the order in which they first come.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`].
+    pub fn streams(&self) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(self.all_entries()?.into_iter().flat_map(|entries| entries.new_streams).collect())
+    }
+
+    /// All entries with the values of all columns, without their content.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`].
+    pub fn entries(&self) -> Result<Vec<Entry>, Error> {
+        let mut values = vec![Vec::with_capacity(self.columns().len()); self.len()];
+        for column in 0..self.columns().len() {
+            for (values, value) in values.iter_mut().zip(self.values(column)?) {
+                values.push(value);
+            }
+        }
+        let entries = self.all_entries()?.into_iter().flat_map(|entries| {
+            let streams = entries.streams.into_iter().zip(entries.erased);
+            entries.ordinals.into_iter().zip(streams)
+        });
+        let entries = entries.zip(values).map(|((ordinal, (stream, erased)), values)| Entry {
+            ordinal,
+            stream: stream as usize,
+            erased,
+            values,
+        });
+        Ok(entries.collect())
+    }
+
+    /// The values of one column, one for each entry; no other column is unpacked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchColumn`], [`Error::Damaged`].
+    pub fn column(&self, name: &str) -> Result<Vec<Value>, Error> {
+        let column = self.columns().iter().position(|column| column.name == name);
+        self.values(column.ok_or_else(|| Error::NoSuchColumn(name.to_owned()))?)
+    }
+
+    fn values(&self, column: usize) -> Result<Vec<Value>, Error> {
+        let (chunks, section) = (self.chunks(), FIRST_COLUMN + column);
+        let mut values = Vec::with_capacity(self.len());
+        for chunk in chunks.each() {
+            let bytes = chunks.unpack(chunk, section, &[])?;
+            let read = columns::read(self.columns()[column].kind, chunks.get(chunk).entries, &bytes);
+            values.extend(read.ok_or_else(|| Damage::of(chunk, section))?);
+        }
+        Ok(values)
+    }
+
+    /// All contents in the order of their ordinals, each decoded once. One that cannot be read is an error in its
+    /// place, and those after it follow.
+    pub fn iter(&self) -> Contents<'_> {
+        Contents::new(self)
+    }
+
+    /// Unpacks all of it, for reading many of its entries.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if any of it is damaged.
+    pub fn unpack(&self) -> Result<Unpacked, Error> {
+        Unpacked::new(self)
+    }
+
+    /// Decodes all of it, and looks at every checksum.
+    ///
+    /// # Errors
+    ///
+    /// The first damage that is found.
+    pub fn verify(&self) -> Result<(), Error> {
+        self.entries()?;
+        self.iter().try_for_each(|content| content.map(drop))
+    }
+}
+
+/// An error where a content is not what went in.
+pub(crate) fn check(bytes: &[u8], checks: &[u8], place: usize, ordinal: u64) -> Result<(), Error> {
+    let stated = checks.chunks_exact(8).nth(place);
+    if stated == Some(xxh3_64(bytes).to_le_bytes().as_slice()) {
+        return Ok(());
+    }
+    Err(Damage::Entry(ordinal).into())
+}

@@ -1,0 +1,385 @@
+//! Making a block.
+
+use std::collections::HashMap;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    block::Block,
+    columns::{self, Column, Value, check_columns, check_values},
+    directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
+    entries::Entries,
+    error::Error,
+    frames::{self, FrameWriter},
+    limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
+    section::Section,
+    weave::{script::ScriptWriter, weaver::Weaver},
+};
+
+/// A block is full with so many bytes of scripts, or of values. Contents that fill it with them first are rare.
+const MAX_OTHER: usize = 1 << 20;
+/// A block is full with so many bytes of literals, however large its contents are.
+const MAX_POOL: usize = 64 << 20;
+/// With fewer bytes of literals, a block is not looked at as odd: it may be the beginning of a history.
+const MIN_ODD: usize = 16 << 10;
+/// A block is full when its pool is so many times as large as the last content.
+const POOL_OF_CONTENTS: usize = 3;
+
+/// How large blocks get, and how small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// A block is full with so many bytes of new text; more where its contents are large.
+    pub pool: usize,
+    /// A block is full with so many entries.
+    pub entries: usize,
+    /// A chunk ends when it has at least so many bytes of new text
+    pub chunk_pool: usize,
+    /// and at least so many entries. Smaller chunks make a block larger, and reading from its start faster.
+    pub chunk_entries: usize,
+    /// The level of zstd.
+    pub level: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { pool: 256 << 10, entries: 4096, chunk_pool: 64 << 10, chunk_entries: 32, level: 19 }
+    }
+}
+
+/// Makes blocks, one after the other.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    settings: Settings,
+    directory: Directory,
+    /// The chunks that are finished.
+    body: Vec<u8>,
+    /// How many entries these have.
+    entries: usize,
+    streams: HashMap<Vec<u8>, u32>,
+    /// The least ordinal that the next entry may have.
+    next: u64,
+    chunk: OpenChunk,
+    texts: Texts,
+    /// The size of the last content.
+    last: usize,
+    /// Bytes of scripts and values in the block.
+    other: usize,
+    /// Chunks were there before; they stay as they are.
+    resumed: bool,
+}
+
+/// What is known of the entries since the last chunk ended.
+#[derive(Debug, Default)]
+struct OpenChunk {
+    entries: Entries,
+    checks: Vec<u8>,
+    /// For each column.
+    values: Vec<Vec<Value>>,
+}
+
+/// The contents since the last chunk ended, and what they may come from.
+#[derive(Debug)]
+enum Texts {
+    Weave { weaver: Box<Weaver>, scripts: ScriptWriter, pool_start: usize },
+    Frames(FrameWriter),
+}
+
+impl BlockBuilder {
+    /// For a block whose first entry has the ordinal `first`, with such columns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Columns`] and [`Error::TooLarge`] where these cannot be columns.
+    pub fn new(settings: Settings, columns: Vec<Column>, first: u64) -> Result<Self, Error> {
+        Self::with_codec(settings, columns, first, Codec::PoolAndScripts)
+    }
+
+    fn with_codec(settings: Settings, columns: Vec<Column>, first: u64, codec: Codec) -> Result<Self, Error> {
+        check_columns(&columns)?;
+        let values = columns.iter().map(|_| Vec::new()).collect();
+        Ok(Self {
+            settings,
+            directory: Directory { codec, columns, chunks: Vec::new() },
+            body: Vec::new(),
+            entries: 0,
+            streams: HashMap::new(),
+            next: first,
+            chunk: OpenChunk { values, ..OpenChunk::default() },
+            texts: Texts::new(codec),
+            last: 0,
+            other: 0,
+            resumed: false,
+        })
+    }
+
+    /// For a block that begins with another one: what is pushed comes after its entries, as chunks of their own. The
+    /// chunks that it has stay as they are, byte for byte.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] where the block is.
+    pub fn resume(settings: Settings, block: &Block<'_>) -> Result<Self, Error> {
+        let next = block.ordinals().map_or(0, |(_, last)| last.saturating_add(1));
+        let mut builder = Self::with_codec(settings, block.columns().to_vec(), next, block.codec())?;
+        let entries = block.all_entries()?;
+        let streams = entries.iter().flat_map(|entries| &entries.streams);
+        builder.last = builder.texts.resume(block, streams.copied())?;
+        for name in entries.iter().flat_map(|entries| &entries.new_streams) {
+            let number = builder.streams.len() as u32;
+            builder.streams.insert(name.clone(), number);
+        }
+        builder.directory.chunks.clone_from(&block.directory().chunks);
+        builder.body = block.body().to_vec();
+        builder.entries = block.len();
+        builder.resumed = true;
+        Ok(builder)
+    }
+
+    /// Adds an entry, and gives its ordinal: that of the last one plus one. `stream` names what it is a version of;
+    /// contents of one stream are looked for in each other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] and [`Error::Columns`]; nothing is added then.
+    pub fn push(&mut self, stream: &[u8], content: &[u8], values: &[Value]) -> Result<u64, Error> {
+        self.push_at(self.next, stream, Some(content), values)
+    }
+
+    /// Adds an entry with an ordinal of its own, and without content where that is erased.
+    pub(crate) fn push_at(
+        &mut self,
+        ordinal: u64,
+        stream: &[u8],
+        content: Option<&[u8]>,
+        values: &[Value],
+    ) -> Result<u64, Error> {
+        at_most("bytes of a content", content.map_or(0, <[u8]>::len), MAX_CONTENT)?;
+        at_most("bytes of a stream's name", stream.len(), MAX_NAME)?;
+        check_values(&self.directory.columns, values)?;
+        // The last one has none after it, so that the next can always be counted.
+        if ordinal < self.next || ordinal == u64::MAX {
+            return Err(Error::Ordinals(ordinal));
+        }
+        if self.chunk_is_full() {
+            self.end_chunk()?;
+        }
+        let stream = self.stream(stream);
+        let chunk = &mut self.chunk;
+        chunk.entries.streams.push(stream);
+        chunk.entries.ordinals.push(ordinal);
+        chunk.entries.erased.push(content.is_none());
+        chunk.checks.extend(content.map_or(0, xxh3_64).to_le_bytes());
+        for (column, value) in chunk.values.iter_mut().zip(values) {
+            if let Value::Bytes(bytes) = value {
+                self.other += bytes.len();
+            }
+            column.push(value.clone());
+        }
+        self.other += self.texts.push(stream, content);
+        self.last = content.map_or(0, <[u8]>::len);
+        self.next = ordinal + 1;
+        Ok(ordinal)
+    }
+
+    /// Whether it is as large as a block should be: [`Self::finish`] it, and go on with the next one.
+    pub fn should_seal(&self) -> bool {
+        let pool = self.settings.pool.max((POOL_OF_CONTENTS * self.last).min(MAX_POOL));
+        self.len() >= self.settings.entries
+            || self.other >= MAX_OTHER
+            || self.texts.size(self.body.len()) >= pool
+    }
+
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.entries + self.chunk.entries.ordinals.len()
+    }
+
+    /// Whether it has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The block. The builder is empty then, and the ordinals of the next block go on where those of this one ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Zstd`] where there is no memory for it.
+    pub fn finish(&mut self) -> Result<Vec<u8>, Error> {
+        self.end_chunk()?;
+        let mut block = self.directory.seal(&self.body);
+        if self.directory.codec == Codec::PoolAndScripts && !self.resumed && self.is_odd() {
+            let frames = self.as_frames(&block)?;
+            if frames.len() < block.len() {
+                block = frames;
+            }
+        }
+        self.clear();
+        Ok(block)
+    }
+
+    fn clear(&mut self) {
+        self.directory.codec = Codec::PoolAndScripts;
+        self.directory.chunks.clear();
+        self.body.clear();
+        self.streams.clear();
+        self.texts.clear();
+        (self.entries, self.last, self.other, self.resumed) = (0, 0, 0, false);
+    }
+
+    fn stream(&mut self, name: &[u8]) -> u32 {
+        if let Some(number) = self.streams.get(name) {
+            return *number;
+        }
+        let number = self.streams.len() as u32;
+        self.streams.insert(name.to_vec(), number);
+        self.chunk.entries.new_streams.push(name.to_vec());
+        number
+    }
+
+    fn chunk_is_full(&self) -> bool {
+        let entries = self.chunk.entries.ordinals.len();
+        match &self.texts {
+            Texts::Weave { weaver, pool_start, .. } => {
+                let literals = weaver.pool().len() - pool_start;
+                entries >= self.settings.chunk_entries && literals >= self.settings.chunk_pool
+            }
+            Texts::Frames(frames) => {
+                entries >= frames::MAX_ENTRIES || frames.texts().len() >= frames::MAX_BYTES
+            }
+        }
+    }
+
+    /// Compresses what came since the last chunk ended.
+    fn end_chunk(&mut self) -> Result<(), Error> {
+        let chunk = std::mem::take(&mut self.chunk);
+        self.chunk.values = chunk.values.iter().map(|_| Vec::new()).collect();
+        let (Some(first), Some(last)) = (chunk.entries.ordinals.first(), chunk.entries.ordinals.last())
+        else {
+            return Ok(());
+        };
+        let level = self.settings.level;
+        let (body, mut sections) = (&mut self.body, Vec::new());
+        sections.push(Section::pack(&chunk.entries.write(), &[], level, body)?);
+        sections.push(Section::pack(&chunk.checks, &[], level, body)?);
+        sections.extend(self.texts.end_chunk(level, body)?);
+        for (column, values) in self.directory.columns.iter().zip(&chunk.values) {
+            sections.push(Section::pack(&columns::write(column.kind, values.iter()), &[], level, body)?);
+        }
+        let erased = chunk.entries.erased.iter().filter(|erased| **erased).count();
+        let entries = chunk.entries.ordinals.len();
+        self.directory.chunks.push(Chunk { entries, first: *first, last: *last, erased, sections });
+        self.entries += entries;
+        Ok(())
+    }
+
+    /// Whether pool and scripts gain nothing from the contents: the literals cannot be compressed, or the scripts are
+    /// larger than they are.
+    fn is_odd(&self) -> bool {
+        let sections =
+            |section: usize| self.directory.chunks.iter().map(move |chunk| chunk.sections[section]);
+        let stored = |section| sections(section).map(|section| section.stored).sum::<usize>();
+        let literals: usize = sections(TEXTS).map(|section| section.raw).sum();
+        literals >= MIN_ODD && (stored(SCRIPTS) > stored(TEXTS) || stored(TEXTS) > literals / 10 * 9)
+    }
+
+    /// The same block in the other codec.
+    fn as_frames(&self, block: &[u8]) -> Result<Vec<u8>, Error> {
+        let block = Block::open(block, Limits::default())?;
+        let mut frames = Self::with_codec(self.settings, block.columns().to_vec(), 0, Codec::Frames)?;
+        frames.copy(&block)?;
+        frames.finish()
+    }
+
+    /// Adds all entries of a block as they are.
+    pub(crate) fn copy(&mut self, block: &Block<'_>) -> Result<(), Error> {
+        let streams = block.streams()?;
+        for (entry, content) in block.entries()?.iter().zip(block.iter()) {
+            self.push_at(entry.ordinal, &streams[entry.stream], content?.bytes.as_deref(), &entry.values)?;
+        }
+        Ok(())
+    }
+}
+
+impl Texts {
+    fn new(codec: Codec) -> Self {
+        match codec {
+            Codec::PoolAndScripts => Self::Weave {
+                weaver: Box::new(Weaver::new()),
+                scripts: ScriptWriter::default(),
+                pool_start: 0,
+            },
+            Codec::Frames => Self::Frames(FrameWriter::default()),
+        }
+    }
+
+    /// Adds a content, and says by how much the scripts grew.
+    fn push(&mut self, stream: u32, content: Option<&[u8]>) -> usize {
+        match self {
+            Self::Weave { weaver, scripts, .. } => {
+                let before = scripts.size();
+                scripts.push(match content {
+                    Some(text) => weaver.push(stream, text),
+                    None => weaver.push_erased(),
+                });
+                scripts.size() - before
+            }
+            Self::Frames(frames) => {
+                frames.push(content);
+                0
+            }
+        }
+    }
+
+    /// How many bytes of literals there are, or about how many of texts. `stored`: those of finished chunks.
+    fn size(&self, stored: usize) -> usize {
+        match self {
+            Self::Weave { weaver, .. } => weaver.pool().len(),
+            Self::Frames(frames) => stored + frames.texts().len(),
+        }
+    }
+
+    fn end_chunk(&mut self, level: i32, body: &mut Vec<u8>) -> Result<[Section; 2], Error> {
+        match self {
+            Self::Weave { weaver, scripts, pool_start } => {
+                let (before, literals) = weaver.pool().bytes().split_at(*pool_start);
+                let pool = Section::pack(literals, before, level, body)?;
+                *pool_start = weaver.pool().len();
+                Ok([pool, Section::pack(&std::mem::take(scripts).finish(), &[], level, body)?])
+            }
+            Self::Frames(frames) => {
+                let frames = std::mem::take(frames);
+                let texts = Section::pack(frames.texts(), &[], level, body)?;
+                Ok([texts, Section::pack(frames.lengths(), &[], level, body)?])
+            }
+        }
+    }
+
+    /// Takes in a block that is resumed, and gives the size of its last content.
+    fn resume(&mut self, block: &Block<'_>, streams: impl Iterator<Item = u32>) -> Result<usize, Error> {
+        let Self::Weave { weaver, pool_start, .. } = self else { return Ok(0) };
+        let chunks = block.chunks();
+        let mut reader = crate::weave::reader::WeaveReader::new(&chunks);
+        reader.load(&chunks)?;
+        weaver.resume_pool(reader.pool());
+        *pool_start = reader.pool().len();
+        let mut last = 0;
+        for (index, (stream, content)) in streams.zip(block.iter()).enumerate() {
+            let text = content?.bytes;
+            last = text.as_ref().map_or(0, Vec::len);
+            if let Some(step) = reader.step(&chunks, index) {
+                weaver.resume(stream, step, text);
+            }
+        }
+        Ok(last)
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::Weave { weaver, pool_start, .. } => {
+                weaver.clear();
+                *pool_start = 0;
+            }
+            Self::Frames(_) => *self = Self::new(Codec::PoolAndScripts),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The chunks of a block that was opened, and their sections.
+
+use std::ops::Range;
+
+use crate::{
+    directory::{Chunk, Directory, TEXTS, section_name},
+    error::{Damage, Error},
+    limits::Limits,
+};
+
+impl Damage {
+    pub(crate) fn of(chunk: usize, section: usize) -> Self {
+        Self::Section { chunk, section: section_name(section) }
+    }
+}
+
+/// The chunks of a block.
+#[derive(Debug, Clone)]
+pub(crate) struct Chunks<'a> {
+    directory: &'a Directory,
+    body: &'a [u8],
+    limits: Limits,
+    starts: &'a [Start],
+}
+
+/// What comes before a chunk.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Start {
+    entries: usize,
+    /// Bytes of the body.
+    body: usize,
+    /// Bytes of texts, unpacked.
+    texts: usize,
+}
+
+impl Start {
+    /// Of each chunk, and of what would come after the last.
+    pub(crate) fn all(directory: &Directory) -> Vec<Self> {
+        let mut start = Self::default();
+        let mut starts = vec![start];
+        for chunk in &directory.chunks {
+            start.entries += chunk.entries;
+            start.body = start.body.saturating_add(chunk.stored());
+            start.texts += chunk.sections[TEXTS].raw;
+            starts.push(start);
+        }
+        starts
+    }
+}
+
+impl<'a> Chunks<'a> {
+    pub(crate) fn new(directory: &'a Directory, starts: &'a [Start], body: &'a [u8], limits: Limits) -> Self {
+        Self { directory, body, limits, starts }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.directory.chunks.len()
+    }
+
+    pub(crate) fn each(&self) -> Range<usize> {
+        0..self.len()
+    }
+
+    pub(crate) fn get(&self, chunk: usize) -> &'a Chunk {
+        &self.directory.chunks[chunk]
+    }
+
+    /// How many entries there are.
+    pub(crate) fn entries(&self) -> usize {
+        self.starts[self.len()].entries
+    }
+
+    /// The entries of a chunk.
+    pub(crate) fn range(&self, chunk: usize) -> Range<usize> {
+        self.starts[chunk].entries..self.starts[chunk + 1].entries
+    }
+
+    /// The chunk that an entry is in, and its place there.
+    pub(crate) fn find(&self, index: usize) -> Option<(usize, usize)> {
+        let chunk = self.starts.partition_point(|start| start.entries <= index) - 1;
+        (chunk < self.len()).then(|| (chunk, index - self.starts[chunk].entries))
+    }
+
+    /// Which part of the pool a chunk has.
+    pub(crate) fn pool(&self, chunk: usize) -> Range<u32> {
+        // The limits keep it below that; a larger one could not be addressed.
+        let place = |start: Start| u32::try_from(start.texts).unwrap_or(u32::MAX);
+        place(self.starts[chunk])..place(self.starts[chunk + 1])
+    }
+
+    /// The stored bytes of all chunks, and whether there are more or fewer.
+    pub(crate) fn stored(&self) -> Option<&'a [u8]> {
+        (self.body.len() == self.starts[self.len()].body).then_some(self.body)
+    }
+
+    /// A section of a chunk, unpacked. `prefix`: what it was packed after.
+    pub(crate) fn unpack(&self, chunk: usize, section: usize, prefix: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut out = vec![0; self.get(chunk).sections[section].raw];
+        self.unpack_into(chunk, section, prefix, &mut out)?;
+        Ok(out)
+    }
+
+    /// Unpacks a section to a place of its size.
+    pub(crate) fn unpack_into(
+        &self,
+        chunk: usize,
+        section: usize,
+        prefix: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let sections = &self.get(chunk).sections;
+        let before: usize = sections[..section].iter().map(|section| section.stored).sum();
+        let start = self.starts[chunk].body.saturating_add(before);
+        let stored = self.body.get(start..start.saturating_add(sections[section].stored));
+        let unpacked = stored.and_then(|stored| sections[section].unpack(stored, prefix, out));
+        Ok(unpacked.ok_or_else(|| Damage::of(chunk, section))?)
+    }
+}

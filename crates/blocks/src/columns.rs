@@ -1,0 +1,277 @@
+//! What is known of each entry beside its content: columns with names, each packed apart.
+
+use crate::{
+    error::Error,
+    limits::{MAX_COLUMNS, MAX_NAME, MAX_VALUE, at_most},
+    varint::{self, Input, unzigzag, zigzag},
+};
+
+/// A column of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name; no other column of the block has it.
+    pub name: String,
+    /// What its values are.
+    pub kind: Kind,
+}
+
+impl Column {
+    /// A column of whole numbers.
+    pub fn integer(name: impl Into<String>) -> Self {
+        Self { name: name.into(), kind: Kind::Integer }
+    }
+
+    /// A column of byte strings.
+    pub fn bytes(name: impl Into<String>) -> Self {
+        Self { name: name.into(), kind: Kind::Bytes }
+    }
+}
+
+/// What the values of a column are. Each may be absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Whole numbers. The differences between them are written, divided by what all of them can be divided by: times
+    /// and numbers that rise are small, in whatever unit.
+    Integer,
+    /// Byte strings.
+    Bytes,
+}
+
+impl Kind {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Integer => 1,
+            Self::Bytes => 2,
+        }
+    }
+
+    pub(crate) fn of(code: u8) -> Option<Self> {
+        [Self::Integer, Self::Bytes].into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// A value of a column.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Value {
+    /// There is none.
+    #[default]
+    Absent,
+    /// A whole number.
+    Integer(i64),
+    /// A byte string.
+    Bytes(Vec<u8>),
+}
+
+/// An error where columns cannot be those of a block.
+pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
+    at_most("columns", columns.len(), MAX_COLUMNS)?;
+    for (index, column) in columns.iter().enumerate() {
+        at_most("bytes of a column's name", column.name.len(), MAX_NAME)?;
+        if columns[..index].iter().any(|other| other.name == column.name) {
+            return Err(Error::Columns("two columns have the same name"));
+        }
+    }
+    Ok(())
+}
+
+/// An error where values are not those of columns.
+pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), Error> {
+    if values.len() != columns.len() {
+        return Err(Error::Columns("there are more or fewer values than columns"));
+    }
+    for (column, value) in columns.iter().zip(values) {
+        match (column.kind, value) {
+            (_, Value::Absent) | (Kind::Integer, Value::Integer(_)) => {}
+            (Kind::Bytes, Value::Bytes(bytes)) => at_most("bytes of a value", bytes.len(), MAX_VALUE)?,
+            _ => return Err(Error::Columns("a value is not of its column's kind")),
+        }
+    }
+    Ok(())
+}
+
+/// Writes the values of a column: which are absent, then the others.
+pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Clone) -> Vec<u8> {
+    let mut out = Vec::new();
+    let absent = values.clone().map(|value| *value == Value::Absent);
+    put_places(&mut out, absent);
+    match kind {
+        Kind::Integer => {
+            let numbers = values.filter_map(|value| match value {
+                Value::Integer(number) => Some(*number),
+                _ => None,
+            });
+            put_numbers(&mut out, numbers);
+        }
+        Kind::Bytes => {
+            let strings = values.filter_map(|value| match value {
+                Value::Bytes(bytes) => Some(bytes.as_slice()),
+                _ => None,
+            });
+            put_strings(&mut out, strings);
+        }
+    }
+    out
+}
+
+/// Reads what [`write()`] wrote of so many entries. `None`: it is damaged.
+pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8]) -> Option<Vec<Value>> {
+    let mut input = Input(bytes);
+    let absent = places(&mut input, count)?;
+    let present = count - absent.len();
+    let mut others: Box<dyn Iterator<Item = Value>> = match kind {
+        Kind::Integer => Box::new(numbers(&mut input, present)?.into_iter().map(Value::Integer)),
+        Kind::Bytes => {
+            let strings = strings(&mut input, present)?;
+            Box::new(strings.into_iter().map(|bytes| Value::Bytes(bytes.to_vec())))
+        }
+    };
+    input.end()?;
+    let mut absent = absent.into_iter().peekable();
+    let values = (0..count).map(|place| match absent.next_if_eq(&place) {
+        Some(_) => Some(Value::Absent),
+        None => others.next(),
+    });
+    values.collect()
+}
+
+/// Writes which of many things are something: how many, and the gaps between them.
+pub(crate) fn put_places(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + Clone) {
+    let places = which.enumerate().filter_map(|(place, is)| is.then_some(place));
+    varint::put(out, places.clone().count() as u64);
+    let mut next = 0;
+    for place in places {
+        varint::put(out, (place - next) as u64);
+        next = place + 1;
+    }
+}
+
+/// Reads what [`put_places`] wrote of `count` things.
+pub(crate) fn places(input: &mut Input<'_>, count: usize) -> Option<Vec<usize>> {
+    let how_many = input.size().filter(|how_many| *how_many <= count)?;
+    let mut places = Vec::with_capacity(how_many);
+    let mut next = 0_usize;
+    for _ in 0..how_many {
+        let place = next.checked_add(input.size()?).filter(|place| *place < count)?;
+        places.push(place);
+        next = place + 1;
+    }
+    Some(places)
+}
+
+/// The first number, what all differences can be divided by, and the differences.
+fn put_numbers(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64> + Clone) {
+    let Some(first) = numbers.clone().next() else { return };
+    let differences = numbers.clone().zip(numbers.skip(1)).map(|(one, next)| next.wrapping_sub(one));
+    let divisor = differences.clone().fold(0, |divisor, step| common_divisor(divisor, step.unsigned_abs()));
+    // A divisor that is no positive i64 divides nothing but zero and i64::MIN.
+    let divisor = i64::try_from(divisor).ok().filter(|divisor| *divisor > 0).unwrap_or(1);
+    varint::put(out, zigzag(first));
+    varint::put(out, divisor as u64);
+    for difference in differences {
+        varint::put(out, zigzag(difference / divisor));
+    }
+}
+
+fn numbers(input: &mut Input<'_>, count: usize) -> Option<Vec<i64>> {
+    if count == 0 {
+        return Some(Vec::new());
+    }
+    let mut number = unzigzag(input.number()?);
+    let divisor = i64::try_from(input.number()?).ok()?;
+    // A number has at least a byte.
+    let mut numbers = Vec::with_capacity(count.min(input.0.len() + 1));
+    numbers.push(number);
+    for _ in 1..count {
+        number = number.wrapping_add(unzigzag(input.number()?).wrapping_mul(divisor));
+        numbers.push(number);
+    }
+    Some(numbers)
+}
+
+fn common_divisor(mut one: u64, mut other: u64) -> u64 {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one
+}
+
+/// Writes the lengths of all, then all of them.
+pub(crate) fn put_strings<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
+    for string in strings.clone() {
+        varint::put(out, string.len() as u64);
+    }
+    for string in strings {
+        out.extend_from_slice(string);
+    }
+}
+
+/// Reads what [`put_strings`] wrote of so many strings.
+pub(crate) fn strings<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
+    let mut lengths = Vec::with_capacity(count.min(input.0.len()));
+    for _ in 0..count {
+        lengths.push(input.size()?);
+    }
+    lengths.into_iter().map(|length| input.take(length)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn comes_back(kind: Kind, values: &[Value]) -> Vec<u8> {
+        let bytes = write(kind, values.iter());
+        assert_eq!(read(kind, values.len(), &bytes).as_deref(), Some(values));
+        for end in 0..bytes.len() {
+            assert_ne!(
+                read(kind, values.len(), &bytes[..end]).as_deref(),
+                Some(values),
+                "cut short at {end}"
+            );
+        }
+        bytes
+    }
+
+    #[test]
+    fn numbers_come_back_even_the_outermost() {
+        for numbers in [
+            &[][..],
+            &[7],
+            &[i64::MIN, i64::MAX, 0, i64::MIN, -1],
+            &[i64::MIN, 0, i64::MIN],
+            &[5, 5, 5],
+            &[0, i64::MIN],
+        ] {
+            let values: Vec<_> = numbers.iter().map(|number| Value::Integer(*number)).collect();
+            comes_back(Kind::Integer, &values);
+        }
+    }
+
+    #[test]
+    fn times_in_microseconds_are_as_small_as_seconds() {
+        let times = |unit: i64| -> Vec<_> { (0..50).map(|n| Value::Integer(n * n * unit)).collect() };
+        let seconds = comes_back(Kind::Integer, &times(1));
+        let micros = comes_back(Kind::Integer, &times(1_000_000));
+        assert!(micros.len() <= seconds.len() + 2, "{} and {} bytes", micros.len(), seconds.len());
+    }
+
+    #[test]
+    fn absent_values_and_empty_ones_are_told_apart() {
+        let some = |text: &str| Value::Bytes(text.into());
+        comes_back(Kind::Bytes, &[some(""), Value::Absent, some("a"), Value::Absent, Value::Absent]);
+        comes_back(Kind::Bytes, &[Value::Absent]);
+        comes_back(Kind::Integer, &[Value::Absent, Value::Integer(0)]);
+    }
+
+    #[test]
+    fn values_that_are_not_of_their_columns_are_refused() {
+        let columns = [Column::integer("time"), Column::bytes("user")];
+        let good = [Value::Integer(1), Value::Bytes(b"ann".to_vec())];
+        assert_eq!(check_values(&columns, &good), Ok(()));
+        assert!(check_values(&columns, &good[..1]).is_err());
+        assert!(check_values(&columns, &[good[1].clone(), good[0].clone()]).is_err());
+        let long = [Value::Absent, Value::Bytes(vec![0; MAX_VALUE + 1])];
+        assert!(matches!(check_values(&columns, &long), Err(Error::TooLarge { .. })));
+        assert!(check_columns(&[Column::integer("a"), Column::bytes("a")]).is_err());
+    }
+}

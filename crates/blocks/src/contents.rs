@@ -1,0 +1,105 @@
+//! All contents of a block, one after the other.
+
+use crate::{
+    block::{Block, check},
+    directory::{CHECKS, Codec},
+    error::Error,
+    frames::FrameReader,
+    weave::reader::{Lists, WeaveReader},
+};
+
+/// An entry's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// Its number in the block.
+    pub ordinal: u64,
+    /// `None`: it was erased.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// The contents of a block in the order of their ordinals: see [`Block::iter`].
+#[derive(Debug)]
+pub struct Contents<'a> {
+    block: &'a Block<'a>,
+    reader: Reader,
+    next: usize,
+    /// What is known of the chunk that the next one is in.
+    chunk: Option<ChunkEntries>,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Weave(WeaveReader, Lists),
+    Frames(FrameReader),
+}
+
+#[derive(Debug)]
+struct ChunkEntries {
+    chunk: usize,
+    ordinals: Vec<u64>,
+    erased: Vec<bool>,
+    checks: Vec<u8>,
+}
+
+impl<'a> Contents<'a> {
+    pub(crate) fn new(block: &'a Block<'a>) -> Self {
+        let reader = match block.codec() {
+            Codec::PoolAndScripts => Reader::Weave(WeaveReader::new(&block.chunks()), Lists::default()),
+            Codec::Frames => Reader::Frames(FrameReader::default()),
+        };
+        Self { block, reader, next: 0, chunk: None }
+    }
+
+    /// Looks up the chunk of the next one, and its place there.
+    fn enter(&mut self) -> Option<Result<(usize, usize), Error>> {
+        let chunks = self.block.chunks();
+        let (chunk, place) = chunks.find(self.next)?;
+        if self.chunk.as_ref().is_none_or(|known| known.chunk != chunk) {
+            match ChunkEntries::read(self.block, chunk) {
+                Ok(entries) => self.chunk = Some(entries),
+                Err(error) => {
+                    // Nobody knows what its entries are, so that there is one error for all of them.
+                    self.next = chunks.range(chunk).end;
+                    return Some(Err(error));
+                }
+            }
+        }
+        Some(Ok((self.next, place)))
+    }
+
+    fn read(&mut self, index: usize, place: usize) -> Result<Content, Error> {
+        let chunks = self.block.chunks();
+        let known = self.chunk.as_ref().expect("its chunk was looked up");
+        let ordinal = known.ordinals[place];
+        if known.erased[place] {
+            return Ok(Content { ordinal, bytes: None });
+        }
+        let bytes = match &mut self.reader {
+            Reader::Weave(reader, lists) => reader.next_text(&chunks, index, lists)?,
+            Reader::Frames(reader) => reader.text(&chunks, index)?,
+        };
+        check(&bytes, &known.checks, place, ordinal)?;
+        Ok(Content { ordinal, bytes: Some(bytes) })
+    }
+}
+
+impl ChunkEntries {
+    fn read(block: &Block<'_>, chunk: usize) -> Result<Self, Error> {
+        let checks = block.chunks().unpack(chunk, CHECKS, &[])?;
+        let (ordinals, erased) = block.ordinals_of_chunk(chunk)?;
+        Ok(Self { chunk, ordinals, erased, checks })
+    }
+}
+
+impl Iterator for Contents<'_> {
+    type Item = Result<Content, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (index, place) = match self.enter()? {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        self.next = index + 1;
+        Some(self.read(index, place))
+    }
+}

@@ -1,0 +1,200 @@
+//! What a block begins with: who it is, and where everything in it lies.
+
+use crate::{
+    columns::{Column, Kind, check_columns},
+    error::{Damage, Error},
+    limits::{Limits, at_most},
+    section::Section,
+    varint::{self, Input},
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+const MAGIC: [u8; 4] = *b"RBLK";
+/// The version of the format that is written, and the newest that is read.
+pub(crate) const VERSION: u8 = 1;
+/// Magic, version and codec come before the hash,
+const BEFORE_HASH: usize = 6;
+/// and all else after it.
+const AFTER_HASH: usize = BEFORE_HASH + blake3::OUT_LEN;
+
+/// How the content of a block is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Codec {
+    /// What is new in a text goes into a pool, and a text is a script of edits against an earlier one.
+    PoolAndScripts,
+    /// Whole texts, one after the other.
+    Frames,
+}
+
+impl Codec {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::PoolAndScripts => 1,
+            Self::Frames => 2,
+        }
+    }
+}
+
+/// The sections of a chunk, in their order; those of the columns follow.
+pub(crate) const ENTRIES: usize = 0;
+pub(crate) const CHECKS: usize = 1;
+/// The literals, or the whole texts.
+pub(crate) const TEXTS: usize = 2;
+/// The scripts, or the lengths of the texts.
+pub(crate) const SCRIPTS: usize = 3;
+pub(crate) const FIRST_COLUMN: usize = 4;
+
+/// What a section is called in errors.
+pub(crate) fn section_name(section: usize) -> &'static str {
+    ["entries", "checksums", "texts", "scripts"].get(section).copied().unwrap_or("columns")
+}
+
+/// What the directory says of a chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// How many entries it has; at least one.
+    pub(crate) entries: usize,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// How many of them are erased.
+    pub(crate) erased: usize,
+    pub(crate) sections: Vec<Section>,
+}
+
+impl Chunk {
+    /// Its ordinals follow each other, and there is a text for each.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.erased == 0 && self.last - self.first == self.entries as u64 - 1
+    }
+
+    pub(crate) fn stored(&self) -> usize {
+        self.sections.iter().map(|section| section.stored).sum()
+    }
+}
+
+/// The directory of a block.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    pub(crate) codec: Codec,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+/// A directory that was read, and the chunks behind it.
+#[derive(Debug)]
+pub(crate) struct Opened<'a> {
+    pub(crate) directory: Directory,
+    pub(crate) body: &'a [u8],
+    /// Whether the strong hash matches.
+    pub(crate) intact: bool,
+}
+
+impl Directory {
+    /// The bytes of a block. `body`: all chunks.
+    pub(crate) fn seal(&self, body: &[u8]) -> Vec<u8> {
+        let mut directory = Vec::new();
+        varint::put(&mut directory, self.columns.len() as u64);
+        for column in &self.columns {
+            directory.push(column.kind.code());
+            varint::put(&mut directory, column.name.len() as u64);
+            directory.extend_from_slice(column.name.as_bytes());
+        }
+        varint::put(&mut directory, self.chunks.len() as u64);
+        let mut next = 0;
+        for chunk in &self.chunks {
+            varint::put(&mut directory, chunk.entries as u64);
+            varint::put(&mut directory, chunk.first - next);
+            varint::put(&mut directory, chunk.last - chunk.first - (chunk.entries as u64 - 1));
+            varint::put(&mut directory, chunk.erased as u64);
+            chunk.sections.iter().for_each(|section| section.put(&mut directory));
+            next = chunk.last + 1;
+        }
+
+        let mut block = Vec::with_capacity(AFTER_HASH + 16 + directory.len() + body.len());
+        block.extend_from_slice(&MAGIC);
+        block.extend([VERSION, self.codec.code()]);
+        block.extend([0; blake3::OUT_LEN]);
+        varint::put(&mut block, directory.len() as u64);
+        block.extend_from_slice(&xxh3_64(&directory).to_le_bytes());
+        block.extend_from_slice(&directory);
+        block.extend_from_slice(body);
+        let hash = hash(&block);
+        block[BEFORE_HASH..AFTER_HASH].copy_from_slice(hash.as_bytes());
+        block
+    }
+
+    /// Reads the directory of a block. Nothing that it declares is more than the limits allow.
+    pub(crate) fn open<'a>(block: &'a [u8], limits: &Limits) -> Result<Opened<'a>, Error> {
+        at_most("bytes of a block", block.len(), limits.block)?;
+        let mut input = Input(block);
+        if input.array() != Some(MAGIC) {
+            return Err(Error::NotABlock);
+        }
+        let [version, codec] = input.array().ok_or(Damage::Length)?;
+        if version != VERSION {
+            return Err(Error::NewerVersion { found: version, known: VERSION });
+        }
+        let codec = [Codec::PoolAndScripts, Codec::Frames]
+            .into_iter()
+            .find(|known| known.code() == codec)
+            .ok_or(Error::UnknownCodec(codec))?;
+        let stated = input.take(blake3::OUT_LEN).ok_or(Damage::Length)?;
+        let intact = hash(block).as_bytes().as_slice() == stated;
+        let (directory, body) = Self::find(input).ok_or(Damage::Length)?;
+        let directory = Self::read(codec, directory.ok_or(Damage::Directory)?).ok_or(Damage::Directory)?;
+        directory.check(limits)?;
+        Ok(Opened { directory, body, intact })
+    }
+
+    /// The bytes of the directory if they have their checksum, and those behind.
+    fn find(mut input: Input<'_>) -> Option<(Option<&[u8]>, &[u8])> {
+        let length = input.size()?;
+        let check = u64::from_le_bytes(input.array()?);
+        let directory = input.take(length)?;
+        Some(((xxh3_64(directory) == check).then_some(directory), input.0))
+    }
+
+    fn read(codec: Codec, directory: &[u8]) -> Option<Self> {
+        let mut input = Input(directory);
+        // Each column and each chunk has some bytes here, so that nothing is larger than the directory.
+        let mut columns = Vec::new();
+        for _ in 0..input.size()? {
+            let [kind] = input.array()?;
+            let length = input.size()?;
+            let name = String::from_utf8(input.take(length)?.to_vec()).ok()?;
+            columns.push(Column { name, kind: Kind::of(kind)? });
+        }
+        check_columns(&columns).ok()?;
+        let mut chunks = Vec::new();
+        let mut next = Some(0_u64);
+        for _ in 0..input.size()? {
+            let entries = input.size().filter(|entries| *entries > 0)?;
+            let first = next?.checked_add(input.number()?)?;
+            let last = first.checked_add(input.number()?)?.checked_add(entries as u64 - 1)?;
+            let erased = input.size().filter(|erased| *erased <= entries)?;
+            let sections = (0..FIRST_COLUMN + columns.len()).map(|_| Section::read(&mut input));
+            chunks.push(Chunk { entries, first, last, erased, sections: sections.collect::<Option<_>>()? });
+            next = last.checked_add(1);
+        }
+        input.end()?;
+        Some(Self { codec, columns, chunks })
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), Error> {
+        let sum = |of: &dyn Fn(&Chunk) -> usize| self.chunks.iter().map(of).fold(0, usize::saturating_add);
+        at_most("chunks of a block", self.chunks.len(), limits.chunks)?;
+        at_most("entries of a block", sum(&|chunk| chunk.entries), limits.entries)?;
+        for section in 0..FIRST_COLUMN + self.columns.len() {
+            at_most("bytes of a section", sum(&|chunk| chunk.sections[section].raw), limits.section)?;
+        }
+        Ok(())
+    }
+}
+
+/// The hash of all of a block but the place of the hash itself.
+fn hash(block: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&block[..BEFORE_HASH]);
+    hasher.update(&block[AFTER_HASH..]);
+    hasher.finalize()
+}

@@ -1,0 +1,76 @@
+//! Which entries a chunk has: their ordinals, their streams, and which of them are erased.
+
+use crate::{
+    columns::{places, put_places, put_strings, strings},
+    directory::Chunk,
+    varint::{self, Input, unzigzag, zigzag},
+};
+
+/// What a chunk says of its entries.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Entries {
+    /// The names of streams that no chunk before it has.
+    pub(crate) new_streams: Vec<Vec<u8>>,
+    /// The number of each entry's stream, counted over all chunks.
+    pub(crate) streams: Vec<u32>,
+    /// Rising.
+    pub(crate) ordinals: Vec<u64>,
+    pub(crate) erased: Vec<bool>,
+}
+
+impl Entries {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::put(&mut out, self.new_streams.len() as u64);
+        put_strings(&mut out, self.new_streams.iter().map(Vec::as_slice));
+        let mut last = 0;
+        for stream in &self.streams {
+            varint::put(&mut out, zigzag(i64::from(*stream) - last));
+            last = i64::from(*stream);
+        }
+        if !self.is_plain() {
+            for pair in self.ordinals.windows(2) {
+                varint::put(&mut out, pair[1] - pair[0] - 1);
+            }
+            put_places(&mut out, self.erased.iter().copied());
+        }
+        out
+    }
+
+    /// As the directory says it of the chunk.
+    fn is_plain(&self) -> bool {
+        !self.erased.contains(&true) && self.ordinals.windows(2).all(|pair| pair[0] + 1 == pair[1])
+    }
+
+    /// Reads what [`Self::write`] wrote. `None`: it is damaged. `streams`: how many there are before the chunk.
+    pub(crate) fn read(bytes: &[u8], chunk: &Chunk, streams: usize) -> Option<Self> {
+        let mut input = Input(bytes);
+        let count = input.size()?;
+        let new_streams = strings(&mut input, count)?.into_iter().map(<[u8]>::to_vec).collect();
+        let mut last = 0_i64;
+        let mut numbers = Vec::with_capacity(chunk.entries.min(bytes.len()));
+        for _ in 0..chunk.entries {
+            last = last.checked_add(unzigzag(input.number()?))?;
+            let known = 0..(streams + count) as i64;
+            numbers.push(u32::try_from(last).ok().filter(|_| known.contains(&last))?);
+        }
+        let mut entries = Self {
+            new_streams,
+            streams: numbers,
+            ordinals: (chunk.first..=chunk.last).take(chunk.entries).collect(),
+            erased: vec![false; chunk.entries],
+        };
+        if !chunk.is_plain() {
+            for index in 1..chunk.entries {
+                let before = entries.ordinals[index - 1];
+                entries.ordinals[index] = before.checked_add(input.number()?)?.checked_add(1)?;
+            }
+            for place in places(&mut input, chunk.entries)? {
+                entries.erased[place] = true;
+            }
+        }
+        input.end()?;
+        let erased = entries.erased.iter().filter(|erased| **erased).count();
+        (entries.ordinals.last() == Some(&chunk.last) && erased == chunk.erased).then_some(entries)
+    }
+}

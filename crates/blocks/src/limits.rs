@@ -1,0 +1,43 @@
+//! How much there may be of anything.
+
+use crate::error::Error;
+
+/// The largest content of an entry, in bytes.
+pub const MAX_CONTENT: usize = 128 << 20;
+/// The most columns of a block.
+pub const MAX_COLUMNS: usize = 64;
+/// The longest name of a column, and the longest name of a stream, in bytes.
+pub const MAX_NAME: usize = 4 << 10;
+/// The largest value of a column, in bytes.
+pub const MAX_VALUE: usize = 1 << 20;
+
+/// What a reader takes from a block at most. What a block declares is compared with them before memory is
+/// allocated for it, so that a damaged or hostile block costs no more than they say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The bytes of the block itself.
+    pub block: usize,
+    /// The entries of a block.
+    pub entries: usize,
+    /// The chunks of a block.
+    pub chunks: usize,
+    /// The bytes of one part of all chunks together, unpacked: the pool, the scripts, or one column.
+    pub section: usize,
+    /// The bytes of an entry's content.
+    pub content: usize,
+}
+
+impl Default for Limits {
+    /// Enough for whatever [`BlockBuilder`](crate::BlockBuilder) makes with its default settings.
+    fn default() -> Self {
+        Self { block: 256 << 20, entries: 1 << 16, chunks: 1 << 12, section: 256 << 20, content: MAX_CONTENT }
+    }
+}
+
+/// An error where there is too much.
+pub(crate) fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
+    if size <= limit {
+        return Ok(());
+    }
+    Err(Error::TooLarge { what, size: size as u64, limit: limit as u64 })
+}

@@ -1,0 +1,41 @@
+//! Making fewer and better filled blocks of several.
+
+use crate::{
+    block::Block,
+    builder::{BlockBuilder, Settings},
+    error::Error,
+};
+
+/// Packs the entries of all blocks anew: as few blocks and chunks as may be. Each entry keeps its ordinal; erased ones
+/// stay erased. The blocks come in the order of their ordinals.
+///
+/// # Errors
+///
+/// [`Error::Columns`] where they do not have the same columns, [`Error::Ordinals`] where their ordinals are not
+/// apart and rising, [`Error::Damaged`] where one is damaged.
+pub fn merge(settings: Settings, blocks: &[Block<'_>]) -> Result<Vec<Vec<u8>>, Error> {
+    let Some(first) = blocks.first() else { return Ok(Vec::new()) };
+    let mut builder = BlockBuilder::new(settings, first.columns().to_vec(), 0)?;
+    let mut merged = Vec::new();
+    for block in blocks {
+        if block.columns() != first.columns() {
+            return Err(Error::Columns("the blocks have different columns"));
+        }
+        let streams = block.streams()?;
+        for (entry, content) in block.entries()?.iter().zip(block.iter()) {
+            if builder.should_seal() {
+                merged.push(builder.finish()?);
+            }
+            builder.push_at(
+                entry.ordinal,
+                &streams[entry.stream],
+                content?.bytes.as_deref(),
+                &entry.values,
+            )?;
+        }
+    }
+    if !builder.is_empty() {
+        merged.push(builder.finish()?);
+    }
+    Ok(merged)
+}

@@ -1,0 +1,95 @@
+//! A block that was unpacked, for whoever reads many of its entries.
+
+use crate::{
+    block::{Block, check},
+    chunks::{Chunks, Start},
+    directory::{CHECKS, Codec, Directory},
+    error::{Damage, Error},
+    frames::Frame,
+    limits::Limits,
+    weave::reader::WeaveReader,
+};
+
+/// A block whose content is unpacked. It has nothing of the block's bytes any more, so that it can be kept.
+#[derive(Debug)]
+pub struct Unpacked {
+    directory: Directory,
+    starts: Vec<Start>,
+    limits: Limits,
+    /// Of each entry in order: its ordinal, and whether it is erased.
+    entries: Vec<(u64, bool)>,
+    /// Of each entry in order.
+    checks: Vec<u8>,
+    texts: Texts,
+}
+
+#[derive(Debug)]
+enum Texts {
+    Weave(WeaveReader),
+    Frames(Vec<Frame>),
+}
+
+impl Unpacked {
+    pub(crate) fn new(block: &Block<'_>) -> Result<Self, Error> {
+        let chunks = block.chunks();
+        let texts = match block.codec() {
+            Codec::PoolAndScripts => {
+                let mut reader = WeaveReader::new(&chunks);
+                reader.load(&chunks)?;
+                Texts::Weave(reader)
+            }
+            Codec::Frames => Texts::Frames(
+                chunks.each().map(|chunk| Frame::read(&chunks, chunk)).collect::<Result<_, _>>()?,
+            ),
+        };
+        let (mut entries, mut checks) = (Vec::with_capacity(block.len()), Vec::new());
+        for chunk in chunks.each() {
+            let (ordinals, erased) = block.ordinals_of_chunk(chunk)?;
+            entries.extend(ordinals.into_iter().zip(erased));
+            checks.extend(chunks.unpack(chunk, CHECKS, &[])?);
+        }
+        Ok(Self {
+            directory: block.directory().clone(),
+            starts: block.starts().to_vec(),
+            limits: block.limits(),
+            entries,
+            checks,
+            texts,
+        })
+    }
+
+    /// The content of an entry.
+    ///
+    /// # Errors
+    ///
+    /// As [`Block::get`].
+    pub fn get(&self, ordinal: u64) -> Result<Vec<u8>, Error> {
+        let index = self.entries.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal);
+        let index = index.map_err(|_| Error::NoSuchOrdinal(ordinal))?;
+        if self.entries[index].1 {
+            return Err(Error::Erased(ordinal));
+        }
+        let chunks = Chunks::new(&self.directory, &self.starts, &[], self.limits);
+        let bytes = match &self.texts {
+            Texts::Weave(reader) => reader.unpacked_text(&chunks, index)?,
+            Texts::Frames(frames) => {
+                let (chunk, place) = chunks.find(index).ok_or(Damage::Length)?;
+                frames[chunk].text(place).ok_or(Damage::Entry(ordinal))?.to_vec()
+            }
+        };
+        check(&bytes, &self.checks, index, ordinal)?;
+        Ok(bytes)
+    }
+
+    /// About how much memory it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        let texts = match &self.texts {
+            Texts::Weave(reader) => reader.memory(),
+            Texts::Frames(frames) => frames.iter().map(Frame::memory).sum(),
+        };
+        size_of::<Self>()
+            + texts
+            + self.checks.capacity()
+            + self.entries.capacity() * size_of::<(u64, bool)>()
+    }
+}

@@ -1,0 +1,114 @@
+//! Numbers of as many bytes as they need: seven bits a byte, the lowest first, the top bit set on all but the
+//! last (LEB128).
+
+/// The most bytes of a number.
+const MAX_BYTES: u32 = 10;
+
+/// Appends a number.
+pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Makes small numbers of both signs small: 0, -1, 1, -2 become 0, 1, 2, 3.
+pub(crate) fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+/// The number that [`zigzag`] had.
+pub(crate) fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Bytes that are read from front to back. `None` is: they end too early, or are no number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Input<'a> {
+    #[inline]
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        // Most numbers have one byte.
+        if let [first, rest @ ..] = self.0
+            && *first < 0x80
+        {
+            self.0 = rest;
+            return Some(u64::from(*first));
+        }
+        self.long_number()
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for index in 0..MAX_BYTES {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            let bits = u64::from(byte & 0x7f);
+            // The tenth byte has room for one bit.
+            if index + 1 == MAX_BYTES && bits > 1 {
+                return None;
+            }
+            value |= bits << (7 * index);
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A number that is a size or a place here.
+    #[inline]
+    pub(crate) fn size(&mut self) -> Option<usize> {
+        usize::try_from(self.number()?).ok()
+    }
+
+    #[inline]
+    pub(crate) fn small(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    /// `Some` where nothing is left.
+    pub(crate) fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put(&mut bytes, value);
+            let mut input = Input(&bytes);
+            assert_eq!(input.number(), Some(value));
+            assert!(input.end().is_some());
+            assert_eq!(Input(&bytes[..bytes.len() - 1]).number(), None, "{value} cut short");
+        }
+        for value in [0, 1, -1, 63, -64, i64::MAX, i64::MIN] {
+            assert_eq!(unzigzag(zigzag(value)), value);
+        }
+    }
+
+    #[test]
+    fn what_has_more_than_64_bits_is_no_number() {
+        assert_eq!(Input(&[0xff; 11]).number(), None);
+        assert_eq!(Input(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).number(), None);
+    }
+}

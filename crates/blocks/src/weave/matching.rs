@@ -1,0 +1,292 @@
+//! Finding how a text comes from another one, at a bounded cost.
+//!
+//! What both have in common at their start and at their end costs nothing to find. Between, each place of the text
+//! is looked up in an index of the parent, and in the pool. What is found there has a gain: the bits that its bytes
+//! would take as literals, less those of saying where they are. The gains are estimates, in tenths of a bit, tuned
+//! on real histories; nothing but the size depends on them.
+
+use super::{
+    pool::{Pool, word},
+    script::Edit,
+};
+
+/// So many bytes have to be alike before a place of the parent is looked at.
+const KEY: usize = 8;
+/// The most places of the parent that are looked at for a place of the text.
+const MAX_CANDIDATES: usize = 48;
+/// The most places of the parent that are in the index; of a longer one, every second, third... byte is.
+const MAX_INDEXED: usize = 1 << 20;
+/// A piece of the pool has at least so many bytes: its place is costly to write down.
+const MIN_POOL_MATCH: usize = 28;
+/// With so many bytes from the parent, the pool is not asked.
+const GOOD_MATCH: usize = 64;
+/// With so many, nothing better is looked for.
+const LONG_MATCH: usize = 200;
+/// How many places further on something better is looked for.
+const LAZY_STEPS: usize = 2;
+
+/// What a byte costs as a literal, and a little less for the pool, which has seen it already.
+const LITERAL: i64 = 23;
+const LITERAL_OF_POOL: i64 = 18;
+/// What an edit costs, one with a skip, each bit of the skip, and one with a piece of the pool.
+const EDIT: i64 = 180;
+const SKIP: i64 = 30;
+const SKIP_BIT: i64 = 10;
+const FROM_POOL: i64 = 450;
+/// The price of going back in the parent. Forbidding it makes blocks larger, and without a price reading is slow,
+/// since a reader has to build its list anew.
+const BACK: i64 = 600;
+/// A later place has to gain so much more.
+const LAZY_GAIN: i64 = 20;
+
+/// So many bytes may be compared for each byte of the text and its parent; after that the search is a shallow one.
+const EFFORT: u64 = 64;
+/// So many may be compared for any text.
+const FREE_EFFORT: u64 = 1 << 20;
+
+/// What was found.
+#[derive(Debug, Clone, Copy)]
+struct Match {
+    gain: i64,
+    len: usize,
+    place: Source,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// A place of the parent's middle.
+    Parent(usize),
+    Pool(usize),
+}
+
+/// What is reused from one text to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Matcher {
+    /// For the hash of a key, the last place in the parent, plus one.
+    heads: Vec<u32>,
+    /// For each indexed place, the one before it with the same hash, plus one.
+    chain: Vec<u32>,
+    /// Bytes that were compared, for all texts. Tests hold it against a bound.
+    compared: u64,
+}
+
+impl Matcher {
+    /// The edits that make `text` of `parent`. New literals are appended to the pool.
+    pub(crate) fn edits(&mut self, parent: &[u8], text: &[u8], pool: &mut Pool) -> Vec<Edit> {
+        let prefix = common_prefix(parent, text);
+        let suffix = common_suffix(&parent[prefix..], &text[prefix..]);
+        let parent = &parent[prefix..parent.len() - suffix];
+        let text = &text[prefix..text.len() - suffix];
+        let step = self.index(parent);
+        let effort = FREE_EFFORT + EFFORT * (parent.len() + text.len()) as u64;
+        let search = Search {
+            parent,
+            text,
+            step,
+            heads: &self.heads,
+            chain: &self.chain,
+            compared: self.compared,
+            limit: self.compared + effort,
+        };
+        let (edits, compared) = search.run(prefix, pool);
+        self.compared = compared;
+        edits
+    }
+
+    /// Makes the index of a parent's middle, and says how far its places are apart.
+    fn index(&mut self, parent: &[u8]) -> usize {
+        self.heads.clear();
+        self.chain.clear();
+        if parent.len() < KEY {
+            return 1;
+        }
+        let step = parent.len() / MAX_INDEXED + 1;
+        self.heads.resize(1 << bits(parent.len()), 0);
+        self.chain.reserve(parent.len() / step + 1);
+        for place in (0..=parent.len() - KEY).step_by(step) {
+            let head = &mut self.heads[slot(&parent[place..], parent.len())];
+            self.chain.push(*head);
+            *head = (place / step) as u32 + 1;
+        }
+        step
+    }
+
+    #[cfg(test)]
+    pub(crate) fn compared(&self) -> u64 {
+        self.compared
+    }
+}
+
+/// One text and its parent, without what they have in common at both ends.
+struct Search<'a> {
+    parent: &'a [u8],
+    text: &'a [u8],
+    step: usize,
+    heads: &'a [u32],
+    chain: &'a [u32],
+    compared: u64,
+    limit: u64,
+}
+
+impl Search<'_> {
+    fn run(mut self, prefix: usize, pool: &mut Pool) -> (Vec<Edit>, u64) {
+        let mut edits = Vec::new();
+        let mut edit = Edit { copy: prefix as u32, ..Edit::default() };
+        // Where the last copy ended in the parent, and where the literals begin.
+        let (mut place, mut written, mut at) = (0, 0, 0);
+        while at < self.text.len() {
+            let Some(found) = self.best_near(&mut at, place, pool) else {
+                at += 1;
+                continue;
+            };
+            match found.place {
+                Source::Parent(from) => {
+                    let grown = self.before(from, at, place, written);
+                    let (from, start) = (from - grown, at - grown);
+                    edit.literal += append(pool, &self.text[written..start]);
+                    edit.skip = (from as i64 - place as i64) as i32;
+                    let len = (found.len + grown) as u32;
+                    if edit.is_nothing() {
+                        edit.copy += len;
+                    } else {
+                        edits.push(std::mem::replace(&mut edit, Edit { copy: len, ..Edit::default() }));
+                    }
+                    place = from + found.len + grown;
+                }
+                Source::Pool(from) => {
+                    edit.literal += append(pool, &self.text[written..at]);
+                    (edit.pool_at, edit.pool_len) = (from as u32, found.len as u32);
+                    edits.push(std::mem::take(&mut edit));
+                }
+            }
+            at += found.len;
+            written = at;
+        }
+        edit.literal += append(pool, &self.text[written..]);
+        edit.skip = (self.parent.len() - place) as i32;
+        if !edit.is_nothing() {
+            edits.push(edit);
+        }
+        (edits, self.compared)
+    }
+
+    /// The best match at a place, or a little further, where the place then is.
+    fn best_near(&mut self, at: &mut usize, place: usize, pool: &Pool) -> Option<Match> {
+        let mut best = self.best(*at, place, pool)?;
+        for _ in 0..LAZY_STEPS {
+            if best.len >= LONG_MATCH {
+                break;
+            }
+            match self.best(*at + 1, place, pool) {
+                Some(next) if next.gain > best.gain + LAZY_GAIN => {
+                    best = next;
+                    *at += 1;
+                }
+                _ => break,
+            }
+        }
+        Some(best)
+    }
+
+    fn best(&mut self, at: usize, place: usize, pool: &Pool) -> Option<Match> {
+        let text = self.text.get(at..).filter(|text| text.len() >= KEY)?;
+        let mut best = None;
+        if place < self.parent.len() {
+            self.try_parent(place, place, text, &mut best);
+        }
+        if self.parent.len() >= KEY {
+            let mut next = self.heads[slot(text, self.parent.len())];
+            let depth = if self.compared < self.limit { MAX_CANDIDATES } else { 1 };
+            for _ in 0..depth {
+                let Some(candidate) = next.checked_sub(1) else { break };
+                self.try_parent(candidate as usize * self.step, place, text, &mut best);
+                next = self.chain[candidate as usize];
+            }
+        }
+        if best.is_none_or(|best| best.len < GOOD_MATCH)
+            && let Some(from) = pool.candidate(text)
+        {
+            let len = self.common(&pool.bytes()[from..], text);
+            let gain = len as i64 * LITERAL_OF_POOL - FROM_POOL;
+            if len >= MIN_POOL_MATCH && gain > best.map_or(0, |best: Match| best.gain) {
+                best = Some(Match { gain, len, place: Source::Pool(from) });
+            }
+        }
+        best
+    }
+
+    fn try_parent(&mut self, from: usize, place: usize, text: &[u8], best: &mut Option<Match>) {
+        let len = self.common(&self.parent[from..], text);
+        if len < KEY {
+            return;
+        }
+        let distance = from.abs_diff(place);
+        let mut cost = EDIT;
+        if distance > 0 {
+            cost += SKIP + SKIP_BIT * i64::from(distance.ilog2() + 1);
+        }
+        if from < place {
+            cost += BACK;
+        }
+        let gain = len as i64 * LITERAL - cost;
+        if gain > best.map_or(0, |best| best.gain) {
+            *best = Some(Match { gain, len, place: Source::Parent(from) });
+        }
+    }
+
+    /// How many bytes before a match are alike too, and not written yet. A match ahead of the place in the parent
+    /// does not grow to one behind it.
+    fn before(&self, from: usize, at: usize, place: usize, written: usize) -> usize {
+        let most = if from >= place { from - place } else { from };
+        common_suffix(&self.parent[from - most..from], &self.text[written..at])
+    }
+
+    fn common(&mut self, one: &[u8], other: &[u8]) -> usize {
+        let len = common_prefix(one, other);
+        self.compared += len as u64 + 1;
+        len
+    }
+}
+
+fn append(pool: &mut Pool, literal: &[u8]) -> u32 {
+    pool.append(literal);
+    literal.len() as u32
+}
+
+/// The index of a parent has `1 << bits` places.
+fn bits(parent: usize) -> u32 {
+    (parent.ilog2() + 1).clamp(8, 17)
+}
+
+fn slot(key: &[u8], parent: usize) -> usize {
+    (word(key).wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - bits(parent))) as usize
+}
+
+/// How many bytes at the start are alike.
+pub(super) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let words = one.chunks_exact(8).zip(other.chunks_exact(8));
+    let mut len = 0;
+    for (a, b) in words {
+        let differ = word(a) ^ word(b);
+        if differ != 0 {
+            return len + differ.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len + one[len..].iter().zip(&other[len..]).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes at the end are alike.
+pub(super) fn common_suffix(one: &[u8], other: &[u8]) -> usize {
+    let words = one.rchunks_exact(8).zip(other.rchunks_exact(8));
+    let mut len = 0;
+    for (a, b) in words {
+        let differ = word(a) ^ word(b);
+        if differ != 0 {
+            return len + differ.leading_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    let (one, other) = (&one[..one.len() - len], &other[..other.len() - len]);
+    len + one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,34 @@
+//! Pool and scripts: a codec for texts that are mostly like one of the texts before them.
+//!
+//! What is new in a text is appended to a *pool* of literals. A text is then a [`Script`](script::Script) of
+//! edits: what to take over from its parent, an earlier text, and what to put between from the pool. To read a
+//! text, the scripts from its root on are folded into a list of [`Segment`]s of the pool, and these are copied.
+//! No text between is ever made, so that the cost of reading hardly grows with the size of the texts.
+
+pub(crate) mod matching;
+pub(crate) mod parents;
+pub(crate) mod pool;
+pub(crate) mod reader;
+pub(crate) mod script;
+pub(crate) mod segments;
+pub(crate) mod weaver;
+
+#[cfg(test)]
+mod tests;
+
+/// The most edits of a script, and the most segments of a text. A text that would need more starts anew, from
+/// the pool alone, which bounds what reading it costs.
+pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
+
+/// A piece of the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+impl Segment {
+    pub(crate) fn end(self) -> u32 {
+        self.at + self.len
+    }
+}

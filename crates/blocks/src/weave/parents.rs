@@ -1,0 +1,90 @@
+//! Which earlier texts a new one may come from.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{
+    Segment,
+    matching::{common_prefix, common_suffix},
+};
+
+/// How many texts of a stream are looked at.
+const CANDIDATES: usize = 8;
+/// How many bytes the texts and lists of all streams may take, the newest aside.
+const MAX_KEPT: usize = 16 << 20;
+/// A text that is not the last one has to be so much better, in bytes.
+const NOT_THE_LAST: usize = 24;
+/// With so few bytes that differ, no other is looked at.
+const CLOSE: usize = 200;
+
+/// A text that may become a parent.
+#[derive(Debug)]
+pub(crate) struct Parent {
+    /// The entry's place in the block.
+    pub(crate) index: usize,
+    pub(crate) text: Vec<u8>,
+    pub(crate) list: Vec<Segment>,
+}
+
+impl Parent {
+    fn memory(&self) -> usize {
+        self.text.len() + self.list.len() * size_of::<Segment>()
+    }
+}
+
+/// The last texts of each stream, as far as there is room for them.
+#[derive(Debug, Default)]
+pub(crate) struct Parents {
+    streams: HashMap<u32, VecDeque<Parent>>,
+    /// All of them, the oldest first: the stream, and the entry's place. Some have left their stream already.
+    order: VecDeque<(u32, usize)>,
+    memory: usize,
+}
+
+impl Parents {
+    /// The one that a text is most like.
+    pub(crate) fn best(&self, stream: u32, text: &[u8]) -> Option<&Parent> {
+        let mut best: Option<(usize, &Parent)> = None;
+        for parent in self.streams.get(&stream)?.iter().rev() {
+            let prefix = common_prefix(&parent.text, text);
+            let suffix = common_suffix(&parent.text[prefix..], &text[prefix..]);
+            let new = text.len() - prefix - suffix;
+            let gone = parent.text.len() - prefix - suffix;
+            let differ = new + gone / 8 + if best.is_some() { NOT_THE_LAST } else { 0 };
+            if best.is_none_or(|(least, _)| differ < least) {
+                best = Some((differ, parent));
+            }
+            if differ < CLOSE {
+                break;
+            }
+        }
+        best.map(|(_, parent)| parent)
+    }
+
+    pub(crate) fn push(&mut self, stream: u32, parent: Parent) {
+        self.memory += parent.memory();
+        self.order.push_back((stream, parent.index));
+        let texts = self.streams.entry(stream).or_default();
+        texts.push_back(parent);
+        if texts.len() > CANDIDATES
+            && let Some(oldest) = texts.pop_front()
+        {
+            self.memory -= oldest.memory();
+        }
+        while self.memory > MAX_KEPT && self.order.len() > 1 {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((stream, index)) = self.order.pop_front() else { return };
+        let Some(texts) = self.streams.get_mut(&stream) else { return };
+        if texts.front().is_some_and(|oldest| oldest.index == index)
+            && let Some(oldest) = texts.pop_front()
+        {
+            self.memory -= oldest.memory();
+        }
+        if texts.is_empty() {
+            self.streams.remove(&stream);
+        }
+    }
+}

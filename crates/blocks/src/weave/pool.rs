@@ -1,0 +1,74 @@
+//! The pool of literals, and where in it a text's bytes can be found.
+
+/// So many bytes have to be alike before a place of the pool is looked at.
+const KEY: usize = 16;
+/// The table has `1 << TABLE_BITS` places.
+const TABLE_BITS: u32 = 18;
+
+/// The literals of a block, and an index of them.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    bytes: Vec<u8>,
+    /// For the hash of a key, the last place where it was, plus one.
+    table: Vec<u32>,
+    /// So much of it is in the table.
+    indexed: usize,
+}
+
+impl Pool {
+    pub(crate) fn new() -> Self {
+        Self { bytes: Vec::new(), table: vec![0; 1 << TABLE_BITS], indexed: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn append(&mut self, literal: &[u8]) {
+        self.bytes.extend_from_slice(literal);
+    }
+
+    /// Takes back what was appended since it had a length. Only what is not indexed yet can be taken back.
+    pub(crate) fn take_back(&mut self, len: usize) {
+        debug_assert!(self.indexed <= len, "what may be found has to stay");
+        self.bytes.truncate(len);
+    }
+
+    /// From now on, everything in it can be found.
+    pub(crate) fn index(&mut self) {
+        while let Some(key) = self.bytes.get(self.indexed..self.indexed + KEY) {
+            self.table[slot(key)] = self.indexed as u32 + 1;
+            self.indexed += 1;
+        }
+    }
+
+    /// The one place where a text may be; as many bytes as are alike have to be seen.
+    pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
+        let place = self.table[slot(text.get(..KEY)?)];
+        place.checked_sub(1).map(|place| place as usize)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.table.fill(0);
+        self.indexed = 0;
+    }
+}
+
+fn slot(key: &[u8]) -> usize {
+    let (first, second) = key.split_at(8);
+    let mixed =
+        word(first).wrapping_mul(0x9E37_79B1_85EB_CA87) ^ word(second).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+    (mixed.wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - TABLE_BITS)) as usize
+}
+
+/// Eight bytes as a number.
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    let (word, _) = bytes.split_first_chunk().expect("eight bytes are asked for");
+    u64::from_le_bytes(*word)
+}

@@ -1,0 +1,191 @@
+//! Scripts, and how they are written down.
+//!
+//! Each field of all scripts of a chunk is a stream of its own, since numbers of one kind compress well together.
+//! The streams lie one after the other, before them their lengths.
+
+use std::ops::Range;
+
+use crate::varint::{self, Input, unzigzag, zigzag};
+
+/// How many fields there are.
+const FIELDS: usize = 7;
+/// Which stream has what.
+const ORIGIN: usize = 0;
+const EDITS: usize = 1;
+const COPY: usize = 2;
+const LITERAL: usize = 3;
+const SKIP: usize = 4;
+const POOL_LENGTH: usize = 5;
+const POOL_PLACE: usize = 6;
+
+/// What a script begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nothing.
+    Empty,
+    /// There is no text: it was erased.
+    Erased,
+    /// The text that many entries before. Without edits it is the same text.
+    Parent(u32),
+}
+
+/// One step of a script. There is a place in the parent, which begins at its start; after the last edit, all that
+/// follows that place is taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Edit {
+    /// So many bytes are taken over from the parent, and the place goes after them.
+    pub(crate) copy: u32,
+    /// Then come so many bytes of the pool, those after the ones that the last edit with a literal took.
+    pub(crate) literal: u32,
+    /// Then so many bytes from anywhere in the pool,
+    pub(crate) pool_len: u32,
+    /// which begin here.
+    pub(crate) pool_at: u32,
+    /// Then the place in the parent moves by so much, back where it is negative.
+    pub(crate) skip: i32,
+}
+
+impl Edit {
+    pub(crate) fn is_nothing(self) -> bool {
+        self.literal == 0 && self.pool_len == 0 && self.skip == 0
+    }
+}
+
+/// How a text comes from another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Script {
+    pub(crate) origin: Origin,
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// Scripts on their way into a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct ScriptWriter {
+    fields: [Vec<u8>; FIELDS],
+    /// Where the last piece of the pool ended: the next one is often behind it.
+    pool_place: u32,
+}
+
+impl ScriptWriter {
+    pub(crate) fn push(&mut self, script: &Script) {
+        let origin = match script.origin {
+            Origin::Empty => 0,
+            Origin::Erased => 1,
+            Origin::Parent(distance) => u64::from(distance) + 1,
+        };
+        varint::put(&mut self.fields[ORIGIN], origin);
+        varint::put(&mut self.fields[EDITS], script.edits.len() as u64);
+        for edit in &script.edits {
+            varint::put(&mut self.fields[COPY], edit.copy.into());
+            varint::put(&mut self.fields[LITERAL], edit.literal.into());
+            varint::put(&mut self.fields[SKIP], zigzag(edit.skip.into()));
+            varint::put(&mut self.fields[POOL_LENGTH], edit.pool_len.into());
+            if edit.pool_len > 0 {
+                let moved = i64::from(edit.pool_at) - i64::from(self.pool_place);
+                varint::put(&mut self.fields[POOL_PLACE], zigzag(moved));
+                self.pool_place = edit.pool_at + edit.pool_len;
+            }
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.fields.iter().map(Vec::len).sum()
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.size() + 3 * FIELDS);
+        for field in &self.fields {
+            varint::put(&mut out, field.len() as u64);
+        }
+        out.extend(self.fields.concat());
+        out
+    }
+}
+
+/// What is known of one script of a chunk that was read.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadScript {
+    pub(crate) origin: Origin,
+    edits: Range<u32>,
+    /// Where in the pool its first literal is.
+    pub(crate) literals_at: u32,
+}
+
+/// The scripts of a chunk.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    scripts: Vec<ReadScript>,
+    edits: Vec<Edit>,
+}
+
+impl Scripts {
+    /// Reads the scripts of `count` entries, whose literals fill `pool`. `None`: they are damaged.
+    pub(crate) fn read(bytes: &[u8], count: usize, pool: Range<u32>) -> Option<Self> {
+        let mut input = Input(bytes);
+        let mut lengths = [0; FIELDS];
+        for length in &mut lengths {
+            *length = input.size()?;
+        }
+        let mut fields = [Input(&[]); FIELDS];
+        for (field, length) in fields.iter_mut().zip(lengths) {
+            *field = Input(input.take(length)?);
+        }
+        input.end()?;
+
+        // An entry has at least two bytes of all these and an edit has four, so that nothing here is larger than
+        // what was unpacked, whatever it says.
+        let mut scripts = Vec::with_capacity(count.min(bytes.len()));
+        let mut edits = Vec::with_capacity(lengths[COPY].min(bytes.len()));
+        let mut literals_at = pool.start;
+        let mut pool_place = 0;
+        for _ in 0..count {
+            let origin = match fields[ORIGIN].small()? {
+                0 => Origin::Empty,
+                1 => Origin::Erased,
+                distance => Origin::Parent(distance - 1),
+            };
+            let (first, its_literals) = (edits.len() as u32, literals_at);
+            for _ in 0..fields[EDITS].small()? {
+                let edit = read_edit(&mut fields, &mut pool_place)?;
+                literals_at = literals_at.checked_add(edit.literal).filter(|end| *end <= pool.end)?;
+                // Only what is there by then.
+                if edit.pool_len > 0 && edit.pool_at.checked_add(edit.pool_len)? > literals_at {
+                    return None;
+                }
+                edits.push(edit);
+            }
+            scripts.push(ReadScript { origin, edits: first..edits.len() as u32, literals_at: its_literals });
+        }
+        fields.iter().try_for_each(|field| field.end())?;
+        (literals_at == pool.end).then_some(Self { scripts, edits })
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &ReadScript {
+        &self.scripts[index]
+    }
+
+    pub(crate) fn edits(&self, script: &ReadScript) -> &[Edit] {
+        &self.edits[script.edits.start as usize..script.edits.end as usize]
+    }
+
+    /// About how much memory it takes, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.scripts.capacity() * size_of::<ReadScript>() + self.edits.capacity() * size_of::<Edit>()
+    }
+}
+
+fn read_edit(fields: &mut [Input<'_>; FIELDS], pool_place: &mut u32) -> Option<Edit> {
+    let mut edit = Edit {
+        copy: fields[COPY].small()?,
+        literal: fields[LITERAL].small()?,
+        skip: i32::try_from(unzigzag(fields[SKIP].number()?)).ok()?,
+        pool_len: fields[POOL_LENGTH].small()?,
+        pool_at: 0,
+    };
+    if edit.pool_len > 0 {
+        let moved = unzigzag(fields[POOL_PLACE].number()?);
+        edit.pool_at = u32::try_from(i64::from(*pool_place).checked_add(moved)?).ok()?;
+        *pool_place = edit.pool_at.checked_add(edit.pool_len)?;
+    }
+    Some(edit)
+}

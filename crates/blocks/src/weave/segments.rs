@@ -1,0 +1,301 @@
+//! Lists of segments: what a text consists of. Folding a script into the list of its parent gives that of the text.
+
+use super::{
+    MAX_SEGMENTS, Segment,
+    script::{Edit, Origin},
+};
+
+/// As many segments as are kept together. Changing a list costs as much as there are lists of them and segments in
+/// one, so that both should be few.
+const PART: usize = 96;
+
+/// Adds a segment, to the last one if it follows it in the pool. `None`: there are too many.
+fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
+    if segment.len == 0 {
+        return Some(());
+    }
+    if let Some(last) = list.last_mut()
+        && last.end() == segment.at
+    {
+        last.len += segment.len;
+    } else if list.len() < MAX_SEGMENTS {
+        list.push(segment);
+    } else {
+        return None;
+    }
+    Some(())
+}
+
+/// The bytes of a text.
+pub(crate) fn length(list: &[Segment]) -> usize {
+    list.iter().map(|segment| segment.len as usize).sum()
+}
+
+/// Folds a script into its parent's list, whatever it does. `literals_at`: where in the pool its literals begin.
+/// `None`: it goes beyond its parent, or has too many segments, or more bytes than `limit`.
+pub(crate) fn fold(
+    parent: &[Segment],
+    edits: &[Edit],
+    mut literals_at: u32,
+    limit: usize,
+) -> Option<Vec<Segment>> {
+    let mut place = Place { list: parent, index: 0, offset: 0 };
+    let mut list = Vec::with_capacity((parent.len() + 2 * edits.len()).min(MAX_SEGMENTS));
+    let mut bytes = 0_usize;
+    for edit in edits {
+        bytes += edit.copy as usize + edit.literal as usize + edit.pool_len as usize;
+        if bytes > limit {
+            return None;
+        }
+        place.copy(edit.copy, &mut list)?;
+        push(&mut list, Segment { at: literals_at, len: edit.literal })?;
+        literals_at += edit.literal;
+        push(&mut list, Segment { at: edit.pool_at, len: edit.pool_len })?;
+        place.skip(edit.skip)?;
+    }
+    while let Some(rest) = place.rest() {
+        bytes += rest as usize;
+        place.copy(rest, &mut list)?;
+    }
+    (bytes <= limit).then_some(list)
+}
+
+/// A script as it is folded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) origin: Origin,
+    pub(crate) edits: &'a [Edit],
+    /// Where in the pool its literals begin.
+    pub(crate) literals_at: u32,
+}
+
+/// The list of an entry, from the scripts that it comes from. `None`: they go where there is nothing, or as
+/// [`fold`].
+pub(crate) fn fold_all<'a>(
+    index: usize,
+    limit: usize,
+    script: impl Fn(usize) -> Option<Step<'a>>,
+) -> Option<Vec<Segment>> {
+    let mut steps = Vec::new();
+    let mut next = index;
+    loop {
+        let step = script(next)?;
+        match step.origin {
+            Origin::Erased => return None,
+            // One without edits is the same text.
+            Origin::Parent(_) if step.edits.is_empty() => {}
+            _ => steps.push(step),
+        }
+        let Origin::Parent(distance) = step.origin else { break };
+        next = next.checked_sub(distance as usize)?;
+    }
+    let root = steps.pop()?;
+    let mut list = SegmentList::new(&fold(&[], root.edits, root.literals_at, limit)?, limit);
+    for step in steps.iter().rev() {
+        list.fold(step.edits, step.literals_at)?;
+    }
+    list.flat()
+}
+
+/// A place in a list.
+struct Place<'a> {
+    list: &'a [Segment],
+    index: usize,
+    /// Into the segment; less than its length.
+    offset: u32,
+}
+
+impl Place<'_> {
+    /// What is left of the segment here.
+    fn rest(&self) -> Option<u32> {
+        Some(self.list.get(self.index)?.len - self.offset)
+    }
+
+    fn advance(&mut self, step: u32) {
+        self.offset += step;
+        if self.rest() == Some(0) {
+            self.index += 1;
+            self.offset = 0;
+        }
+    }
+
+    fn copy(&mut self, mut count: u32, to: &mut Vec<Segment>) -> Option<()> {
+        while count > 0 {
+            let step = self.rest()?.min(count);
+            push(to, Segment { at: self.list[self.index].at + self.offset, len: step })?;
+            self.advance(step);
+            count -= step;
+        }
+        Some(())
+    }
+
+    fn skip(&mut self, by: i32) -> Option<()> {
+        let mut count = by.unsigned_abs();
+        while count > 0 && by > 0 {
+            let step = self.rest()?.min(count);
+            self.advance(step);
+            count -= step;
+        }
+        while count > 0 && by < 0 {
+            if self.offset == 0 {
+                self.index = self.index.checked_sub(1)?;
+                self.offset = self.list[self.index].len;
+            }
+            let step = self.offset.min(count);
+            self.offset -= step;
+            count -= step;
+        }
+        Some(())
+    }
+}
+
+/// A list that is cheap to change in one place, for folding one script after another.
+#[derive(Debug)]
+struct SegmentList {
+    /// At least one.
+    parts: Vec<Part>,
+    segments: usize,
+    bytes: usize,
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    bytes: u32,
+    segments: Vec<Segment>,
+}
+
+impl SegmentList {
+    /// The same as a list. `limit`: the most bytes that it may have.
+    fn new(list: &[Segment], limit: usize) -> Self {
+        let mut parts: Vec<Part> = list.chunks(PART / 2).map(Part::of).collect();
+        if parts.is_empty() {
+            parts.push(Part::default());
+        }
+        Self { parts, segments: list.len(), bytes: length(list), limit }
+    }
+
+    /// The list. `None`: there are too many segments.
+    fn flat(&self) -> Option<Vec<Segment>> {
+        let mut list = Vec::with_capacity(self.segments.min(MAX_SEGMENTS));
+        for part in &self.parts {
+            part.segments.iter().try_for_each(|segment| push(&mut list, *segment))?;
+        }
+        Some(list)
+    }
+
+    /// Folds a script into it. `None`: as [`fold`].
+    fn fold(&mut self, edits: &[Edit], mut literals_at: u32) -> Option<()> {
+        if edits.iter().any(|edit| edit.skip < 0) {
+            // What it goes back to is changed by then, so it needs the old list beside the new one. The price that
+            // going back has in the matcher makes this rare.
+            *self = Self::new(&fold(&self.flat()?, edits, literals_at, self.limit)?, self.limit);
+            return Some(());
+        }
+        let mut at = 0_u32;
+        for edit in edits {
+            at = at.checked_add(edit.copy)?;
+            let mut insert = Vec::with_capacity(2);
+            push(&mut insert, Segment { at: literals_at, len: edit.literal })?;
+            push(&mut insert, Segment { at: edit.pool_at, len: edit.pool_len })?;
+            self.replace(at, edit.skip.unsigned_abs(), &insert)?;
+            literals_at += edit.literal;
+            at = at.checked_add(edit.literal)?.checked_add(edit.pool_len)?;
+        }
+        Some(())
+    }
+
+    /// Removes bytes at a place, and puts others there.
+    fn replace(&mut self, at: u32, remove: u32, insert: &[Segment]) -> Option<()> {
+        let (index, offset) = self.find(at)?;
+        self.bytes = (self.bytes + length(insert)).checked_sub(remove as usize)?;
+        if self.bytes > self.limit {
+            return None;
+        }
+        let before = self.parts[index].segments.len();
+        let mut left = remove - self.parts[index].replace(offset, remove, insert);
+        self.segments = self.segments + self.parts[index].segments.len() - before;
+
+        let (first, mut next) = (index + 1, index + 1);
+        while left > 0 {
+            let part = self.parts.get_mut(next)?;
+            let before = part.segments.len();
+            if part.bytes <= left {
+                left -= part.bytes;
+                self.segments -= before;
+                next += 1;
+            } else {
+                left -= part.replace(0, left, &[]);
+                self.segments -= before - part.segments.len();
+            }
+        }
+        self.parts.drain(first..next);
+        if self.parts[index].segments.len() > PART {
+            let half = self.parts[index].split();
+            self.parts.insert(index + 1, half);
+        }
+        if self.segments > 2 * MAX_SEGMENTS {
+            // Segments that came to follow each other are not joined here, as they are in `fold`.
+            *self = Self::new(&self.flat()?, self.limit);
+        }
+        Some(())
+    }
+
+    /// The part that a place is in or at the end of, and where in it.
+    fn find(&self, at: u32) -> Option<(usize, u32)> {
+        let mut offset = at;
+        for (index, part) in self.parts.iter().enumerate() {
+            if offset <= part.bytes {
+                return Some((index, offset));
+            }
+            offset -= part.bytes;
+        }
+        None
+    }
+}
+
+impl Part {
+    fn of(segments: &[Segment]) -> Self {
+        let mut own = Vec::with_capacity(PART + 2);
+        own.extend_from_slice(segments);
+        Self { bytes: length(segments) as u32, segments: own }
+    }
+
+    /// Removes at most so many bytes at a place, puts others there, and says how many it removed.
+    fn replace(&mut self, at: u32, remove: u32, insert: &[Segment]) -> u32 {
+        let remove = remove.min(self.bytes - at);
+        let (first, start) = self.find(0, 0, at);
+        let (last, end) = self.find(first, at - start, at + remove);
+        // The segments `first` to `last` are cut: what is left of the first one before, and of the last one after.
+        let head = (start > 0).then(|| Segment { len: start, ..self.segments[first] });
+        let tail = (end > 0).then(|| {
+            let cut = self.segments[last];
+            Segment { at: cut.at + end, len: cut.len - end }
+        });
+        let after = if end > 0 { last + 1 } else { last };
+        self.segments.splice(first..after, head.into_iter().chain(insert.iter().copied()).chain(tail));
+        self.bytes = self.bytes - remove + length(insert) as u32;
+        remove
+    }
+
+    /// The segment that has the byte `at`, and how far into it that is; the end, if there is none. `index` is a
+    /// segment before it that begins at `begin`.
+    fn find(&self, mut index: usize, mut begin: u32, at: u32) -> (usize, u32) {
+        while let Some(segment) = self.segments.get(index) {
+            if at < begin + segment.len {
+                break;
+            }
+            begin += segment.len;
+            index += 1;
+        }
+        (index, at - begin)
+    }
+
+    /// Cuts off the second half.
+    fn split(&mut self) -> Self {
+        let half = Self::of(&self.segments[self.segments.len() / 2..]);
+        self.segments.truncate(self.segments.len() / 2);
+        self.bytes -= half.bytes;
+        half
+    }
+}

@@ -1,0 +1,146 @@
+//! Making scripts, one text after another.
+
+use std::collections::HashMap;
+
+use super::{
+    MAX_SEGMENTS, Segment,
+    matching::Matcher,
+    parents::{Parent, Parents},
+    pool::Pool,
+    script::{Edit, Origin, Script},
+    segments::{Step, fold, fold_all},
+};
+use crate::limits::MAX_CONTENT;
+
+/// What it knows of the texts of a block so far.
+#[derive(Debug)]
+pub(crate) struct Weaver {
+    pool: Pool,
+    matcher: Matcher,
+    parents: Parents,
+    /// Where a text was last, by a hash that nobody can find a second text for.
+    known: HashMap<blake3::Hash, usize>,
+    /// The scripts of all entries, and where in the pool their literals begin.
+    scripts: Vec<(Script, u32)>,
+}
+
+impl Weaver {
+    pub(crate) fn new() -> Self {
+        Self {
+            pool: Pool::new(),
+            matcher: Matcher::default(),
+            parents: Parents::default(),
+            known: HashMap::new(),
+            scripts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Forgets all texts, for the next block.
+    pub(crate) fn clear(&mut self) {
+        self.pool.clear();
+        self.parents = Parents::default();
+        self.known.clear();
+        self.scripts.clear();
+    }
+
+    /// An entry without a text.
+    pub(crate) fn push_erased(&mut self) -> &Script {
+        self.keep(Script { origin: Origin::Erased, edits: Vec::new() }, self.pool.len())
+    }
+
+    /// The script of a text. What is new in it is in the pool then.
+    pub(crate) fn push(&mut self, stream: u32, text: &[u8]) -> &Script {
+        let index = self.scripts.len();
+        let start = self.pool.len();
+        let (script, list) = match self.known.insert(blake3::hash(text), index) {
+            Some(same) => {
+                let script = Script { origin: Origin::Parent((index - same) as u32), edits: Vec::new() };
+                (script, self.list(same).expect("its script was made here"))
+            }
+            None => self.edited(stream, text, index).unwrap_or_else(|| self.anew(text, start)),
+        };
+        self.pool.index();
+        self.parents.push(stream, Parent { index, text: text.to_vec(), list });
+        self.keep(script, start)
+    }
+
+    fn keep(&mut self, script: Script, literals_at: usize) -> &Script {
+        self.scripts.push((script, literals_at as u32));
+        &self.scripts.last().expect("it was just pushed").0
+    }
+
+    fn anew(&mut self, text: &[u8], start: usize) -> (Script, Vec<Segment>) {
+        self.pool.take_back(start);
+        self.pool.append(text);
+        let edit = Edit { literal: text.len() as u32, ..Edit::default() };
+        let edits = if text.is_empty() { Vec::new() } else { vec![edit] };
+        let list = fold(&[], &edits, start as u32, MAX_CONTENT).expect("it has one segment");
+        (Script { origin: Origin::Empty, edits }, list)
+    }
+
+    /// What an entry consists of.
+    fn list(&self, index: usize) -> Option<Vec<Segment>> {
+        fold_all(index, MAX_CONTENT, |index| {
+            let (script, literals_at) = self.scripts.get(index)?;
+            Some(Step { origin: script.origin, edits: &script.edits, literals_at: *literals_at })
+        })
+    }
+
+    /// `None`: it would take more than a reader has to put up with.
+    fn edited(&mut self, stream: u32, text: &[u8], index: usize) -> Option<(Script, Vec<Segment>)> {
+        let start = self.pool.len() as u32;
+        let parent = self.parents.best(stream, text);
+        let (origin, before, list) = match parent {
+            Some(parent) => (
+                Origin::Parent((index - parent.index) as u32),
+                parent.text.as_slice(),
+                parent.list.as_slice(),
+            ),
+            None => (Origin::Empty, &[][..], &[][..]),
+        };
+        let edits = self.matcher.edits(before, text, &mut self.pool);
+        if edits.len() > MAX_SEGMENTS {
+            return None;
+        }
+        let list = fold(list, &edits, start, MAX_CONTENT)?;
+        debug_assert!(is_text(&list, &self.pool, text), "the script makes the text");
+        Some((Script { origin, edits }, list))
+    }
+
+    /// Takes in the pool of a block that was read, so that more can be appended to it.
+    pub(crate) fn resume_pool(&mut self, literals: &[u8]) {
+        self.pool.append(literals);
+        self.pool.index();
+    }
+
+    /// Takes in the next entry of such a block, and its text unless it was erased.
+    pub(crate) fn resume(&mut self, stream: u32, step: Step<'_>, text: Option<Vec<u8>>) {
+        let index = self.scripts.len();
+        let script = Script { origin: step.origin, edits: step.edits.to_vec() };
+        self.keep(script, step.literals_at as usize);
+        if let Some(text) = text
+            && let Some(list) = self.list(index)
+        {
+            self.known.insert(blake3::hash(&text), index);
+            self.parents.push(stream, Parent { index, text, list });
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn compared(&self) -> u64 {
+        self.matcher.compared()
+    }
+}
+
+fn is_text(list: &[Segment], pool: &Pool, mut text: &[u8]) -> bool {
+    list.iter().all(|segment| {
+        let piece = &pool.bytes()[segment.at as usize..segment.end() as usize];
+        let Some(rest) = text.strip_prefix(piece) else { return false };
+        text = rest;
+        true
+    }) && text.is_empty()
+}

@@ -1,0 +1,132 @@
+//! Blocks of the past, which every version reads, and every version with the same zstd writes.
+//!
+//! `RASHOMON_WRITE_GOLDEN=1` writes the files. That is for a new version of the format: a file that was released is
+//! never written again.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Error, Limits, Settings, Value, erase};
+
+/// The zstd that packed the files. Another one may pack otherwise, and has to unpack the same.
+const ZSTD: u32 = 10_507;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// A paragraph that no two numbers have in common.
+fn paragraph(number: usize) -> String {
+    const WORDS: [&str; 8] =
+        ["gate", "rain", "woodcutter", "priest", "bandit", "grove", "testimony", "dagger"];
+    let words: Vec<_> = (0..12).map(|place| WORDS[(number * 5 + place * (number + 3)) % 8]).collect();
+    format!("{number}: {}.\n", words.join(" "))
+}
+
+fn text(paragraphs: &[usize]) -> String {
+    paragraphs.iter().copied().map(paragraph).collect()
+}
+
+/// The history of two properties of a page: edits, a move, a revert, the same text in both, and an empty one.
+fn history() -> Vec<(&'static str, String, Vec<Value>)> {
+    let sections: [(&str, &[usize]); 9] = [
+        ("wikitext", &[1, 2, 3, 4, 5, 6]),
+        ("html", &[10, 11, 12]),
+        ("wikitext", &[1, 2, 9, 4, 5, 6]),
+        ("wikitext", &[4, 5, 6, 1, 2, 9]),
+        ("html", &[10, 13, 12, 1, 2]),
+        ("wikitext", &[]),
+        ("wikitext", &[1, 2, 3, 4, 5, 6]),
+        ("html", &[1, 2, 3, 4, 5, 6]),
+        ("wikitext", &[1, 2, 3, 4, 5, 6, 7]),
+    ];
+    let values = |number: usize| {
+        let user =
+            if number.is_multiple_of(3) { Value::Absent } else { Value::Bytes(vec![b'a' + number as u8; 5]) };
+        vec![Value::Integer(1_400_000_000 + 60 * number as i64), user]
+    };
+    sections.iter().enumerate().map(|(number, (stream, of))| (*stream, text(of), values(number))).collect()
+}
+
+fn settings() -> Settings {
+    Settings { chunk_entries: 4, chunk_pool: 100, ..Settings::default() }
+}
+
+/// Pool and scripts in two chunks, from the ordinal 100 on; that of 102 is erased.
+fn weave() -> Vec<u8> {
+    let columns = vec![Column::integer("time"), Column::bytes("user")];
+    let mut builder = BlockBuilder::new(settings(), columns, 100).unwrap();
+    for (stream, content, values) in history() {
+        builder.push(stream.as_bytes(), content.as_bytes(), &values).unwrap();
+    }
+    let block = builder.finish().unwrap();
+    let block = Block::open(&block, Limits::default()).unwrap();
+    erase(settings(), &block, &BTreeMap::from([(102, None)])).unwrap().block
+}
+
+/// Bytes that nothing compresses.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..8_500).map(|_| next()).collect()
+}
+
+/// Frames.
+fn frames() -> Vec<u8> {
+    let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
+    for seed in 1..3 {
+        builder.push(b"image", &noise(seed), &[]).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+fn golden(name: &str, written_now: &[u8]) -> Vec<u8> {
+    if std::env::var_os("RASHOMON_WRITE_GOLDEN").is_some() {
+        std::fs::write(path(name), written_now).unwrap();
+    }
+    std::fs::read(path(name)).unwrap()
+}
+
+#[test]
+fn pool_and_scripts_of_version_1_are_read() {
+    let bytes = golden("pool-and-scripts-1.block", &weave());
+    let block = Block::open(&bytes, Limits::default()).unwrap();
+    assert_eq!((block.codec(), block.chunk_count()), (Codec::PoolAndScripts, 2));
+    assert_eq!(block.columns(), [Column::integer("time"), Column::bytes("user")]);
+    assert_eq!(block.ordinals(), Some((100, 108)));
+    let streams = block.streams().unwrap();
+    let entries = block.entries().unwrap();
+    assert_eq!(entries.len(), history().len());
+    for (((ordinal, (stream, content, values)), entry), read) in
+        (100..).zip(history()).zip(entries).zip(block.iter())
+    {
+        assert_eq!((entry.ordinal, entry.erased, &entry.values), (ordinal, ordinal == 102, &values));
+        assert_eq!(streams[entry.stream], stream.as_bytes());
+        let content = (ordinal != 102).then_some(content.into_bytes());
+        assert_eq!(read.unwrap().bytes, content);
+        assert_eq!(block.get(ordinal), content.ok_or(Error::Erased(ordinal)));
+    }
+}
+
+#[test]
+fn frames_of_version_1_are_read() {
+    let bytes = golden("frames-1.block", &frames());
+    let block = Block::open(&bytes, Limits::default()).unwrap();
+    assert_eq!((block.codec(), block.len()), (Codec::Frames, 2));
+    assert_eq!(block.streams().unwrap(), [b"image"]);
+    assert_eq!(block.get(0).unwrap(), noise(1));
+    assert_eq!(block.get(1).unwrap(), noise(2));
+}
+
+#[test]
+fn the_same_is_written_as_before() {
+    if zstd::zstd_safe::version_number() != ZSTD {
+        println!("another zstd packs these files; what they hold is compared elsewhere");
+        return;
+    }
+    assert_eq!(weave(), golden("pool-and-scripts-1.block", &weave()));
+    assert_eq!(frames(), golden("frames-1.block", &frames()));
+}

@@ -1,0 +1,148 @@
+//! Histories to put into blocks: any bytes, and texts that come from each other as real ones do.
+#![allow(dead_code)] // Each test uses some of it.
+
+use proptest::{collection::vec, prelude::*};
+use rashomon_blocks::{Block, BlockBuilder, Column, Limits, Settings, Value};
+
+/// What goes into a block.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) stream: Vec<u8>,
+    pub(crate) content: Vec<u8>,
+    pub(crate) values: Vec<Value>,
+}
+
+/// The columns of all of them.
+pub(crate) fn columns() -> Vec<Column> {
+    vec![Column::integer("time"), Column::bytes("user")]
+}
+
+/// How a content comes about.
+#[derive(Debug, Clone)]
+enum Step {
+    New(Vec<u8>),
+    /// One of those before again.
+    Again(prop::sample::Index),
+    /// One of those before with something else at a place.
+    Changed(prop::sample::Index, prop::sample::Index, usize, Vec<u8>),
+    /// One of those before with a piece of it moved.
+    Moved(prop::sample::Index, [prop::sample::Index; 3]),
+    /// Two of those before, one after the other.
+    Joined(prop::sample::Index, prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let words =
+        vec(prop::sample::select(vec!["wiki ", "page ", "== edit ==\n", "the quick brown fox ", "0"]), 0..60);
+    let text = prop_oneof![
+        3 => words.prop_map(|words| words.concat().into_bytes()),
+        1 => vec(any::<u8>(), 0..200),
+        1 => (any::<u8>(), 0..3000_usize).prop_map(|(byte, count)| vec![byte; count]),
+    ];
+    let text = text.boxed();
+    prop_oneof![
+        2 => text.clone().prop_map(Step::New),
+        1 => any::<prop::sample::Index>().prop_map(Step::Again),
+        5 => (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..80_usize, text)
+            .prop_map(|(of, at, remove, insert)| Step::Changed(of, at, remove, insert)),
+        1 => (any::<prop::sample::Index>(), any::<[prop::sample::Index; 3]>())
+            .prop_map(|(of, cuts)| Step::Moved(of, cuts)),
+        1 => (any::<prop::sample::Index>(), any::<prop::sample::Index>()).prop_map(|(a, b)| Step::Joined(a, b)),
+    ]
+}
+
+fn take(step: Step, before: &[Version]) -> Vec<u8> {
+    let of = |index: prop::sample::Index| match before {
+        [] => Vec::new(),
+        _ => index.get(before).content.clone(),
+    };
+    match step {
+        Step::New(content) => content,
+        Step::Again(index) => of(index),
+        Step::Changed(index, at, remove, insert) => {
+            let mut content = of(index);
+            let at = at.index(content.len() + 1);
+            content.splice(at..(at + remove).min(content.len()), insert);
+            content
+        }
+        Step::Moved(index, cuts) => {
+            let content = of(index);
+            let mut cuts = cuts.map(|cut| cut.index(content.len() + 1));
+            cuts.sort_unstable();
+            let [a, b, c] = cuts;
+            [&content[..a], &content[b..c], &content[a..b], &content[c..]].concat()
+        }
+        Step::Joined(one, other) => {
+            let mut content = [of(one), of(other)].concat();
+            content.truncate(100_000);
+            content
+        }
+    }
+}
+
+/// Some versions of a few things.
+pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
+    let value = prop_oneof![
+        1 => Just([Value::Absent, Value::Absent]),
+        4 => (any::<i64>(), vec(any::<u8>(), 0..20)).prop_map(|(time, user)| [Value::Integer(time), Value::Bytes(user)]),
+    ];
+    vec((step(), 0..3_u8, value), 0..most).prop_map(|steps| {
+        let mut versions = Vec::new();
+        for (step, stream, values) in steps {
+            let content = take(step, &versions);
+            versions.push(Version { stream: vec![b's', stream], content, values: values.to_vec() });
+        }
+        versions
+    })
+}
+
+/// Small chunks, so that small histories have several.
+pub(crate) fn small() -> Settings {
+    Settings { chunk_entries: 3, chunk_pool: 50, level: 3, ..Settings::default() }
+}
+
+/// A block of versions, whose first has an ordinal.
+pub(crate) fn block(versions: &[Version], first: u64) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(small(), columns(), first).unwrap();
+    push(&mut builder, versions);
+    builder.finish().unwrap()
+}
+
+pub(crate) fn push(builder: &mut BlockBuilder, versions: &[Version]) {
+    for version in versions {
+        builder.push(&version.stream, &version.content, &version.values).unwrap();
+    }
+}
+
+pub(crate) fn open(bytes: &[u8]) -> Block<'_> {
+    Block::open(bytes, Limits::default()).unwrap()
+}
+
+/// All of it is there, in every way in which it can be read. `None`: it was erased.
+#[track_caller]
+pub(crate) fn assert_has(bytes: &[u8], expected: &[(u64, Option<&Version>)]) {
+    let block = open(bytes);
+    block.verify().unwrap();
+    assert_eq!(block.len(), expected.len());
+    let (streams, entries) = (block.streams().unwrap(), block.entries().unwrap());
+    let unpacked = block.unpack().unwrap();
+    assert_eq!(block.iter().count(), expected.len());
+    for (((ordinal, version), entry), content) in expected.iter().zip(&entries).zip(block.iter()) {
+        let content = content.unwrap();
+        assert_eq!((entry.ordinal, content.ordinal), (*ordinal, *ordinal));
+        assert_eq!(entry.erased, version.is_none());
+        let bytes = version.map(|version| version.content.as_slice());
+        assert_eq!(content.bytes.as_deref(), bytes);
+        assert_eq!(block.get(*ordinal).ok().as_deref(), bytes);
+        assert_eq!(unpacked.get(*ordinal).ok().as_deref(), bytes);
+        if let Some(version) = version {
+            assert_eq!(entry.values, version.values);
+            assert_eq!(streams[entry.stream], version.stream);
+        }
+    }
+}
+
+/// Ordinals from a first one on.
+pub(crate) fn numbered(versions: &[Version], first: u64) -> Vec<(u64, Option<&Version>)> {
+    (first..).zip(versions.iter().map(Some)).collect()
+}
