@@ -32,8 +32,8 @@ pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision,
 /// What went wrong in the store below.
 pub use rashomon_tables::Error as StoreError;
 pub use retention::{
-    Cull, DryRun, GenerateError, Generated, Generator, MemoryTimeline, Policy, Retention, RetentionStats,
-    Superseded, Sweep, Timeline, Walk,
+    Cull, Current, DryRun, Fill, GenerateError, Generated, Generator, MemoryTimeline, Policy, Retention,
+    RetentionStats, Sampling, Strategy, Superseded, Sweep, Timeline, Walk,
 };
 pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
 pub use tid::Tid;

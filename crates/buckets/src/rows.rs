@@ -98,6 +98,14 @@ pub(crate) fn clustering_rev(row: &Row, column: usize) -> Option<Revision> {
     }
 }
 
+/// The name of a property in a clustering column.
+pub(crate) fn property_name(row: &Row, column: usize) -> Option<PropertyName> {
+    match row.key.clustering.get(column)? {
+        Value::Text(name) => PropertyName::new(name).ok(),
+        _ => None,
+    }
+}
+
 pub(crate) fn clustering_tid(row: &Row, column: usize) -> Option<Tid> {
     match row.key.clustering.get(column)? {
         Value::TimeUuid(uuid) => Some(Tid::from(*uuid)),

@@ -16,7 +16,7 @@ fn of_a_page(name: &'static str) -> SchemaBuilder {
     Schema::builder(name).partition("domain", Text).partition("bucket", Text).partition("title", Text)
 }
 
-fn with_body(schema: SchemaBuilder) -> Schema {
+fn with_body(schema: SchemaBuilder) -> SchemaBuilder {
     schema
         .value("headers", Text)
         .value("size", Int)
@@ -24,7 +24,6 @@ fn with_body(schema: SchemaBuilder) -> Schema {
         .value("rewritten_at", Timestamp)
         .value("encoding", Text)
         .value("value", Blob)
-        .build()
 }
 
 /// Revisions, the highest first: what is known of each, and what its own properties are (`properties`, JSON).
@@ -65,6 +64,7 @@ pub static RENDER_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
             .clustering("rev", Int, Descending)
             .clustering("tid", TimeUuid, Descending),
     )
+    .build()
 });
 
 /// The bodies of properties that a revision has.
@@ -74,6 +74,7 @@ pub static REVISION_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
             .clustering("property", Text, Ascending)
             .clustering("rev", Int, Descending),
     )
+    .build()
 });
 
 /// Revisions by the time of the edit, the newest first; of one time the highest first.
@@ -113,6 +114,25 @@ pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
             .clustering("tid", TimeUuid, Descending)
             .clustering("property", Text, Ascending),
     )
+    .build()
+});
+
+/// The newest render of each revision, as long as it is kept, where table-per-query looks things up by
+/// revision. Expires.
+pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
+    with_body(of_a_page("by_rev").clustering("rev", Int, Descending).clustering("property", Text, Ascending))
+        .value("tid", TimeUuid)
+        .build()
+});
+
+/// The latest of each property, where table-per-query has one row for it (its option A): what belongs to a
+/// revision is without a `tid`. Swapped only, so that the highest (rev, tid) stays whoever comes last.
+pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
+    with_body(of_a_page("current").clustering("property", Text, Ascending))
+        .value("rev", Int)
+        .value("tid", TimeUuid)
+        .swap_only()
+        .build()
 });
 
 /// How far the page has been culled: of the revisions below `rev` and their renders the bodies of those
@@ -176,7 +196,8 @@ pub static DUE_CURSORS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// What a bucket's retention was when all that stood there was last noted as due (`policy`, JSON), or up to
-/// which title that has come (`after`).
+/// which title that has come (`after`). What was stored at `expired_before` or earlier may have expired without
+/// anybody's writing it down, by a strategy that was in effect then.
 pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("retention_walks")
         .partition("domain", Text)
@@ -184,6 +205,8 @@ pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
         .value("policy", Text)
         .value("after", Text)
         .value("finished_at", Timestamp)
+        .value("expired_before", Timestamp)
+        .version(2)
         .build()
 });
 
@@ -249,7 +272,7 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 22] {
+pub fn all() -> [&'static Schema; 24] {
     [
         &REVISIONS,
         &RENDERS,
@@ -260,6 +283,8 @@ pub fn all() -> [&'static Schema; 22] {
         &PAGES,
         &CHUNK_REFERENCES,
         &HISTORICAL,
+        &BY_REV,
+        &CURRENT,
         &CULLED,
         &CULLED_RENDERS,
         &REVISION_TIMELINE,

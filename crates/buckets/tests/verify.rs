@@ -64,7 +64,7 @@ async fn an_undamaged_store_is_whole() {
 
 /// The tables whose rows are notes of work to do, or that only retention has: nothing is lost with a note, and
 /// what retention has is tested with it.
-const NOTES: [&str; 10] = [
+const NOTES: [&str; 12] = [
     "chunk_sets",
     "heads",
     "due",
@@ -73,6 +73,8 @@ const NOTES: [&str; 10] = [
     "revision_timeline",
     "render_timeline",
     "historical",
+    "by_rev",
+    "current",
     "culled",
     "culled_renders",
 ];

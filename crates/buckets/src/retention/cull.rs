@@ -316,7 +316,7 @@ impl Shared {
 
     /// The properties that a render may have which falls due at the same time and has not been looked at: what
     /// goes of it goes as a whole.
-    fn defined_names(&self) -> Names {
+    pub(super) fn defined_names(&self) -> Names {
         self.settings.definitions.iter().map(|(name, _)| name.clone()).collect()
     }
 

@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Rela
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Mutation, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan, Value};
 
-use super::Policy;
+use super::{Policy, strategies::copy_key};
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
-    content::{BodyRow, Lifetime, Stored},
-    revisioned::{Bodies, MAX_BODIES, Shared, content_of, render_key, rev_key},
+    content::BodyRow,
+    revisioned::{Bodies, Shared, render_key, rev_key},
     rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of},
-    schemas::{HISTORICAL, RENDERS, REVISIONS_BY_TID},
+    schemas::{HISTORICAL, RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
 
 /// Copies that are remembered; of those that are not, the store is asked.
@@ -29,6 +29,11 @@ impl Copies {
     pub(crate) fn new() -> Self {
         Self(Cache::new(REMEMBERED))
     }
+
+    /// Until when a copy stands, if that is remembered.
+    fn until(&self, page: &Page, tid: Tid, name: &PropertyName) -> Option<Timestamp> {
+        self.0.get(&(page.clone(), tid, name.clone()))
+    }
 }
 
 impl Shared {
@@ -44,23 +49,23 @@ impl Shared {
         name: &PropertyName,
     ) -> Result<bool> {
         let until = self.needed_until(policy);
-        let copy = (page.clone(), tid, name.clone());
-        let copied = self.copies.0.get(&copy);
-        if copied.is_some_and(|copied| copied >= until) {
+        if self.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
             return Ok(true);
         }
         let rev = revision.record.rev;
         if let Some(kept) = self.kept_until(page, rev, tid, name).await?
             && kept >= until
         {
-            self.copies.0.insert(copy, kept);
+            self.copies.0.insert((page.clone(), tid, name.clone()), kept);
             return Ok(true);
         }
         let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
         let Some(render) = row.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(false) };
         // Neither can have been superseded before it was stored.
         let stored_at = render.stored_at.min(revision.stored_at);
-        if stored_at.saturating_add(policy.grace) >= until {
+        if !policy.strategy.deletes_what_it_has_not_copied()
+            && stored_at.saturating_add(policy.grace) >= until
+        {
             return Ok(true);
         }
         let bodies = self.whole_render(page, &render, revision).await?;
@@ -69,6 +74,22 @@ impl Shared {
         }
         self.put_historical(page, policy, rev, tid, bodies).await?;
         Ok(true)
+    }
+
+    /// The same of the latest, where reading copies it.
+    pub(crate) async fn keep_latest(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        (rev, tid): (Revision, Tid),
+        name: &PropertyName,
+    ) -> Result<()> {
+        let until = self.needed_until(policy);
+        if self.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
+            return Ok(());
+        }
+        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(()) };
+        self.keep(page, policy, &RevisionRow::from_row(&row)?, tid, name).await.map(drop)
     }
 
     /// Until when, by our clock, a copy has to stand so that it can be read for another `ttl` by everybody's.
@@ -95,11 +116,9 @@ impl Shared {
         let (rev, tid) = (render.rev, render.tid);
         let mut bodies = Bodies::new();
         for name in properties.keys() {
-            let (content, key) = content_of(versions, name, rev, tid);
-            let current = self.get(content, page, key).await?;
-            let row = match current {
+            let row = match self.durable(page, rev, tid, name, versions).await? {
                 Some(row) => Some(row),
-                None => self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?,
+                None => self.copy(page, rev, tid, name).await?,
             };
             let Some(row) = row else { return Ok(Bodies::new()) };
             bodies.insert(name.clone(), BodyRow::from_row(&row)?);
@@ -154,18 +173,10 @@ impl Shared {
         tid: Tid,
         bodies: Bodies,
     ) -> Result<()> {
-        let now = self.clock.now();
-        let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
-        let bodies = self.fit_until(bodies, until).await?;
-        let mut batch = Batch::new(partition_of(page));
-        let mut put = |table, clustering, values| {
-            let (written_at, expires_at) = (now, Some(until));
-            batch.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at });
-        };
-        for (name, body) in &bodies {
-            put(&*HISTORICAL, historical_key(rev, tid, name), body.to_values());
-        }
-        self.store.write(Vec::new(), batch).await?;
+        let until = self.clock.now().saturating_add(policy.ttl).saturating_add(policy.ttl);
+        let mut copies = self.copies(page, policy, (rev, tid), &bodies, until).await?;
+        let by_tid = copies.swap_remove(0);
+        self.store.write(copies, by_tid).await?;
         self.retained.kept_renders.fetch_add(1, Relaxed);
         for name in bodies.into_keys() {
             self.copies.0.insert((page.clone(), tid, name), until);
@@ -187,22 +198,6 @@ impl Shared {
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
-    /// Bodies that fit into one batch, the large ones with chunks of their own that expire.
-    async fn fit_until(&self, mut bodies: Bodies, until: Timestamp) -> Result<Bodies> {
-        for body in bodies.values_mut() {
-            body.stored = self.copied_until(&body.stored, until).await?;
-        }
-        self.fit(Lifetime::Until(until), bodies, MAX_BODIES).await
-    }
-
-    /// A stored body, its chunks copied where it has some.
-    async fn copied_until(&self, stored: &Stored, until: Timestamp) -> Result<Stored> {
-        Ok(match stored {
-            Stored::Chunks(set) => Stored::Chunks(self.chunks.copy(Lifetime::Until(until), set).await?),
-            stored => stored.clone(),
-        })
-    }
-
     /// A property of a render that is kept for somebody who asked. If it is not kept for another `ttl`, all of
     /// the render is, before it is given.
     pub(crate) async fn historical(
@@ -213,22 +208,70 @@ impl Shared {
         tid: Tid,
         name: &PropertyName,
     ) -> Result<Option<BodyRow>> {
-        let Some(row) = self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await? else {
-            return Ok(None);
+        let versions = self.settings.definitions.get(name).versions;
+        let expires = policy.is_some_and(|policy| policy.strategy.expires());
+        let row = match expires {
+            true => self.copy_of(page, rev, tid, name, versions).await?,
+            false => self.copy(page, rev, tid, name).await?,
         };
-        let until = row.expires_at.unwrap_or(Timestamp::MAX);
-        if let Some(policy) = policy
-            && until < self.needed_until(policy)
-        {
-            let bodies = self.historical_render(page, rev, tid).await?;
-            // A render that the indexes do not have is found by its tid for as long as it is kept.
-            let named = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
-            if named.is_some_and(|named| named.expires_at.is_some()) {
-                self.put_tid(page, policy, rev, tid).await?;
-            }
-            self.put_historical(page, policy, rev, tid, bodies).await?;
+        let Some(row) = row else { return Ok(None) };
+        if let Some(policy) = policy {
+            let tid = clustering_tid(&row, 1).unwrap_or(tid);
+            self.refresh(page, policy, rev, tid, &row).await?;
         }
         Ok(Some(BodyRow::from_row(&row)?))
+    }
+
+    /// The copy of a property, which is that of a render, or of a revision: then it was copied with whichever
+    /// of its renders was superseded last.
+    pub(crate) async fn copy_of(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+        versions: Versions,
+    ) -> Result<Option<Row>> {
+        match self.copy(page, rev, tid, name).await? {
+            None if versions == Versions::Revision => match self.newest_historical(page, rev, name).await? {
+                Some(tid) => self.copy(page, rev, tid, name).await,
+                None => Ok(None),
+            },
+            row => Ok(row),
+        }
+    }
+
+    /// The copy of a property of a render.
+    pub(crate) async fn copy(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+    ) -> Result<Option<Row>> {
+        self.get(&HISTORICAL, page, copy_key(rev, tid, name)).await
+    }
+
+    /// Copies all of a render once more if this, the copy of one of its properties, would not stand for another
+    /// `ttl`.
+    pub(crate) async fn refresh(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        rev: Revision,
+        tid: Tid,
+        copy: &Row,
+    ) -> Result<()> {
+        if copy.expires_at.unwrap_or(Timestamp::MAX) >= self.needed_until(policy) {
+            return Ok(());
+        }
+        let bodies = self.historical_render(page, rev, tid).await?;
+        // A render that the indexes do not have is found by its tid for as long as it is kept.
+        let named = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+        if named.is_some_and(|named| named.expires_at.is_some()) {
+            self.put_tid(page, policy, rev, tid).await?;
+        }
+        self.put_historical(page, policy, rev, tid, bodies).await
     }
 
     /// The newest render of a revision that is kept and has the property.
@@ -244,7 +287,7 @@ impl Shared {
             let Some(tid) = clustering_tid(&row, 1) else {
                 return Err(crate::rows::unreadable("historical", &row));
             };
-            if self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?.is_some() {
+            if self.copy(page, rev, tid, name).await?.is_some() {
                 return Ok(Some(tid));
             }
             range = range.below(tid.as_time_uuid());
@@ -259,8 +302,7 @@ impl Shared {
         tid: Tid,
         name: &PropertyName,
     ) -> Result<Option<Timestamp>> {
-        let row = self.get(&HISTORICAL, page, historical_key(rev, tid, name)).await?;
-        Ok(row.and_then(|row| row.expires_at))
+        Ok(self.copy(page, rev, tid, name).await?.and_then(|row| row.expires_at))
     }
 
     async fn historical_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
@@ -284,10 +326,4 @@ impl Shared {
             }
         }
     }
-}
-
-fn historical_key(rev: Revision, tid: Tid, name: &PropertyName) -> Vec<Value> {
-    let mut key = render_key(rev, tid);
-    key.push(name.as_str().into());
-    key
 }

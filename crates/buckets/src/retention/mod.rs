@@ -16,19 +16,26 @@ mod historical;
 mod on_write;
 mod policy;
 mod stats;
+mod strategies;
 mod sweep;
 mod timeline;
 mod walk;
 
 pub(crate) use self::{
-    cull::Culls, drift::Drift, generator::Generations, historical::Copies, on_write::CULLS, stats::Counters,
-    timeline::Sampling,
+    cull::Culls,
+    drift::Drift,
+    generator::Generations,
+    historical::Copies,
+    on_write::CULLS,
+    stats::Counters,
+    strategies::{After, is_of, whose},
 };
 pub use self::{
     generator::{GenerateError, Generated, Generator},
     policy::{Cull, Policy, Retention},
     stats::RetentionStats,
+    strategies::{Current, Fill, Strategy},
     sweep::Sweep,
-    timeline::{MemoryTimeline, Superseded, Timeline},
+    timeline::{MemoryTimeline, Sampling, Superseded, Timeline},
     walk::{DryRun, Walk},
 };

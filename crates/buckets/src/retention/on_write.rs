@@ -51,10 +51,9 @@ impl Revisioned {
     /// fails the sweep does it.
     pub(crate) fn cull_now_and_then(&self, page: &Page, what: Superseded, written: Written) {
         let shared = &self.0;
-        let Some(policy) = shared.settings.retention.of(page).filter(|_| written.created) else { return };
-        // 53 bits are what a fraction holds.
-        let chance = (shared.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
-        if chance >= policy.delete_probability
+        let policy = shared.settings.retention.of(page).filter(|_| written.created);
+        let Some(policy) = policy.filter(|policy| !policy.strategy.expires()) else { return };
+        if !shared.happens(policy.delete_probability)
             || shared.drift.pauses(&shared.clock, policy.grace, policy.skew)
         {
             return;
@@ -77,6 +76,13 @@ impl Revisioned {
 }
 
 impl Shared {
+    /// Whether something happens that does so with this probability.
+    pub(super) fn happens(&self, probability: f64) -> bool {
+        // 53 bits are what a fraction holds.
+        let chance = (self.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
+        chance < probability
+    }
+
     /// Culls the highest that the timeline knows to have been superseded long enough, and all below.
     async fn cull_by_timeline(
         &self,

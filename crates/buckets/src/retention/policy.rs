@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Generator, Timeline};
+use super::{Generator, Strategy, Timeline};
 use crate::{BucketName, DomainName, Page};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -27,6 +27,9 @@ pub enum Cull {
 /// How long the values of a bucket are kept once something newer has taken their place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
+    /// By which means. What was written before there was a choice says nothing of it.
+    #[serde(default)]
+    pub strategy: Strategy,
     /// How long a value can be read after it was superseded.
     pub grace: Duration,
     /// How long a superseded value can be read after somebody read it, and a generated one after it was made.
@@ -48,6 +51,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            strategy: Strategy::AppTtl,
             grace: DAY,
             ttl: DAY,
             slack: DAY / 4,

@@ -113,7 +113,11 @@ impl Shared {
             self.note_again(Note { due_at, ..note.clone() }).await?;
             return Ok(true);
         }
-        match self.cull(page, policy, &(note.lowest..=note.highest), note.thorough).await {
+        let culled = async {
+            self.settle_current(page, policy).await?;
+            self.cull(page, policy, &(note.lowest..=note.highest), note.thorough).await
+        };
+        match culled.await {
             Ok(Culled { renders, bytes }) => {
                 sweep.renders += renders;
                 sweep.bytes += bytes;

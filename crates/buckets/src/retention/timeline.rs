@@ -122,7 +122,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Which of the entries are noted at all.
 #[derive(Debug)]
-pub(crate) struct Sampling {
+pub struct Sampling {
     every: Duration,
     rate: NonZeroU32,
     /// When a page's newest entry was noted, by the clock that nobody sets.
@@ -132,7 +132,9 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    pub(crate) fn new(retention: &Retention) -> Self {
+    /// By the settings, from an empty memory on.
+    #[must_use]
+    pub fn new(retention: &Retention) -> Self {
         Self {
             every: retention.sample,
             rate: retention.domain_rate,
@@ -142,7 +144,7 @@ impl Sampling {
     }
 
     /// Whether an entry of the page is due at this time, by the clock that nobody sets. If so it counts.
-    pub(crate) fn takes(&self, page: &Page, now: Duration) -> bool {
+    pub fn takes(&self, page: &Page, now: Duration) -> bool {
         let rested = self.pages.get(page).is_none_or(|last| now.saturating_sub(last) >= self.every);
         if !rested {
             return false;
@@ -176,7 +178,8 @@ impl Shared {
     /// is done.
     pub(crate) fn note_superseded(&self, write: &mut PageWrite<'_>, what: Superseded, at: Timestamp) {
         let retention = &self.settings.retention;
-        let Some(policy) = retention.of(write.page) else { return };
+        let policy = retention.of(write.page).filter(|policy| !policy.strategy.expires());
+        let Some(policy) = policy else { return };
         if !self.sampling.takes(write.page, self.clock.monotonic()) {
             return;
         }

@@ -13,10 +13,10 @@ use super::{
     due::Note,
 };
 use crate::{
-    BucketName, DomainName, Page, Result, Revision, Revisioned, Title,
+    BucketName, DomainName, Page, Result, Revision, Revisioned, Tid, Title,
     revisioned::{INDEX_PAGE, Shared},
-    rows::{self, Properties, RevisionRow, partition_of, unreadable},
-    schemas::{RETENTION_WALKS, REVISIONS},
+    rows::{self, Properties, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
+    schemas::{RENDERS, RETENTION_WALKS, REVISIONS},
 };
 
 /// Titles after which it is written down how far a walk has come.
@@ -56,6 +56,16 @@ struct State {
     policy: Option<Policy>,
     after: Option<Title>,
     finished: bool,
+    /// What was stored then or earlier may have expired, by a strategy that was in effect.
+    expired_before: Option<Timestamp>,
+}
+
+impl State {
+    /// The same for the next policy.
+    fn expired_before(&self, next: &Policy, now: Timestamp) -> Option<Timestamp> {
+        let expires = self.policy.as_ref().is_some_and(|policy| policy.strategy.expires());
+        if expires && !next.strategy.expires() { Some(now) } else { self.expired_before }
+    }
 }
 
 impl Revisioned {
@@ -96,10 +106,13 @@ impl Shared {
         let nothing = Walk { pages: 0, finished: true };
         let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
         let state = self.walk_state(domain, bucket).await?;
+        let expired_before = state.expired_before(policy, self.clock.now());
         let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
         if known.is_some() && state.finished {
             if known != Some(policy) {
-                self.set_walk_state(domain, bucket, policy, None, true).await?;
+                let next =
+                    State { policy: Some(policy.clone()), after: None, finished: true, expired_before };
+                self.set_walk_state(domain, bucket, next).await?;
             }
             return Ok(nothing);
         }
@@ -111,7 +124,8 @@ impl Shared {
             self.note_what_stands(&page, policy).await?;
         }
         let finished = titles.next.is_none();
-        self.set_walk_state(domain, bucket, policy, titles.next, finished).await?;
+        let next = State { policy: Some(policy.clone()), after: titles.next, finished, expired_before };
+        self.set_walk_state(domain, bucket, next).await?;
         Ok(Walk { pages, finished })
     }
 
@@ -163,11 +177,39 @@ impl Shared {
         let key = walk_key(&page.domain, &page.bucket);
         if let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? {
             let mut batch = Batch::new(key.partition);
-            batch.delete(&RETENTION_WALKS, Vec::new(), self.after(row.written_at));
+            // What the retention was is known on: copies that it made expire still.
+            let mut values = row.values;
+            values[1..3].fill(None);
+            batch.put(&RETENTION_WALKS, Vec::new(), values, self.after(row.written_at));
             self.store.write(Vec::new(), batch).await?;
         }
         self.unnoted.insert(bucket, ());
         Ok(())
+    }
+
+    /// Whether the body of a render, or (`None`) of a revision, that is nowhere was superseded in a bucket whose
+    /// superseded values expire, or did when it had a retention: then nobody wrote down that it went.
+    pub(crate) async fn has_expired(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Option<Tid>,
+        written_at: Timestamp,
+    ) -> Result<bool> {
+        if !self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires()) {
+            let before = self.walk_state(&page.domain, &page.bucket).await?;
+            if !before.policy.is_some_and(|policy| policy.strategy.expires())
+                && before.expired_before.is_none_or(|at| at < written_at)
+            {
+                return Ok(false);
+            }
+        }
+        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let latest = latest.and_then(|row| Some((clustering_rev(&row, 0)?, clustering_tid(&row, 1)?)));
+        Ok(latest.is_some_and(|(latest, newest)| match tid {
+            Some(tid) => (rev, tid) < (latest, newest),
+            None => rev < latest,
+        }))
     }
 
     async fn walk_state(&self, domain: &DomainName, bucket: &BucketName) -> Result<State> {
@@ -179,21 +221,19 @@ impl Shared {
             policy: rows::text(&row, 0).and_then(|json| serde_json::from_str(json).ok()),
             after: after.map_err(|_| unreadable("retention_walks", &row))?,
             finished: rows::timestamp(&row, 2).is_some(),
+            expired_before: rows::timestamp(&row, 3),
         })
     }
 
-    async fn set_walk_state(
-        &self,
-        domain: &DomainName,
-        bucket: &BucketName,
-        policy: &Policy,
-        after: Option<Title>,
-        finished: bool,
-    ) -> Result<()> {
+    async fn set_walk_state(&self, domain: &DomainName, bucket: &BucketName, state: State) -> Result<()> {
         let now = self.clock.now();
         let mut batch = Batch::new(walk_key(domain, bucket).partition);
-        let after = after.map(|title| title.as_str().into());
-        let values = vec![Some(rows::to_json(policy)), after, finished.then(|| now.into())];
+        let values = vec![
+            state.policy.as_ref().map(rows::to_json),
+            state.after.map(|title| title.as_str().into()),
+            state.finished.then(|| now.into()),
+            state.expired_before.map(Value::Timestamp),
+        ];
         batch.put(&RETENTION_WALKS, Vec::new(), values, now);
         Ok(self.store.write(Vec::new(), batch).await?)
     }

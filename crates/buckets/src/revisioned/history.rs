@@ -9,7 +9,7 @@ use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
     content::BodyRow,
-    retention::Culls,
+    retention::{Culls, whose},
     rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -74,6 +74,17 @@ impl Revisioned {
             let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
             bodies.insert(rev, Property { version, parent: None, info, body });
+        }
+        // The highest may lie in a row of its own.
+        let row = self.0.current_of(page, name).await?.filter(|_| rows.next.is_none());
+        if let Some(row) = row
+            && let Some((rev, None)) = whose(&row)
+            && (first..=last).contains(&rev)
+        {
+            let (info, body) = BodyRow::from_row(&row)?.into_body(&self.0.chunks)?;
+            let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
+            let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
+            bodies.entry(rev).or_insert(Property { version, parent: None, info, body });
         }
         Ok(bodies)
     }

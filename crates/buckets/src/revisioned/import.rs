@@ -286,7 +286,7 @@ impl Shared {
 
     /// Writes the units in their order, as few batches as they fit into.
     async fn write_units(&self, page: &Page, units: Vec<Unit>, is_new: bool) -> Result<()> {
-        let new = || PageWrite::new(page, self.clock.now()).history();
+        let new = || PageWrite::new(page, self.clock.now()).import();
         let mut write = new();
         if is_new && !units.is_empty() {
             write.new_page();
@@ -298,13 +298,13 @@ impl Shared {
             let more = unit.bytes();
             if write.len() > FULL || (bytes + more > MAX_BODIES && write.len() > 0) {
                 let full = std::mem::replace(&mut write, new());
-                self.commit(full).await?;
+                let _import = self.commit(full).await?;
                 bytes = 0;
             }
             bytes += more;
             write.unit(unit);
         }
-        if write.len() == 0 { Ok(()) } else { self.commit(write).await }
+        if write.len() == 0 { Ok(()) } else { self.commit(write).await.map(drop) }
     }
 }
 

@@ -6,15 +6,14 @@ use std::sync::{
 };
 
 use moka::sync::Cache;
-use rashomon_tables::{ClusteringRange, Slot, Value};
+use rashomon_tables::{ClusteringRange, Row, Slot, Value};
 
-use super::{
-    LOOKS, Revisioned, Shared, joint_reads::JointReads, render_content_key, rev_key, revision_content_key,
-};
+use super::{LOOKS, Revisioned, Shared, content_of, joint_reads::JointReads, rev_key};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
     content::BodyRow,
+    retention::{is_of, whose},
     rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -82,6 +81,11 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
     hash.digest128()
 }
 
+/// The revision, and the render if it is one a render, of a row of one of the content tables.
+pub(super) fn whose_body(row: &Row) -> Option<(Revision, Option<Tid>)> {
+    Some((clustering_rev(row, 1)?, clustering_tid(row, 2)))
+}
+
 impl Revisioned {
     /// A property of the newest render of the latest revision. Served from memory where it can be: the same
     /// `Arc` is then given again and again, until the page changes. Where it cannot, those who ask at the same
@@ -92,6 +96,7 @@ impl Revisioned {
         let key = cache_key(page, name);
         if let Some(property) = shared.kept_latest(key, page, name) {
             cache.hits.fetch_add(1, Ordering::Relaxed);
+            shared.copied_if_read(page, name, &property).await?;
             return Ok(property);
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
@@ -100,15 +105,17 @@ impl Revisioned {
             let read = shared.read_and_keep_latest(key, page, name);
             Box::pin(cache.reads.read((page.clone(), name.clone()), read))
         };
-        match read().await {
+        let property = match read().await {
             // It may be made, and is there then.
             Err(Error::NotFound(Missing::LatestProperty { latest, .. }))
                 if self.generated(page, latest, name).await?.is_some() =>
             {
-                read().await
+                read().await?
             }
-            result => result,
-        }
+            result => result?,
+        };
+        shared.copied_if_read(page, name, &property).await?;
+        Ok(property)
     }
 
     /// How the memory for newest properties has served so far.
@@ -130,6 +137,16 @@ impl Revisioned {
 }
 
 impl Shared {
+    /// Has the latest copied where its bucket's strategy copies what is read.
+    async fn copied_if_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
+        let policy = self.settings.retention.of(page);
+        let Some(policy) = policy.filter(|policy| policy.strategy.copies_what_is_read()) else {
+            return Ok(());
+        };
+        let PropertyVersion { rev, tid, .. } = property.version;
+        self.keep_latest(page, policy, (rev, tid), name).await
+    }
+
     /// What is in memory, if it still holds.
     fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
         let generations = self.store.generations()?;
@@ -194,12 +211,19 @@ impl Shared {
             Versions::Revision => &*REVISION_CONTENT,
         };
         let of_name = ClusteringRange::prefix(vec![name.as_str().into()]);
+        let policy = self.settings.retention.of(page);
+        let one_row = policy.is_some_and(|policy| policy.strategy.is_one_row());
         let mut absent = None;
         for _ in 0..LOOKS {
             let (index, revision, body) = futures::future::try_join3(
                 self.first(&RENDERS, page, ClusteringRange::all()),
                 self.first(&REVISIONS, page, ClusteringRange::all()),
-                self.first(content, page, of_name.clone()),
+                async {
+                    match one_row {
+                        true => self.current_of(page, name).await,
+                        false => self.first(content, page, of_name.clone()).await,
+                    }
+                },
             )
             .await?;
             let index = RenderRow::from_row(&index.ok_or(Error::NotFound(Missing::Page))?)?;
@@ -213,26 +237,39 @@ impl Shared {
                 },
             };
             let revision = RevisionRow::from_row(&revision)?;
-            let (expected, key) = match versions {
-                Versions::Render => (index.properties.contains_key(name), render_content_key(name, rev, tid)),
-                Versions::Revision => {
-                    (revision.properties.contains_key(name), revision_content_key(name, rev))
-                }
+            let expected = match versions {
+                Versions::Render => index.properties.contains_key(name),
+                Versions::Revision => revision.properties.contains_key(name),
             };
             if !expected {
-                let newest = body.as_ref().and_then(|row| {
-                    let rev = clustering_rev(row, 1)?;
-                    Some((rev, clustering_tid(row, 2)))
-                });
+                let newest = match body.as_ref().filter(|_| one_row).and_then(whose) {
+                    None if one_row => {
+                        self.first(content, page, of_name).await?.as_ref().and_then(whose_body)
+                    }
+                    None => body.as_ref().and_then(whose_body),
+                    newest => newest,
+                };
                 absent = Some((rev, newest));
                 break;
             }
-            let body = match body {
-                Some(row) if row.key.clustering == key => Some(row),
-                _ => self.get(content, page, key).await?,
+            let is_it = |row: &Row| match one_row {
+                true => is_of(row, rev, tid, versions),
+                false => row.key.clustering == content_of(versions, name, rev, tid).1,
             };
-            let Some(body) = body else { continue };
-            let (info, body) = BodyRow::from_row(&body)?.into_body(&self.chunks)?;
+            let body = match body.filter(is_it) {
+                Some(row) => Some(row),
+                None => self.durable(page, rev, tid, name, versions).await?,
+            };
+            let body = match body {
+                Some(body) => BodyRow::from_row(&body)?,
+                // Its row is being set.
+                None if one_row => match self.historical(page, None, rev, tid, name).await? {
+                    Some(body) => body,
+                    None => continue,
+                },
+                None => continue,
+            };
+            let (info, body) = body.into_body(&self.chunks)?;
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
             return Ok(Property { version, parent: revision.record.parent, info, body });
         }

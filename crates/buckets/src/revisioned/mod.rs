@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 
 pub(crate) use self::{
     given::{Bodies, body_of},
-    page_write::PageWrite,
+    page_write::{PageBody, PageWrite, WriteKind},
     read::INDEX_PAGE,
     write::{MAX_BODIES, whole},
 };
@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) drift: Drift,
     pub(crate) copies: Copies,
     pub(crate) generations: Generations,
+    /// Whether some bucket has, or had, one row a property for the latest.
+    pub(crate) has_one_rows: bool,
     /// The buckets in which something was written that nobody noted as due.
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
     /// One for each cull that a write has begun.
@@ -115,6 +117,8 @@ impl Revisioned {
         for schema in schemas::all() {
             store.create(schema).await?;
         }
+        let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
+        let has_one_rows = one_row || has_rows(&*store, &schemas::CURRENT).await?;
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
             chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
@@ -125,6 +129,7 @@ impl Revisioned {
             drift: Drift::new(&clock),
             copies: Copies::new(),
             generations: Generations::new(),
+            has_one_rows,
             unnoted: Cache::new(UNNOTED),
             culls: Arc::new(Semaphore::new(CULLS)),
             retained: Counters::default(),
@@ -184,6 +189,18 @@ impl Revisioned {
     /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now.
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
         self.0.chunks.count_collectable(age).await
+    }
+}
+
+/// Whether a table has any row.
+async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
+    let mut after = None;
+    loop {
+        let partitions = store.partitions(table, after, ONE).await?;
+        after = partitions.next;
+        if !partitions.items.is_empty() || after.is_none() {
+            return Ok(!partitions.items.is_empty());
+        }
     }
 }
 

@@ -11,6 +11,27 @@ use crate::{
     schemas::{CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
+/// What a write of a page is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteKind {
+    /// A render that was not there.
+    New,
+    /// A property that stands is replaced.
+    Replacement,
+    /// A history.
+    Import,
+}
+
+/// A body that a write brings.
+#[derive(Debug, Clone)]
+pub(crate) struct PageBody {
+    pub(crate) rev: Revision,
+    pub(crate) tid: Tid,
+    pub(crate) name: PropertyName,
+    pub(crate) body: BodyRow,
+    pub(crate) versions: Versions,
+}
+
 /// Puts together the one batch that a write of a page is, and what must be there before it.
 pub(crate) struct PageWrite<'a> {
     pub(crate) page: &'a Page,
@@ -19,6 +40,10 @@ pub(crate) struct PageWrite<'a> {
     written: Option<(Revision, Revision)>,
     /// It brings renders, or writes some again, that need not be the newest of their revisions.
     history: bool,
+    kind: WriteKind,
+    reserved: bool,
+    /// The bodies in it.
+    pub(crate) bodies: Vec<PageBody>,
     /// What it supersedes, to be noted when it is done.
     pub(crate) superseded: Option<Superseded>,
     pub(crate) first: Vec<Batch>,
@@ -26,9 +51,61 @@ pub(crate) struct PageWrite<'a> {
 }
 
 impl<'a> PageWrite<'a> {
-    pub(super) fn new(page: &'a Page, at: Timestamp) -> Self {
+    pub(crate) fn new(page: &'a Page, at: Timestamp) -> Self {
         let then = Batch::new(partition_of(page));
-        Self { page, at, written: None, history: false, superseded: None, first: Vec::new(), then }
+        Self {
+            page,
+            at,
+            written: None,
+            history: false,
+            kind: WriteKind::New,
+            reserved: false,
+            bodies: Vec::new(),
+            superseded: None,
+            first: Vec::new(),
+            then,
+        }
+    }
+
+    /// It brings whole histories.
+    pub(super) fn import(self) -> Self {
+        Self { kind: WriteKind::Import, ..self.history() }
+    }
+
+    /// It replaces what stands.
+    pub(super) fn replacement(self) -> Self {
+        Self { kind: WriteKind::Replacement, ..self.history() }
+    }
+
+    pub(crate) fn kind(&self) -> WriteKind {
+        self.kind
+    }
+
+    /// It is made under a reservation, and taken back if that was taken for dead.
+    pub(super) fn reserved(self) -> Self {
+        Self { reserved: true, ..self }
+    }
+
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// The bodies go elsewhere than where its bodies go by themselves.
+    pub(crate) fn leave_out_bodies(&mut self) {
+        self.leave_out(|_| true);
+    }
+
+    /// The same of some properties.
+    pub(crate) fn leave_out(&mut self, leaves: impl Fn(&PropertyName) -> bool) {
+        let left: Vec<_> = (self.bodies.iter().filter(|body| leaves(&body.name)))
+            .map(|body| content_of(body.versions, &body.name, body.rev, body.tid))
+            .collect();
+        self.then.mutations.retain(|mutation| match mutation {
+            Mutation::Put { table, clustering, .. } => {
+                !left.iter().any(|(content, key)| *content == *table && key == clustering)
+            }
+            _ => true,
+        });
     }
 
     /// The lowest and the highest revision that it is about; `None` while there is none.
@@ -120,12 +197,18 @@ impl<'a> PageWrite<'a> {
         versions: Versions,
     ) {
         if let Stored::Chunks(set) = &body.stored {
-            let tid = (versions == Versions::Render).then(|| tid.as_time_uuid().into());
-            let values = vec![None, Some(Value::Int(rev.get())), tid];
-            self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
+            self.reference(set, rev, (versions == Versions::Render).then_some(tid));
         }
         let (content, key) = content_of(versions, name, rev, tid);
         self.then.put(content, key, body.to_values(), self.at);
+        self.bodies.push(PageBody { rev, tid, name: name.clone(), body: body.clone(), versions });
+    }
+
+    /// A set of chunks that a body names: that of a render, or (without a tid) of a revision.
+    pub(crate) fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
+        let tid = tid.map(|tid| tid.as_time_uuid().into());
+        let values = vec![None, Some(Value::Int(rev.get())), tid];
+        self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
     }
 
     /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.

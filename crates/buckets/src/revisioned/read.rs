@@ -6,12 +6,12 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Cursor, Scan, Value};
+use rashomon_tables::{ClusteringRange, Cursor, Row, Scan, Value};
 
-use super::{LOOKS, ONE, Revisioned, Shared, content_of, render_key, rev_key};
+use super::{LOOKS, ONE, Revisioned, Shared, render_key, rev_key};
 use crate::{
-    Error, Listing, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
-    Revision, RevisionDetail, RevisionSummary, Tid,
+    Error, Listing, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo,
+    Result, Revision, RevisionDetail, RevisionSummary, Tid, Versions,
     content::BodyRow,
     rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
@@ -27,22 +27,17 @@ impl Revisioned {
         let shared = &self.0;
         let rev = shared.revision_of(page, tid).await?;
         let policy = shared.settings.retention.of(page);
-        let (content, key) = content_of(shared.settings.definitions.get(name).versions, name, rev, tid);
+        let versions = shared.settings.definitions.get(name).versions;
         for _ in 0..LOOKS {
-            let (body, revision, latest) = futures::future::try_join3(
-                shared.get(content, page, key.clone()),
+            let (found, revision, latest) = futures::future::try_join3(
+                shared.find(page, policy, (rev, tid), name, versions),
                 shared.get(&REVISIONS, page, rev_key(rev)),
                 shared.latest_if(policy.is_some(), page),
             )
             .await?;
             let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
-            let stays = match policy {
-                Some(policy) if body.is_some() && latest != Some((rev, tid)) => {
-                    shared.keep(page, policy, &revision, tid, name).await?
-                }
-                _ => true,
-            };
-            let body = match body.filter(|_| stays) {
+            let is_latest = latest == Some((rev, tid));
+            let body = match shared.kept(page, policy, found, &revision, tid, name, is_latest).await? {
                 Some(body) => Some(BodyRow::from_row(&body)?),
                 None => shared.historical(page, policy, rev, tid, name).await?,
             };
@@ -62,7 +57,9 @@ impl Revisioned {
                 true => (Some(tid), render.written_at),
                 false => (None, shared.first_written(&revision)),
             };
-            if shared.is_culled(page, rev, of_render, written_at, name).await? {
+            if shared.is_culled(page, rev, of_render, written_at, name).await?
+                || shared.has_expired(page, rev, of_render, written_at).await?
+            {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
         }
@@ -80,7 +77,14 @@ impl Revisioned {
         if (named && policy.is_none()) || (policy.is_none() && !generates) {
             return named.then_some(newest.tid).ok_or_else(|| no_property(rev, newest.tid));
         }
-        if named && shared.is_stored(page, rev, newest.tid, name).await? {
+        if policy.is_some_and(|policy| policy.strategy.is_per_query())
+            && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
+            && tid >= newest.tid
+        {
+            return Ok(tid);
+        }
+        let versions = shared.settings.definitions.get(name).versions;
+        if named && shared.durable(page, rev, newest.tid, name, versions).await?.is_some() {
             return Ok(newest.tid);
         }
         if policy.is_some()
@@ -222,6 +226,22 @@ impl Revisioned {
     }
 }
 
+/// Where a body was found.
+enum Found {
+    /// With its render or revision, or in the row of the latest.
+    Durable(Row),
+    /// Among the copies that expire.
+    Copy(Row),
+}
+
+impl Found {
+    fn row(self) -> Row {
+        match self {
+            Self::Durable(row) | Self::Copy(row) => row,
+        }
+    }
+}
+
 fn no_property(rev: Revision, tid: Tid) -> Error {
     Error::NotFound(Missing::Property { rev, tid })
 }
@@ -236,10 +256,50 @@ impl Shared {
         Ok(row.and_then(|row| Some((clustering_rev(&row, 0)?, clustering_tid(&row, 1)?))))
     }
 
-    /// Whether the body of a property is stored with its render or its revision.
-    async fn is_stored(&self, page: &Page, rev: Revision, tid: Tid, name: &PropertyName) -> Result<bool> {
-        let (content, key) = content_of(self.settings.definitions.get(name).versions, name, rev, tid);
-        Ok(self.get(content, page, key).await?.is_some())
+    /// Looks for the body of a property, where its bucket's strategy has it first.
+    async fn find(
+        &self,
+        page: &Page,
+        policy: Option<&Policy>,
+        (rev, tid): (Revision, Tid),
+        name: &PropertyName,
+        versions: Versions,
+    ) -> Result<Option<Found>> {
+        if policy.is_some_and(|policy| policy.strategy.is_per_query())
+            && let Some(copy) = self.copy(page, rev, tid, name).await?
+        {
+            return Ok(Some(Found::Copy(copy)));
+        }
+        Ok(self.durable(page, rev, tid, name, versions).await?.map(Found::Durable))
+    }
+
+    /// Sees to it that what was found, and is about to be given, can be read for another `ttl`, as far as its
+    /// bucket's strategy does. `None`: it has gone meanwhile.
+    #[expect(clippy::too_many_arguments)]
+    async fn kept(
+        &self,
+        page: &Page,
+        policy: Option<&Policy>,
+        found: Option<Found>,
+        revision: &RevisionRow,
+        tid: Tid,
+        name: &PropertyName,
+        is_latest: bool,
+    ) -> Result<Option<Row>> {
+        let Some(found) = found else { return Ok(None) };
+        let Some(policy) = policy.filter(|policy| !is_latest || policy.strategy.copies_what_is_read()) else {
+            return Ok(Some(found.row()));
+        };
+        match found {
+            Found::Copy(copy) => {
+                self.refresh(page, policy, revision.record.rev, tid, &copy).await?;
+                Ok(Some(copy))
+            }
+            Found::Durable(row) if policy.strategy.keeps_what_it_finds() => {
+                Ok(self.keep(page, policy, revision, tid, name).await?.then_some(row))
+            }
+            Found::Durable(row) => Ok(Some(row)),
+        }
     }
 
     /// The revision that a render is of.

@@ -180,7 +180,8 @@ impl Shared {
         let Some(mut reservation) = reservation else {
             let planned = planned?;
             if let Some(write) = planned.write {
-                self.commit(write).await?;
+                let after = self.commit(write).await?;
+                self.afterwards(after).await?;
             }
             return Ok(planned.answer);
         };
@@ -237,8 +238,12 @@ impl Shared {
             self.give_up(reservation).await;
             return Err(too_slow());
         }
-        let Err(error) = self.commit(write).await else {
-            return self.let_go(reservation, reservation.later_than).await;
+        let error = match self.commit(write.reserved()).await {
+            Ok(after) => {
+                self.let_go(reservation, reservation.later_than).await?;
+                return self.afterwards(after).await;
+            }
+            Err(error) => error,
         };
         let Some(announced) = &reservation.held.announced else { return Err(error) };
         match self.take_back(page, announced).await {
@@ -309,7 +314,7 @@ impl Shared {
                 _ => write.then.delete(name.table, name.clustering.clone(), at),
             }
         }
-        self.commit(write).await?;
+        let _taken_back = self.commit(write).await?;
         Ok(Some(at))
     }
 

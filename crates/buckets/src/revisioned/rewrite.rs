@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rashomon_clock::Timestamp;
 
 use super::{
-    Revisioned, Shared, content_of,
+    Revisioned, Shared,
     given::{body_of, check_index},
     page_write::PageWrite,
     render_key,
@@ -108,7 +108,7 @@ impl Shared {
             None => Vec::new(),
         };
 
-        let mut write = PageWrite::new(page, at).history();
+        let mut write = PageWrite::new(page, at).replacement();
         match versions {
             Versions::Revision => write.revision(&standing.revision),
             Versions::Render => write.render(&standing.render),
@@ -165,11 +165,13 @@ impl Shared {
             Versions::Render => standing.render.properties.keys().cloned().collect(),
         };
         for name in names {
-            let (content, key) = content_of(versions, &name, rev, tid);
-            let row = self.get(content, page, key).await?;
-            if let Some(row) = row {
-                standing.bodies.insert(name, (BodyRow::from_row(&row)?, row.written_at));
+            let Some(row) = self.anywhere(page, rev, tid, &name, versions).await? else { continue };
+            let mut body = BodyRow::from_row(&row)?;
+            // The chunks of a copy go with it.
+            if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
+                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
             }
+            standing.bodies.insert(name, (body, row.written_at));
         }
         Ok(())
     }

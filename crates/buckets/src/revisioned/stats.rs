@@ -9,7 +9,7 @@ use super::Revisioned;
 use crate::{
     BucketName, DomainName, Page, PropertyName, Result,
     content::{BodyRow, Stored},
-    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
 /// Titles that are read at once.
@@ -75,7 +75,7 @@ impl Revisioned {
         while let Some(rows) = shared.next_rows(&RENDERS, page, &mut after).await? {
             stats.renders += rows.len() as u64;
         }
-        for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
+        for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*CURRENT] {
             let mut after = None;
             while let Some(rows) = shared.next_rows(table, page, &mut after).await? {
                 for row in &rows {

@@ -12,18 +12,17 @@ use futures::{StreamExt, stream};
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, Schema, Value};
 use sha1::Digest;
 
-use super::{
-    Revisioned, Shared, read::INDEX_PAGE, render_content_key, render_key, rev_key, revision_content_key,
-};
+use super::{Revisioned, Shared, latest::whose_body, read::INDEX_PAGE, render_key, rev_key};
 use crate::{
-    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid,
+    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
+    retention::whose,
     rows::{
         self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, key_in_words, partition_of,
-        rev_of_tid, unreadable,
+        property_name, rev_of_tid, unreadable,
     },
     schemas::{
-        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        CHUNK_REFERENCES, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
         REVISIONS_BY_TIME,
     },
 };
@@ -113,7 +112,7 @@ impl Revisioned {
         let watch = Watch { bodies: AtomicU64::new(0), progress: Mutex::new(progress) };
         let mut after = None;
         // A page that has content and no index must be found too.
-        for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT] {
+        for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
             loop {
                 let partitions = self.0.store.partitions(table, after, INDEX_PAGE).await?;
                 let mut pages = Vec::with_capacity(partitions.items.len());
@@ -183,6 +182,7 @@ impl Shared {
         named += self.verify_renders(page, report).await?;
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, watch).await?;
         found += self.verify_bodies(page, &RENDER_CONTENT, report, watch).await?;
+        found += self.verify_bodies(page, &CURRENT, report, watch).await?;
         if found < named {
             self.name_missing(page, report).await?;
         }
@@ -197,9 +197,10 @@ impl Shared {
                 let revision = RevisionRow::from_row(row)?;
                 let (rev, written_at) = (revision.record.rev, self.first_written(&revision));
                 for name in revision.properties.keys() {
-                    let key = revision_content_key(name, rev);
-                    if self.get(&REVISION_CONTENT, page, key).await?.is_none()
+                    let first = revision.first_tid;
+                    if self.anywhere(page, rev, first, name, Versions::Revision).await?.is_none()
                         && !self.is_culled(page, rev, None, written_at, name).await?
+                        && !self.has_expired(page, rev, None, written_at).await?
                     {
                         report.problem(page, format_args!("{} is missing", body_in_words(name, rev, None)));
                     }
@@ -212,9 +213,10 @@ impl Shared {
                 let render = RenderRow::from_row(row)?;
                 let (rev, tid) = (render.rev, render.tid);
                 for name in render.properties.keys() {
-                    let key = render_content_key(name, rev, tid);
-                    if self.get(&RENDER_CONTENT, page, key).await?.is_none()
-                        && !self.is_culled(page, rev, Some(tid), render.written_at, name).await?
+                    let at = render.written_at;
+                    if self.anywhere(page, rev, tid, name, Versions::Render).await?.is_none()
+                        && !self.is_culled(page, rev, Some(tid), at, name).await?
+                        && !self.has_expired(page, rev, Some(tid), at).await?
                     {
                         report.problem(
                             page,
@@ -322,11 +324,13 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(table, page, &mut after).await? {
             for row in &rows {
-                let Some(name) = property_name(row) else { return Err(unreadable(table.name(), row)) };
-                let rev = clustering_rev(row, 1).ok_or_else(|| unreadable(table.name(), row))?;
+                let unreadable = || unreadable(table.name(), row);
+                let name = property_name(row, 0).ok_or_else(unreadable)?;
+                let of = if table.name() == CURRENT.name() { whose(row) } else { whose_body(row) };
+                let (rev, tid) = of.ok_or_else(unreadable)?;
                 let body = BodyRow::from_row(row)?;
-                let place = body_in_words(&name, rev, clustering_tid(row, 2));
-                match self.properties_of(page, row, rev).await?.get(&name) {
+                let place = body_in_words(&name, rev, tid);
+                match self.properties_of(page, rev, tid).await?.get(&name) {
                     Some(info) if *info == body.info => found += 1,
                     Some(_) => {
                         found += 1;
@@ -337,7 +341,7 @@ impl Shared {
                 report.bodies += 1;
                 report.bytes += body.info.size;
                 let place = format_args!("{}: {place}", in_words(page));
-                report.corrupt_is_problem(place, self.verify_body(page, &row.key, body).await)?;
+                report.corrupt_is_problem(place, self.verify_body(page, rev, tid, body).await)?;
             }
             watch.add(rows.len() as u64);
         }
@@ -345,8 +349,8 @@ impl Shared {
     }
 
     /// What the index says of the revision or render that a body is of.
-    async fn properties_of(&self, page: &Page, body: &Row, rev: Revision) -> Result<Properties> {
-        Ok(match clustering_tid(body, 2) {
+    async fn properties_of(&self, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<Properties> {
+        Ok(match tid {
             Some(tid) => match self.get(&RENDERS, page, render_key(rev, tid)).await? {
                 Some(row) => RenderRow::from_row(&row)?.properties,
                 None => Properties::new(),
@@ -358,7 +362,7 @@ impl Shared {
         })
     }
 
-    async fn verify_body(&self, page: &Page, key: &Key, body: BodyRow) -> Result<()> {
+    async fn verify_body(&self, page: &Page, rev: Revision, tid: Option<Tid>, body: BodyRow) -> Result<()> {
         if let Stored::Chunks(set) = &body.stored {
             let reference = self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
             let Some(reference) = reference.filter(|reference| rows::timestamp(reference, 0).is_none())
@@ -366,10 +370,8 @@ impl Shared {
                 return Err(corrupt("its chunks are not named, and will be collected"));
             };
             // They go with it; what was stored by an early version does not say whose they are.
-            let whose = [&reference.values[1], &reference.values[2]];
-            if whose[0].is_some()
-                && whose != [&key.clustering.get(1).cloned(), &key.clustering.get(2).cloned()]
-            {
+            let whose = (rows::int(&reference, 1), rows::tid(&reference, 2));
+            if whose.0.is_some() && whose != (Some(rev.get()), tid) {
                 return Err(corrupt("its chunks are named as those of another body, and will go with that"));
             }
         }
@@ -418,13 +420,6 @@ fn body_in_words(name: &PropertyName, rev: Revision, tid: Option<Tid>) -> String
     match tid {
         Some(tid) => format!("property {name} of render {tid} of revision {rev}"),
         None => format!("property {name} of revision {rev}"),
-    }
-}
-
-fn property_name(row: &Row) -> Option<PropertyName> {
-    match row.key.clustering.first()? {
-        Value::Text(name) => PropertyName::new(name).ok(),
-        _ => None,
     }
 }
 

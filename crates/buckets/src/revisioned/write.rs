@@ -10,16 +10,17 @@ use super::{
     Revisioned, Shared,
     given::{Bodies, Given, added_to_revision, by_versions, check_index, same_content},
     page_write::PageWrite,
-    render_content_key, render_key,
+    render_key,
     reservation::{Planned, Reservation, changing},
     rev_key,
 };
 use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
-    RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Written,
+    RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
     content::{BodyRow, Lifetime, Stored},
+    retention::After,
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
-    schemas::{RENDER_CONTENT, RENDERS, REVISIONS},
+    schemas::{RENDERS, REVISIONS},
 };
 
 /// 1990-01-01T00:00:00Z: no wiki is older.
@@ -38,6 +39,7 @@ impl Revisioned {
         let (this, page) = (self.clone(), page.clone());
         whole(async move {
             let written = this.0.put_revision(&page, new).await?;
+            this.0.if_it_stood(&page, written).await?;
             this.cull_now_and_then(&page, Superseded::Revision(written.rev), written);
             Ok(written)
         })
@@ -50,6 +52,7 @@ impl Revisioned {
         let (this, page) = (self.clone(), page.clone());
         whole(async move {
             let written = this.0.put_render(&page, new).await?;
+            this.0.if_it_stood(&page, written).await?;
             this.cull_now_and_then(&page, Superseded::Render(written.rev, written.tid), written);
             Ok(written)
         })
@@ -78,9 +81,9 @@ impl Shared {
         check_index(&of_revision, &of_render)?;
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
-        let _page = match new.if_latest {
-            Some(_) => Either::Left(self.locks.page(page).await),
-            None => Either::Right(self.locks.page_shared(page).await),
+        let _page = match new.if_latest.is_some() || self.copies_on_write(page) {
+            true => Either::Left(self.locks.page(page).await),
+            false => Either::Right(self.locks.page_shared(page).await),
         };
         let _revision = self.locks.revision(page, new.rev).await;
         let claim = Claim {
@@ -191,7 +194,7 @@ impl Shared {
         };
         let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
         let reserves = new.if_latest.is_some() || self.adds_beside_others(page, rev, &given).await?;
-        let _page = match reserves {
+        let _page = match reserves || self.copies_on_write(page) {
             true => Some(self.locks.page(page).await),
             false => None,
         };
@@ -199,6 +202,11 @@ impl Shared {
         let reservation = if reserves { self.hold(page, None).await? } else { None };
         let planned = self.plan_new_render(page, &asked, given, reservation.as_ref()).await;
         self.finish(page, reservation, planned).await
+    }
+
+    /// Whether a write copies others of the page: nobody may replace them meanwhile.
+    fn copies_on_write(&self, page: &Page) -> bool {
+        self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires())
     }
 
     /// Whether a render brings a property that its revision lacks, so that the revision's row is written
@@ -330,8 +338,7 @@ impl Shared {
     ) -> Result<()> {
         let Some((base, names)) = &render.taken_over else { return Ok(()) };
         for name in names {
-            let row = self.get(&RENDER_CONTENT, page, render_content_key(name, rev, *base)).await?;
-            let Some(row) = row else {
+            let Some(row) = self.anywhere(page, rev, *base, name, Versions::Render).await? else {
                 return Err(Error::Conflict(format!(
                     "property {name} of render {base} is gone, and cannot be taken over: give it with the new render"
                 )));
@@ -401,13 +408,15 @@ impl Shared {
         }
     }
 
-    /// Makes a write durable, with the note of when what it supersedes falls due.
-    pub(super) async fn commit(&self, mut write: PageWrite<'_>) -> Result<()> {
+    /// Makes a write durable, with the note of when what it supersedes falls due. Gives what is left to be
+    /// done when it is known to stand.
+    pub(super) async fn commit(&self, mut write: PageWrite<'_>) -> Result<After> {
         let (page, superseded) = (write.page, write.superseded);
         let note = self.note_due(&mut write).await?;
+        let after = self.follow(&mut write, note).await?;
         let begun = self.clock.monotonic();
         self.store.write(write.first, write.then).await?;
-        let Some(policy) = note else { return Ok(()) };
+        let Some(policy) = note else { return Ok(after) };
         // What it supersedes may have been culled by now, as if it had been there from its time on.
         if self.clock.monotonic().saturating_sub(begun) > policy.grace {
             let late = "the write took longer than superseded values are kept; repeat it".to_owned();
@@ -416,7 +425,7 @@ impl Shared {
         if let Some(what) = superseded {
             self.note_elsewhere(page, policy, what).await;
         }
-        Ok(())
+        Ok(after)
     }
 }
 

@@ -8,11 +8,14 @@ mod support;
 mod culling;
 mod generating;
 mod keeping;
+mod one_strategy;
+mod strategies;
 mod turning_on;
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use rashomon_buckets::{Error, Missing, Page, Policy, Retention, Settings, Sweep, Tid};
+use rashomon_buckets::{Error, Missing, Page, Policy, Retention, Settings, Strategy, Sweep, Tid, schemas};
+use rashomon_tables::{Row, Value};
 
 use support::{World, bytes, name};
 
@@ -33,6 +36,11 @@ pub(crate) fn settings(policy: Policy) -> Settings {
         skew,
         ..Settings::default()
     }
+}
+
+/// Every write deletes what it supersedes.
+pub(crate) fn by(strategy: Strategy) -> Policy {
+    Policy { strategy, delete_probability: 1.0, ..policy() }
 }
 
 /// A world in which superseded values go.
@@ -69,14 +77,36 @@ impl World {
     /// this looks at the store.
     pub(crate) async fn assert_stored(&self, tid: Tid, property: &str, expected: bool) {
         use rashomon_buckets::schemas::RENDER_CONTENT;
-        let key = [rashomon_tables::Value::from(property), tid_value(tid)];
+        let key = [Value::from(property), tid_value(tid)];
         let stored = (self.rows(&RENDER_CONTENT).await.iter())
             .any(|row| row.key.clustering[0] == key[0] && row.key.clustering[2] == key[1]);
         assert_eq!(stored, expected, "{property} of {tid}");
     }
+
+    /// Where a property of a render lies. This looks at the tables, since a read that finds it keeps it.
+    pub(crate) async fn places(&self, tid: Tid, property: &str) -> Vec<&'static str> {
+        let (tid, property) = (tid_value(tid), Value::from(property));
+        let mut places = Vec::new();
+        for table in [&*schemas::RENDER_CONTENT, &*schemas::HISTORICAL, &*schemas::BY_REV, &*schemas::CURRENT]
+        {
+            let is_it = |row: &Row| {
+                let values = row.key.clustering.iter().chain(row.values.iter().flatten());
+                row.key.clustering.contains(&property) && values.clone().any(|value| *value == tid)
+            };
+            if self.rows(table).await.iter().any(is_it) {
+                places.push(table.name());
+            }
+        }
+        places
+    }
+
+    pub(crate) async fn assert_somewhere(&self, tid: Tid, property: &str, expected: bool) {
+        let places = self.places(tid, property).await;
+        assert_eq!(!places.is_empty(), expected, "{property} of {tid}: {places:?}");
+    }
 }
 
-fn tid_value(tid: Tid) -> rashomon_tables::Value {
+pub(crate) fn tid_value(tid: Tid) -> Value {
     let uuid: uuid::Uuid = tid.to_string().parse().unwrap();
     rashomon_tables::TimeUuid::new(uuid).unwrap().into()
 }

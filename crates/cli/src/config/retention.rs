@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, ops::Range, str::FromStr, sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, Cull, DomainName, MemoryTimeline, Policy, Timeline};
+use rashomon_buckets::{BucketName, Cull, Current, DomainName, Fill, MemoryTimeline, Policy, Timeline};
 use rashomon_clock::Clock;
 use rashomon_timeline_redis::RedisTimeline;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -22,6 +22,10 @@ pub(crate) enum Strategy {
     KeepEverything,
     /// What was superseded goes after its time, by our clock.
     AppTtl,
+    /// What is superseded is copied into a table whose rows expire.
+    TwoTable,
+    /// One table for the latest, and two whose rows expire for what is asked for by revision and by tid.
+    TablePerQuery,
 }
 
 /// Where it is noted when values were superseded.
@@ -91,6 +95,8 @@ as_text!(TimelineStore);
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenRetention {
     strategy: Option<Strategy>,
+    option: Option<Current>,
+    fill: Option<Fill>,
     grace: Option<Span>,
     ttl: Option<Span>,
     slack: Option<Span>,
@@ -108,6 +114,10 @@ pub(crate) struct GivenRetention {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct BucketRetention {
     pub(crate) strategy: Strategy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) option: Option<Current>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fill: Option<Fill>,
     pub(crate) grace: Span,
     pub(crate) ttl: Span,
     pub(crate) slack: Span,
@@ -130,10 +140,12 @@ pub(crate) struct RetentionSettings {
 
 impl Default for BucketRetention {
     fn default() -> Self {
-        let Policy { grace, ttl, slack, index_ttl, delete_probability, cull, min_keep, skew } =
+        let Policy { grace, ttl, slack, index_ttl, delete_probability, cull, min_keep, skew, .. } =
             Policy::default();
         Self {
             strategy: Strategy::KeepEverything,
+            option: None,
+            fill: None,
             grace: Span(grace),
             ttl: Span(ttl),
             slack: Span(slack),
@@ -167,8 +179,14 @@ impl BucketRetention {
         let slack = slack.unwrap_or(self.slack);
         // What is noted as due is remembered twice as long as it takes to be, wherever it is not said.
         let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
+        let strategy = given.strategy.unwrap_or(Strategy::AppTtl);
+        // What is said above of another strategy is nothing to this one.
+        let of_above = (strategy == self.strategy).then_some((self.option, self.fill));
+        let (option, fill) = of_above.unwrap_or_default();
         Self {
-            strategy: given.strategy.unwrap_or(Strategy::AppTtl),
+            strategy,
+            option: given.option.or(option),
+            fill: given.fill.or(fill),
             grace,
             ttl: given.ttl.unwrap_or(self.ttl),
             slack,
@@ -202,6 +220,9 @@ impl BucketRetention {
         if *skew > *slack {
             return Some(format!("skew is {skew}, more than slack, {slack}: raise slack"));
         }
+        if let Some(message) = self.wrong_for_its_strategy() {
+            return Some(message);
+        }
         let least = grace.0.saturating_add(slack.0).saturating_add(skew.0);
         (index_ttl.0 < least).then(|| {
             format!(
@@ -212,9 +233,42 @@ impl BucketRetention {
         })
     }
 
+    /// Settings that its strategy does not have, or cannot keep.
+    fn wrong_for_its_strategy(&self) -> Option<String> {
+        if self.strategy != Strategy::TablePerQuery {
+            return (self.option.is_some() || self.fill.is_some()).then(|| {
+                "option and fill are those of another strategy: leave them out, or take strategy = \
+                 \"table-per-query\""
+                    .to_owned()
+            });
+        }
+        if self.min_keep.get() > 1 {
+            return Some(format!(
+                "min_keep is {}, and table-per-query keeps the latest revision alone: leave it out, or take \
+                 app-ttl or two-table",
+                self.min_keep
+            ));
+        }
+        (self.cull == Cull::Renders).then(|| {
+            "cull is renders, and table-per-query keeps the latest render alone: leave it out, or take app-ttl \
+             or two-table"
+                .to_owned()
+        })
+    }
+
     /// `None`: everything stays.
     pub(crate) fn policy(&self) -> Option<Policy> {
-        (self.strategy == Strategy::AppTtl).then_some(Policy {
+        let strategy = match self.strategy {
+            Strategy::KeepEverything => return None,
+            Strategy::AppTtl => rashomon_buckets::Strategy::AppTtl,
+            Strategy::TwoTable => rashomon_buckets::Strategy::TwoTable,
+            Strategy::TablePerQuery => rashomon_buckets::Strategy::TablePerQuery(
+                self.option.unwrap_or_default(),
+                self.fill.unwrap_or_default(),
+            ),
+        };
+        Some(Policy {
+            strategy,
             grace: self.grace.0,
             ttl: self.ttl.0,
             slack: self.slack.0,
@@ -286,7 +340,8 @@ impl super::Settings {
     /// Turns retention on, with a grace and a number of revisions that stay above what was configured.
     pub(crate) fn retain(&mut self, grace: Option<Span>, min_keep: Option<NonZeroU32>) {
         let given = GivenRetention { grace, min_keep, ..GivenRetention::default() };
-        self.retention.all = self.retention.all.with(given.clone());
+        let strategy = Some(self.retention.all.strategy).filter(|of| *of != Strategy::KeepEverything);
+        self.retention.all = self.retention.all.with(GivenRetention { strategy, ..given.clone() });
         for bucket in self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut()) {
             if let Some(own) = &mut bucket.retention {
                 let strategy = own.strategy;

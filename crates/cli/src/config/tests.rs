@@ -1,3 +1,5 @@
+use rashomon_buckets::{Current, Fill, Strategy};
+
 use super::*;
 
 /// What `Settings::load` makes of a file, and of what is given above it.
@@ -164,6 +166,28 @@ fn a_table_of_retention_turns_it_on_and_a_buckets_own_stands_above_it() {
 }
 
 #[test]
+fn a_strategy_is_chosen_for_all_buckets_or_for_one() {
+    let settings = load(
+        "[retention]\nstrategy = 'table-per-query'\noption = 'B'\nfill = 'copy-on-read'\n\
+         [domains.a.buckets.page.retention]\nstrategy = 'two-table'\n\
+         [domains.b.buckets.page.retention]\nstrategy = 'table-per-query'\noption = 'A'\n\
+         [domains.c.buckets.page.retention]\nstrategy = 'table-per-query'\nfill = 'write-through'\n",
+    );
+    let retention = settings.unwrap().buckets().retention;
+    let of = |domain: &str| {
+        let policy = retention.of_bucket(&domain.parse().unwrap(), &BucketName::page());
+        policy.map(|policy| policy.strategy).unwrap()
+    };
+    assert_eq!(of("other"), Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnRead));
+    assert_eq!(of("a"), Strategy::TwoTable);
+    assert_eq!(of("b"), Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnRead));
+    assert_eq!(of("c"), Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
+    let defaults = load("[retention]\nstrategy = 'table-per-query'").unwrap().buckets().retention.policy;
+    let defaults = defaults.unwrap().strategy;
+    assert_eq!(defaults, Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+}
+
+#[test]
 fn a_retention_that_cannot_be_kept_is_refused() {
     for (file, expected) in [
         ("[retention]\ngrace = '0s'", "longer than nothing"),
@@ -171,7 +195,15 @@ fn a_retention_that_cannot_be_kept_is_refused() {
         ("[retention]\nslack = '1ms'", "at least 100ms"),
         ("[retention]\nslack = '1s'\nskew = '2s'", "raise slack"),
         ("[retention]\nindex_ttl = '1h'", "raise it to at least"),
-        ("[retention]\nstrategy = 'none'", "there are keep-everything, app-ttl"),
+        ("[retention]\nstrategy = 'none'", "there are keep-everything, app-ttl, two-table, table-per-query"),
+        ("[retention]\noption = 'B'", "leave them out"),
+        (
+            "[retention]\nstrategy = 'two-table'\nfill = 'write-through'",
+            "take strategy = \"table-per-query\"",
+        ),
+        ("[retention]\nstrategy = 'table-per-query'\noption = 'C'", "A"),
+        ("[retention]\nstrategy = 'table-per-query'\nmin_keep = 2", "app-ttl or two-table"),
+        ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
         ("[domains.a.buckets.page.retention]\nsample = '1s'", "belong into [retention]"),
         ("[retention]\ngrase = '1h'", "grase"),
     ] {

@@ -1,0 +1,116 @@
+//! Copies of whole renders, in the tables whose rows expire.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Mutation, Value};
+
+use super::super::Policy;
+use crate::{
+    Page, PropertyName, Result, Revision, Tid,
+    content::{Lifetime, Stored},
+    revisioned::{Bodies, MAX_BODIES, PageWrite, Shared, render_key, rev_key},
+    rows::{self, clustering_tid, partition_of},
+    schemas::{BY_REV, HISTORICAL, RENDERS},
+};
+
+/// Under what a property of a render lies among the copies.
+pub(crate) fn copy_key(rev: Revision, tid: Tid, name: &PropertyName) -> Vec<Value> {
+    let mut key = render_key(rev, tid);
+    key.push(name.as_str().into());
+    key
+}
+
+/// Under what that of the newest render of a revision lies, where a bucket has a table for it.
+fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
+    let mut key = rev_key(rev);
+    key.push(name.as_str().into());
+    key
+}
+
+impl Shared {
+    /// Until when, by our clock, a copy stands of what is superseded now.
+    pub(super) fn kept_for_the_grace(&self, policy: &Policy) -> Timestamp {
+        self.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
+    }
+
+    /// What copies the bodies of a render, to stand until then: a batch for what is asked for by tid, and,
+    /// where the bucket has a table for it and the render is the newest of its revision, one for what is asked
+    /// for by revision. Each copies all of the render, or nothing.
+    pub(crate) async fn copies(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        (rev, tid): (Revision, Tid),
+        bodies: &Bodies,
+        until: Timestamp,
+    ) -> Result<Vec<Batch>> {
+        let now = self.clock.now();
+        let mut batches = Vec::new();
+        let mut by_tid = Batch::new(partition_of(page));
+        for (name, body) in self.fit_until(bodies.clone(), until).await? {
+            by_tid.mutations.push(Mutation::Put {
+                table: &HISTORICAL,
+                clustering: copy_key(rev, tid, &name),
+                values: body.to_values(),
+                written_at: now,
+                expires_at: Some(until),
+            });
+        }
+        batches.push(by_tid);
+        if policy.strategy.is_per_query() && self.is_newest(page, rev, tid).await? {
+            let mut by_rev = Batch::new(partition_of(page));
+            for (name, body) in self.fit_until(bodies.clone(), until).await? {
+                let mut values = body.to_values();
+                values.push(Some(tid.as_time_uuid().into()));
+                by_rev.mutations.push(Mutation::Put {
+                    table: &BY_REV,
+                    clustering: by_rev_key(rev, &name),
+                    values,
+                    written_at: now,
+                    expires_at: Some(until),
+                });
+            }
+            batches.push(by_rev);
+        }
+        Ok(batches)
+    }
+
+    /// Has a replacement delete what it replaces among what is asked for by revision: it is found by its tid.
+    pub(super) fn forget_by_rev(&self, write: &mut PageWrite<'_>) {
+        for body in &write.bodies {
+            write.then.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
+        }
+    }
+
+    /// The render of a revision from which a property can be read, by the table that says so.
+    pub(crate) async fn newest_by_rev(
+        &self,
+        page: &Page,
+        rev: Revision,
+        name: &PropertyName,
+    ) -> Result<Option<Tid>> {
+        let row = self.get(&BY_REV, page, by_rev_key(rev, name)).await?;
+        Ok(row.and_then(|row| rows::tid(&row, 6)))
+    }
+
+    /// Whether no render of the revision is newer.
+    async fn is_newest(&self, page: &Page, rev: Revision, tid: Tid) -> Result<bool> {
+        let newest = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        Ok(newest.and_then(|row| clustering_tid(&row, 1)).is_none_or(|newest| newest <= tid))
+    }
+
+    /// Bodies that fit into one batch, the large ones with chunks of their own that expire.
+    async fn fit_until(&self, mut bodies: Bodies, until: Timestamp) -> Result<Bodies> {
+        for body in bodies.values_mut() {
+            body.stored = self.copied_until(&body.stored, until).await?;
+        }
+        self.fit(Lifetime::Until(until), bodies, MAX_BODIES).await
+    }
+
+    /// A stored body, its chunks copied where it has some.
+    pub(crate) async fn copied_until(&self, stored: &Stored, until: Timestamp) -> Result<Stored> {
+        Ok(match stored {
+            Stored::Chunks(set) => Stored::Chunks(self.chunks.copy(Lifetime::Until(until), set).await?),
+            stored => stored.clone(),
+        })
+    }
+}

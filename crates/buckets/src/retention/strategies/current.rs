@@ -1,0 +1,252 @@
+//! One row a property for the latest: option A of table-per-query.
+//!
+//! The notes give all writes of such a row one time, so that Cassandra compares values instead, and call that
+//! an abuse. Here the row is compared and set: the highest (revision, tid) stays, whoever comes last.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
+
+use super::super::Policy;
+use crate::{
+    Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{BodyRow, Lifetime, Stored},
+    revisioned::{INDEX_PAGE, PageWrite, Shared, content_of, rev_key},
+    rows::{self, RenderRow, RevisionRow, partition_of, unreadable},
+    schemas::{CURRENT, RENDERS, REVISIONS},
+};
+
+/// How often a row is tried to be set that others set at the same time.
+const ATTEMPTS: usize = 16;
+
+/// By what of two values the higher is known: what belongs to a revision has no tid.
+type Rank = (Revision, Option<Tid>, Option<Timestamp>);
+
+/// What the row of a property is to be, unless a higher one is there.
+#[derive(Debug, Clone)]
+pub(crate) struct CurrentRow {
+    rank: Rank,
+    key: Key,
+    values: Vec<Option<Value>>,
+    /// How the row stood when it was looked at.
+    standing: Option<Row>,
+}
+
+impl CurrentRow {
+    pub(super) fn new(
+        page: &Page,
+        name: &PropertyName,
+        (rev, tid): (Revision, Option<Tid>),
+        body: &BodyRow,
+        standing: Option<Row>,
+    ) -> Self {
+        let mut values = body.to_values();
+        values.push(Some(Value::Int(rev.get())));
+        values.push(tid.map(|tid| tid.as_time_uuid().into()));
+        Self { rank: (rev, tid, body.info.rewritten_at), key: key(page, name), values, standing }
+    }
+}
+
+/// Whether a row of the latest is of that render, or of that revision.
+pub(crate) fn is_of(row: &Row, rev: Revision, tid: Tid, versions: Versions) -> bool {
+    rank(row).is_ok_and(|(of_rev, of_tid, _)| (of_rev, of_tid) == (rev, tid_for(versions, tid)))
+}
+
+/// The revision, and the render if it is one a render, that a row of the latest is of.
+pub(crate) fn whose(row: &Row) -> Option<(Revision, Option<Tid>)> {
+    rank(row).ok().map(|(rev, tid, _)| (rev, tid))
+}
+
+fn key(page: &Page, name: &PropertyName) -> Key {
+    Key::new(partition_of(page), vec![name.as_str().into()])
+}
+
+fn rank(row: &Row) -> Result<Rank> {
+    let rev = rows::int(row, 6).and_then(Revision::new).ok_or_else(|| unreadable("current", row))?;
+    Ok((rev, rows::tid(row, 7), rows::timestamp(row, 3)))
+}
+
+/// The tid of what is one a render; `None` for what is one a revision.
+pub(super) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
+    (versions == Versions::Render).then_some(tid)
+}
+
+impl Shared {
+    /// The row with the body of a property, where it is for good: with its render or revision, or in the one
+    /// row of the property. The store is asked for the latter only where some bucket has, or had, such rows.
+    pub(crate) async fn durable(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+        versions: Versions,
+    ) -> Result<Option<Row>> {
+        let one_row = self.settings.retention.of(page).is_some_and(|policy| policy.strategy.is_one_row());
+        if one_row && let Some(row) = self.current(page, rev, tid, name, versions).await? {
+            return Ok(Some(row));
+        }
+        let (content, key) = content_of(versions, name, rev, tid);
+        match self.get(content, page, key).await? {
+            None if !one_row => self.current(page, rev, tid, name, versions).await,
+            row => Ok(row),
+        }
+    }
+
+    /// The row with the body of a property: for good, or, where superseded values expire, among the copies.
+    pub(crate) async fn anywhere(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+        versions: Versions,
+    ) -> Result<Option<Row>> {
+        let expires = self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires());
+        match self.durable(page, rev, tid, name, versions).await? {
+            None if expires => self.copy_of(page, rev, tid, name, versions).await,
+            row => Ok(row),
+        }
+    }
+
+    /// The one row of a property, if it is of that render or revision.
+    pub(crate) async fn current(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        name: &PropertyName,
+        versions: Versions,
+    ) -> Result<Option<Row>> {
+        Ok(self.current_of(page, name).await?.filter(|row| is_of(row, rev, tid, versions)))
+    }
+
+    /// The one row of a property, of whichever render it is.
+    pub(crate) async fn current_of(&self, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
+        match self.has_one_rows {
+            true => self.get(&CURRENT, page, key(page, name).clustering).await,
+            false => Ok(None),
+        }
+    }
+
+    /// Sets the row of a property, unless it is as high already.
+    pub(super) async fn set_current(&self, row: CurrentRow) -> Result<()> {
+        let CurrentRow { rank: new_rank, key, values, mut standing } = row;
+        let new = Row { key: key.clone(), values, written_at: self.clock.now(), expires_at: None };
+        for _ in 0..ATTEMPTS {
+            if let Some(standing) = &standing
+                && rank(standing)? >= new_rank
+            {
+                return Ok(());
+            }
+            match self.store.swap(&CURRENT, &key, standing.as_ref(), Some(new.clone())).await? {
+                Swap::Applied => return Ok(()),
+                Swap::Refused { current } => standing = current,
+            }
+        }
+        Err(StoreError::Unavailable("others write the page all the time: repeat the request".to_owned())
+            .into())
+    }
+
+    /// Sees to it that the rows of a page hold the latest, and nothing that was superseded long enough: whoever
+    /// set them may have gone away before he had done so, and what the latest lacks is never set.
+    pub(crate) async fn settle_current(&self, page: &Page, policy: &Policy) -> Result<()> {
+        if !self.has_one_rows {
+            return Ok(());
+        }
+        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let Some(latest) = latest.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(()) };
+        if policy.strategy.is_one_row() {
+            self.finish_current(page, &latest).await?;
+        }
+        self.clear_current(page, policy, &latest).await
+    }
+
+    /// Sets what the latest render has and is nowhere for good, from its copies.
+    async fn finish_current(&self, page: &Page, latest: &RenderRow) -> Result<()> {
+        let revision = self.get(&REVISIONS, page, rev_key(latest.rev)).await?;
+        let revision = revision.map(|row| RevisionRow::from_row(&row)).transpose()?;
+        let of_revision = revision.iter().flat_map(|revision| revision.properties.keys());
+        let of_revision = of_revision.map(|name| (name, Versions::Revision));
+        let of_render = latest.properties.keys().map(|name| (name, Versions::Render));
+        for (name, versions) in of_revision.chain(of_render) {
+            let (rev, tid) = (latest.rev, latest.tid);
+            if self.durable(page, rev, tid, name, versions).await?.is_some() {
+                continue;
+            }
+            let Some(copy) = self.copy_of(page, rev, tid, name, versions).await? else { continue };
+            let body = self.for_good(page, rev, tid_for(versions, tid), BodyRow::from_row(&copy)?).await?;
+            let standing = self.current_of(page, name).await?;
+            let row = CurrentRow::new(page, name, (rev, tid_for(versions, tid)), &body, standing);
+            self.set_current(row).await?;
+        }
+        Ok(())
+    }
+
+    /// A copy's body, with chunks that do not expire with it.
+    async fn for_good(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Option<Tid>,
+        mut body: BodyRow,
+    ) -> Result<BodyRow> {
+        if let Stored::Chunks(set) = &body.stored {
+            let set = self.chunks.copy(Lifetime::Named(page), set).await?;
+            let mut write = PageWrite::new(page, self.clock.now());
+            write.reference(&set, rev, tid);
+            self.store.write(Vec::new(), write.then).await?;
+            body.stored = Stored::Chunks(set);
+        }
+        Ok(body)
+    }
+
+    /// Deletes rows of what was superseded long enough, and those beside which the same stands as other
+    /// strategies have it.
+    async fn clear_current(&self, page: &Page, policy: &Policy, latest: &RenderRow) -> Result<()> {
+        let cutoff = self.cutoff(policy);
+        let rows = self.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE)).await?;
+        for row in rows.items {
+            let (rev, tid, _) = rank(&row)?;
+            let name = rows::property_name(&row, 0).ok_or_else(|| unreadable("current", &row))?;
+            let versions = if tid.is_some() { Versions::Render } else { Versions::Revision };
+            let goes = match (rev, tid.unwrap_or(latest.tid)) < (latest.rev, latest.tid) {
+                true => self.was_superseded(page, rev, tid, cutoff).await?,
+                false if policy.strategy.is_one_row() => false,
+                false => {
+                    let (content, key) = content_of(versions, &name, rev, tid.unwrap_or(latest.tid));
+                    self.get(content, page, key).await?.is_some()
+                }
+            };
+            if goes {
+                self.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a render, or a revision, was superseded at the cutoff or before.
+    async fn was_superseded(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Option<Tid>,
+        cutoff: Timestamp,
+    ) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let range = ClusteringRange::all().at_least(rev.get());
+            let (renders, next) = self.renders(page, range, after).await?;
+            let mut higher = renders.iter().filter(|row| match tid {
+                Some(tid) => (row.rev, row.tid) > (rev, tid),
+                None => row.rev > rev,
+            });
+            if higher.any(|row| row.stored_at <= cutoff) {
+                return Ok(true);
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(false);
+            }
+        }
+    }
+}

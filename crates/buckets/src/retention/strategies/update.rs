@@ -1,0 +1,294 @@
+//! What a write does beside writing, where superseded values lie in tables whose rows expire.
+//!
+//! The order is that of the notes: what is superseded, and what is new, are copied first, then the latest is
+//! written, then what was copied is deleted. What is deleted is exactly what was copied, unless a lower value
+//! is nobody's concern in this strategy: whatever else lies below the latest (of an import, of another strategy
+//! before) stays until the sweep has its time.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Row, Schema, Value};
+
+use super::{
+    super::{Cull, Policy},
+    CurrentRow, Strategy,
+    current::tid_for,
+};
+use crate::{
+    Page, PropertyName, Result, Revision, Tid, Versions, Written,
+    content::BodyRow,
+    revisioned::{Bodies, PageBody, PageWrite, Shared, WriteKind, content_of, rev_key},
+    rows::{RenderRow, RevisionRow, partition_of, property_name},
+    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+
+/// What is left to be done once a write stands.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum After {
+    /// Nothing.
+    Nothing,
+    /// To delete what it superseded. If that fails, the sweep does it.
+    Delete(Batch),
+    /// To set the rows of the latest. The write has not happened before that has. Then, to clear those of what
+    /// it superseded and has nothing for; if that fails, the sweep does it.
+    Set(Vec<CurrentRow>, Vec<Row>),
+}
+
+/// The latest render before a write that supersedes it.
+struct Superseded {
+    rev: Revision,
+    tid: Tid,
+    /// With those of its revision, where that is superseded too.
+    bodies: Bodies,
+    /// Where those lie that are not in one row a property, and when each was written.
+    rows: Vec<(&'static Schema, Vec<Value>, Timestamp)>,
+    /// Those that do.
+    current: Vec<Row>,
+}
+
+impl Shared {
+    /// Adds to a write of a page what its bucket's strategy has it do.
+    pub(crate) async fn follow(&self, write: &mut PageWrite<'_>, policy: Option<&Policy>) -> Result<After> {
+        let policy = policy.filter(|policy| policy.strategy.expires());
+        if write.kind() == WriteKind::Replacement {
+            if policy.is_some_and(|policy| policy.strategy.is_per_query()) {
+                self.forget_by_rev(write);
+            }
+            return self.replace_current(write).await;
+        }
+        let Some(policy) = policy else { return Ok(After::Nothing) };
+        let render = write.bodies.first().map(|body| (body.rev, body.tid));
+        match render.filter(|_| write.kind() == WriteKind::New) {
+            Some((rev, tid)) => self.update(write, policy, rev, tid).await,
+            // What is imported lies where it would in any strategy, and goes with the sweep.
+            None => Ok(After::Nothing),
+        }
+    }
+
+    async fn update(
+        &self,
+        write: &mut PageWrite<'_>,
+        policy: &Policy,
+        rev: Revision,
+        tid: Tid,
+    ) -> Result<After> {
+        let (page, strategy) = (write.page, policy.strategy);
+        let until = self.kept_for_the_grace(policy);
+        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
+        let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
+        let before = latest.as_ref().map(|latest| latest.rev);
+        let superseded = match latest.filter(|_| is_latest && strategy.copies_superseded()) {
+            Some(latest) => Some(self.superseded(page, latest, rev).await?),
+            None => None,
+        };
+        if let Some(old) = &superseded {
+            let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, until).await?;
+            // Of a revision that stays, what is new is what is asked for by revision.
+            let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
+            write.first.extend(copies);
+        }
+        // What a reader finds until the row of the latest is set is a copy.
+        if strategy.copies_new() || strategy.is_one_row() || !is_latest {
+            let new = write.bodies.iter().map(|body| (body.name.clone(), body.body.clone())).collect();
+            let copies = self.copies(page, policy, (rev, tid), &new, until).await?;
+            write.first.extend(copies);
+        }
+        if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
+            write.leave_out_bodies();
+        }
+        if !is_latest {
+            return Ok(After::Nothing);
+        }
+        match strategy {
+            Strategy::AppTtl => Ok(After::Nothing),
+            Strategy::TwoTable => Ok(self.deletes_now_and_then(page, policy, rev, superseded)),
+            Strategy::TablePerQuery(..) if strategy.is_one_row() => self.set_all(write, superseded).await,
+            Strategy::TablePerQuery(..) => Ok(match before {
+                Some(before) => self.deletes_with(write, policy, superseded, (rev, tid), before),
+                None => After::Nothing,
+            }),
+        }
+    }
+
+    /// Reads the latest render, which a write of this revision supersedes.
+    async fn superseded(&self, page: &Page, latest: RenderRow, by: Revision) -> Result<Superseded> {
+        let (rev, tid) = (latest.rev, latest.tid);
+        let mut names: Vec<(PropertyName, Versions)> =
+            latest.properties.into_keys().map(|name| (name, Versions::Render)).collect();
+        if rev != by
+            && let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await?
+        {
+            let of_revision = RevisionRow::from_row(&row)?.properties.into_keys();
+            names.extend(of_revision.map(|name| (name, Versions::Revision)));
+        }
+        let mut superseded =
+            Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
+        for (name, versions) in names {
+            // What is gone by now is not missed: it was superseded before.
+            let Some(row) = self.anywhere(page, rev, tid, &name, versions).await? else { continue };
+            let (content, key) = content_of(versions, &name, rev, tid);
+            superseded.bodies.insert(name, BodyRow::from_row(&row)?);
+            if row.key.clustering == key {
+                superseded.rows.push((content, key, row.written_at));
+            } else if row.expires_at.is_none() {
+                superseded.current.push(row);
+            }
+        }
+        Ok(superseded)
+    }
+
+    /// The delete of what was copied, with the configured probability: each row unless it was written again.
+    fn deletes_now_and_then(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        by: Revision,
+        superseded: Option<Superseded>,
+    ) -> After {
+        let Some(old) = superseded.filter(|old| may_go(policy, old.rev, by)) else { return After::Nothing };
+        if !self.happens(policy.delete_probability) || self.must_wait(policy) {
+            return After::Nothing;
+        }
+        let mut batch = Batch::new(partition_of(page));
+        for (table, clustering, written_at) in old.rows {
+            batch.delete(table, clustering, written_at);
+        }
+        if batch.mutations.is_empty() { After::Nothing } else { After::Delete(batch) }
+    }
+
+    /// The deletes that go with the write in one batch; or after it, where it may have to be taken back.
+    fn deletes_with(
+        &self,
+        write: &mut PageWrite<'_>,
+        policy: &Policy,
+        superseded: Option<Superseded>,
+        render: (Revision, Tid),
+        before: Revision,
+    ) -> After {
+        if self.must_wait(policy) {
+            return After::Nothing;
+        }
+        let mut batch = Batch::new(partition_of(write.page));
+        if policy.strategy.deletes_what_it_has_not_copied() {
+            for (table, range) in self.all_below(&write.bodies, render, before != render.0) {
+                batch.delete_range(table, range, write.at());
+            }
+        } else {
+            for (table, clustering, written_at) in superseded.into_iter().flat_map(|old| old.rows) {
+                batch.delete(table, clustering, written_at);
+            }
+        }
+        if write.is_reserved() && !batch.mutations.is_empty() {
+            return After::Delete(batch);
+        }
+        write.then.mutations.append(&mut batch.mutations);
+        After::Nothing
+    }
+
+    /// All that a render takes the place of: lower revisions, where its own is new, else lower renders of its own.
+    fn all_below(
+        &self,
+        bodies: &[PageBody],
+        (rev, tid): (Revision, Tid),
+        is_new: bool,
+    ) -> Vec<(&'static Schema, ClusteringRange)> {
+        let mut names = self.defined_names();
+        names.extend(bodies.iter().map(|body| body.name.clone()));
+        let mut ranges: Vec<(&'static Schema, ClusteringRange)> = Vec::new();
+        for name in names {
+            let of_name = vec![Value::from(name.as_str())];
+            let lower = ClusteringRange::prefix(of_name.clone()).below(rev.get());
+            match self.settings.definitions.get(&name).versions {
+                Versions::Revision if is_new => ranges.push((&*REVISION_CONTENT, lower)),
+                Versions::Render if is_new => ranges.push((&*RENDER_CONTENT, lower)),
+                Versions::Revision => {}
+                Versions::Render => {
+                    let of_rev = ClusteringRange::prefix([of_name, rev_key(rev)].concat());
+                    ranges.push((&*RENDER_CONTENT, of_rev.below(tid.as_time_uuid())));
+                }
+            }
+        }
+        ranges
+    }
+
+    /// The rows of the latest that a write sets, html last, and those that it clears.
+    async fn set_all(&self, write: &PageWrite<'_>, superseded: Option<Superseded>) -> Result<After> {
+        let mut clear = superseded.map(|old| old.current).unwrap_or_default();
+        let mut rows = Vec::with_capacity(write.bodies.len());
+        for PageBody { rev, tid, name, body, versions } in html_last(&write.bodies) {
+            let looked_at = clear.iter().position(|row| property_name(row, 0).as_ref() == Some(name));
+            let standing = match looked_at {
+                Some(index) => Some(clear.swap_remove(index)),
+                None => self.current_of(write.page, name).await?,
+            };
+            rows.push(CurrentRow::new(write.page, name, (*rev, tid_for(*versions, *tid)), body, standing));
+        }
+        Ok(After::Set(rows, clear))
+    }
+
+    /// A property is replaced that lies in a row of the latest: it is set there, and not written elsewhere.
+    async fn replace_current(&self, write: &mut PageWrite<'_>) -> Result<After> {
+        let mut rows = Vec::new();
+        for PageBody { rev, tid, name, body, versions } in html_last(&write.bodies) {
+            let page = write.page;
+            if let Some(standing) = self.current(page, *rev, *tid, name, *versions).await? {
+                let of = (*rev, tid_for(*versions, *tid));
+                rows.push((name.clone(), CurrentRow::new(page, name, of, body, Some(standing))));
+            }
+        }
+        if rows.is_empty() {
+            return Ok(After::Nothing);
+        }
+        write.leave_out(|name| rows.iter().any(|(set, _)| set == name));
+        Ok(After::Set(rows.into_iter().map(|(_, row)| row).collect(), Vec::new()))
+    }
+
+    /// Does what is left to be done once a write stands.
+    pub(crate) async fn afterwards(&self, after: After) -> Result<()> {
+        match after {
+            After::Nothing => {}
+            After::Delete(batch) => {
+                if let Err(error) = self.store.write(Vec::new(), batch).await {
+                    tracing::warn!(%error, "a write could not delete what it superseded; the sweep will");
+                }
+            }
+            After::Set(rows, clear) => {
+                for row in rows {
+                    self.set_current(row).await?;
+                }
+                for row in clear {
+                    if let Err(error) = self.store.swap(&CURRENT, &row.key, Some(&row), None).await {
+                        tracing::warn!(%error, "a write could not clear what it superseded; the sweep will");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A write that stands already comes again: it may have been cut off before the rows of the latest were set.
+    pub(crate) async fn if_it_stood(&self, page: &Page, written: Written) -> Result<()> {
+        match self.settings.retention.of(page) {
+            Some(policy) if !written.created && policy.strategy.is_one_row() => {
+                self.settle_current(page, policy).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing may be deleted now, since the clock cannot be trusted.
+    fn must_wait(&self, policy: &Policy) -> bool {
+        self.drift.pauses(&self.clock, policy.grace, policy.skew)
+    }
+}
+
+/// Whether a write of one revision may delete a render of another, or of the same, that it superseded.
+fn may_go(policy: &Policy, superseded: Revision, by: Revision) -> bool {
+    superseded == by || (policy.cull == Cull::Revisions && policy.kept().get() == 1)
+}
+
+fn html_last(bodies: &[PageBody]) -> impl Iterator<Item = &PageBody> {
+    let is_html = |body: &&PageBody| body.name.as_str() == "html";
+    bodies.iter().filter(move |body| !is_html(body)).chain(bodies.iter().filter(is_html))
+}
