@@ -13,6 +13,7 @@ use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Value};
 use super::{
     Policy,
     decide::{Frontier, renders_below},
+    due::Note,
 };
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
@@ -172,7 +173,7 @@ impl Culls {
 impl Shared {
     /// By how much a row may have been written before the time at which it counts as stored: under a
     /// reservation rows get an earlier time than now; see `write_time`.
-    fn early(&self) -> Duration {
+    pub(super) fn early(&self) -> Duration {
         if self.is_alone() { Duration::ZERO } else { self.settings.skew }
     }
 
@@ -227,7 +228,8 @@ impl Shared {
         cutoff: Timestamp,
         written: &RangeInclusive<Revision>,
     ) -> Result<Culled> {
-        let done = self.marks(page).await?.highest().unwrap_or(Revision::MIN);
+        // Where the policy came to keep more than it did, what came since and was kept stands below the mark.
+        let done = self.marks(page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
         let mut culled = self.cull_revisions(page, done..below, below, cutoff).await?;
         // What came late lies below what was done already.
         let until = below.min(done).min(written.end().next().unwrap_or(below));
@@ -431,6 +433,11 @@ impl Shared {
             // Where there are more, the last is the first of the next step.
             let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
             let mut step = Step::default();
+            let left =
+                renders.iter().map(|row| row.written_at).filter(|written_at| *written_at > cutoff).max();
+            if let Some(left) = left {
+                self.note_left(page, rev, left).await?;
+            }
             for row in renders {
                 let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.has(&row)));
                 step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
@@ -444,6 +451,15 @@ impl Shared {
             }
             range = range.at_least(below.as_time_uuid());
         }
+    }
+
+    /// Notes renders of a revision that are left below those that were culled, since they were written later:
+    /// by a clock that is ahead of that of what superseded them.
+    async fn note_left(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
+        let Some(policy) = self.settings.retention.of(page) else { return Ok(()) };
+        let (page, due_at) = (page.clone(), self.due_at(policy, at));
+        let note = Note { due_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
+        self.note_again(note).await
     }
 
     /// One batch: the bodies of the renders of a revision below `below` go.

@@ -42,8 +42,16 @@ pub(crate) struct Note {
     pub(crate) thorough: bool,
     /// It was looked at once, and the write was not there.
     pub(crate) again: bool,
-    /// When what it is about was superseded, at the latest.
+    /// When what it is about was superseded, at the latest: as long after its rows were written as such may be
+    /// written early.
     pub(crate) at: Timestamp,
+}
+
+/// How far a shard has been worked off.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) until: Timestamp,
+    written_at: Timestamp,
 }
 
 impl Note {
@@ -141,11 +149,11 @@ impl Shared {
     }
 
     /// Up to when a shard has been worked off. Where nobody knows: before its earliest note.
-    pub(super) async fn done_until(&self, shard: i64) -> Result<Option<Timestamp>> {
+    pub(super) async fn done_until(&self, shard: i64) -> Result<Option<Done>> {
         let key = Key::new(vec![Value::Int(shard)], Vec::new());
         if let Some(row) = self.store.get(&DUE_CURSORS, &key).await? {
-            let done = rows::timestamp(&row, 0).ok_or_else(|| rows::unreadable("due_cursors", &row))?;
-            return Ok(Some(done));
+            let until = rows::timestamp(&row, 0).ok_or_else(|| rows::unreadable("due_cursors", &row))?;
+            return Ok(Some(Done { until, written_at: row.written_at }));
         }
         let mut earliest = None;
         let mut after = None;
@@ -160,14 +168,22 @@ impl Shared {
             }
             after = hours.next;
             if after.is_none() {
-                return Ok(earliest.map(|hour| Timestamp::from_micros(hour * HOUR - 1)));
+                let before = |hour| Timestamp::from_micros(hour * HOUR - 1);
+                return Ok(earliest.map(|hour| Done { until: before(hour), written_at: Timestamp::MIN }));
             }
         }
     }
 
-    pub(super) async fn set_done_until(&self, shard: i64, done: Timestamp) -> Result<()> {
+    /// `before` is what stands: also by a clock that was set back what comes after it is written later.
+    pub(super) async fn set_done_until(
+        &self,
+        shard: i64,
+        done: Timestamp,
+        before: Option<Done>,
+    ) -> Result<()> {
         let mut batch = Batch::new(vec![Value::Int(shard)]);
-        batch.put(&DUE_CURSORS, Vec::new(), vec![Some(done.into())], self.clock.now());
+        let written_at = self.after(before.map_or(Timestamp::MIN, |before| before.written_at));
+        batch.put(&DUE_CURSORS, Vec::new(), vec![Some(done.into())], written_at);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 }

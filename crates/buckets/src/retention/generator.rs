@@ -7,7 +7,7 @@ use bytes::Bytes;
 use moka::future::Cache;
 
 use crate::{
-    NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision, Revisioned, Tid,
+    Error, NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision, Revisioned, Tid,
     content::Staged,
     revisioned::{Bodies, Shared, body_of},
     schemas::RENDERS,
@@ -96,8 +96,8 @@ impl Revisioned {
             crate::revisioned::whole(async move { this.0.generate(&page, rev).await }).await
         });
         let made = Box::pin(made).await;
-        if made.is_ok() {
-            // From now on it is in the store.
+        if !matches!(made, Err(Error::Generate(_))) {
+            // From now on it is in the store, or the renderer was not what failed.
             shared.generations.0.invalidate(&round).await;
         }
         made.map(Some)

@@ -97,15 +97,15 @@ impl Shared {
         self.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
     }
 
-    /// The bodies of a render and of its revision, as far as they can be read still: those of the one, and
-    /// those of the other, go at different times, and each together.
+    /// The bodies of a render and of its revision, as far as they can be read still. Those of the one, and those
+    /// of the other, go at different times: those of the render together, and what the revision got later later.
     async fn whole_render(&self, page: &Page, render: &RenderRow, revision: &RevisionRow) -> Result<Bodies> {
         let of_render = self.together(page, render, &render.properties, Versions::Render).await?;
         let of_revision = self.together(page, render, &revision.properties, Versions::Revision).await?;
         Ok(of_render.into_iter().chain(of_revision).collect())
     }
 
-    /// Bodies that go together: all of them, or none where one has gone.
+    /// The bodies of a render: all of them, or none where one has gone. Those of a revision: those that there are.
     async fn together(
         &self,
         page: &Page,
@@ -120,8 +120,11 @@ impl Shared {
                 Some(row) => Some(row),
                 None => self.copy(page, rev, tid, name).await?,
             };
-            let Some(row) = row else { return Ok(Bodies::new()) };
-            bodies.insert(name.clone(), BodyRow::from_row(&row)?);
+            match row {
+                Some(row) => drop(bodies.insert(name.clone(), BodyRow::from_row(&row)?)),
+                None if versions == Versions::Render => return Ok(Bodies::new()),
+                None => {}
+            }
         }
         Ok(bodies)
     }

@@ -26,9 +26,9 @@ impl Shared {
             return Ok(None);
         };
         let now = self.clock.now();
-        let at = write.at().max(now);
+        let at = write.at().saturating_add(self.early());
         let page = write.page.clone();
-        let due_at = self.due_at(policy, at);
+        let due_at = self.due_at(policy, at.max(now));
         let thorough = write.is_history();
         let note = Note { due_at, page, lowest, highest, at, thorough, again: false };
         write.first.push(note.batch(policy, now));

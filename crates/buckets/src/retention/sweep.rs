@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Error as StoreError};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
 
 use super::{
     cull::Culled,
@@ -11,9 +11,13 @@ use super::{
 };
 use crate::{
     Error, Page, Result, Revision, Revisioned,
-    revisioned::{Shared, rev_key},
-    schemas::RENDERS,
+    revisioned::Shared,
+    rows::partition_of,
+    schemas::{RENDERS, REVISIONS},
 };
+
+/// Rows that are looked at for a write that was noted. If it is not among them, it is noted once more.
+const A_FEW: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// What a pass of the sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,10 +57,11 @@ impl Shared {
             self.drift.pauses(&self.clock, policy.grace, policy.skew);
         }
         let now = self.clock.now();
+        let skew = self.settings.retention.policies().map(|policy| policy.skew).max().unwrap_or_default();
         // A shard that has much to do does not keep the others waiting.
         let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
         for shard in 0..SHARDS as i64 {
-            self.sweep_shard(shard, now, share, &mut sweep).await?;
+            self.sweep_shard(shard, now, skew, share, &mut sweep).await?;
         }
         Ok(sweep)
     }
@@ -65,14 +70,19 @@ impl Shared {
         &self,
         shard: i64,
         now: Timestamp,
+        skew: Duration,
         limit: NonZeroUsize,
         sweep: &mut Sweep,
     ) -> Result<()> {
-        let Some(mut done) = self.done_until(shard).await? else {
+        let Some(before) = self.done_until(shard).await? else {
             // What is noted from now on is due later.
-            return self.set_done_until(shard, now).await;
+            return self.set_done_until(shard, now, None).await;
         };
-        let before = done;
+        let mut done = before.until;
+        if done > now.saturating_add(skew) {
+            // The clock was set back: what is noted by it falls due before what was worked off already.
+            done = now;
+        }
         let mut left = limit.get();
         loop {
             let notes = self.due(shard, done, now, limit).await?;
@@ -95,7 +105,7 @@ impl Shared {
             left = left.saturating_sub(notes.len());
             done = last;
         }
-        if done > before { self.set_done_until(shard, done).await } else { Ok(()) }
+        if done == before.until { Ok(()) } else { self.set_done_until(shard, done, Some(before)).await }
     }
 
     /// Culls the page of a note. `false`: it has to wait, since the clock cannot be trusted.
@@ -129,21 +139,33 @@ impl Shared {
             }
             Err(error) => return Err(error),
         }
-        if !note.again && !self.is_alone() && !self.has_render(page, note.highest).await? {
-            let due_at = now.saturating_add(HINTS);
+        // After that it does not come any more.
+        let due_at = note.due_at.saturating_add(HINTS);
+        if !note.again && due_at > now && !self.is_alone() && !self.has_come(note).await? {
             self.note_again(Note { due_at, again: true, ..note.clone() }).await?;
         }
         Ok(true)
     }
 
-    async fn note_again(&self, note: Note) -> Result<()> {
+    pub(super) async fn note_again(&self, note: Note) -> Result<()> {
         let Some(policy) = self.settings.retention.of(&note.page) else { return Ok(()) };
         Ok(self.store.write(Vec::new(), note.batch(policy, self.clock.now())).await?)
     }
 
-    async fn has_render(&self, page: &Page, rev: Revision) -> Result<bool> {
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
-        // A note of a whole page names no revision of its own.
-        Ok(rev == Revision::MAX || self.first(&RENDERS, page, of_rev).await?.is_some())
+    /// Whether the write has come that a note was made for, as far as a look at a few rows tells.
+    async fn has_come(&self, note: &Note) -> Result<bool> {
+        if note.highest == Revision::MAX {
+            // It was made for what stood already.
+            return Ok(true);
+        }
+        let written_at = note.at.saturating_sub(self.early());
+        for table in [&*RENDERS, &*REVISIONS] {
+            let range = ClusteringRange::all().at_least(note.lowest.get()).at_most(note.highest.get());
+            let rows = self.scan(table, Scan::new(partition_of(&note.page), A_FEW).range(range)).await?;
+            if rows.items.iter().any(|row| row.written_at == written_at) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

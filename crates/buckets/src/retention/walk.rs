@@ -136,22 +136,34 @@ impl Shared {
         let cutoff = self.cutoff(policy);
         let step = (policy.slack / 4).max(Duration::from_secs(1));
         let mut notes: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
+        let mut add = |time: Timestamp, rev: Revision| {
+            let (at, low, high) = if time <= cutoff {
+                (cutoff, *EVERYTHING.start(), *EVERYTHING.end())
+            } else {
+                (round_up(time, step), rev, rev)
+            };
+            let note = notes.entry(at).or_insert((low, high));
+            *note = (note.0.min(low), note.1.max(high));
+        };
         let (mut renders, mut after) = (0_u64, None);
         loop {
             let (rows, next) = self.renders(page, ClusteringRange::all(), after).await?;
             for row in rows {
                 renders += 1;
-                let (at, low, high) = if row.stored_at <= cutoff {
-                    (cutoff, *EVERYTHING.start(), *EVERYTHING.end())
-                } else {
-                    (round_up(row.stored_at, step), row.rev, row.rev)
-                };
-                let note = notes.entry(at).or_insert((low, high));
-                *note = (note.0.min(low), note.1.max(high));
+                add(row.stored_at, row.rev);
+                // What was replaced stays for longer.
+                add(row.written_at.max(row.stored_at), row.rev);
             }
             after = next;
             if after.is_none() {
                 break;
+            }
+        }
+        let mut after = None;
+        while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
+            for row in &rows {
+                let row = RevisionRow::from_row(row)?;
+                add(row.written_at.max(row.stored_at), row.record.rev);
             }
         }
         if renders < 2 {

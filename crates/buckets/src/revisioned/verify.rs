@@ -396,7 +396,7 @@ impl Shared {
     }
 
     /// The next rows of a page's table; `None` at the end.
-    pub(super) async fn next_rows(
+    pub(crate) async fn next_rows(
         &self,
         table: &'static Schema,
         page: &Page,

@@ -25,6 +25,8 @@ on_every_store![
     a_write_culls_by_the_timeline,
     nothing_is_culled_early_without_the_timeline,
     after_a_jump_of_the_clock_nothing_goes_for_a_grace,
+    what_was_written_after_the_clock_was_set_back_goes,
+    what_a_clock_wrote_that_is_ahead_goes_too,
     culling_twice_is_culling_once,
     a_repeated_revision_is_known_after_its_bodies_went,
 ];
@@ -277,6 +279,39 @@ async fn after_a_jump_of_the_clock_nothing_goes_for_a_grace(world: World) {
     world.assert_stored(first.tid, "html", false).await;
 }
 
+async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.sweep().await;
+    world.clock.set(world.clock.now().saturating_sub(30 * DAY));
+    world.sweep().await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+/// The second render is written later than the third, which supersedes it.
+async fn what_a_clock_wrote_that_is_ahead_goes_too(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let now = world.clock.now();
+    world.pass(policy().skew);
+    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.clock.set(now.saturating_add(SECOND));
+    world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
+    world.pass(DAY + policy().skew + SECOND);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    world.assert_stored(second.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(second.tid, "html", false).await;
+}
+
 async fn culling_twice_is_culling_once(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     for number in 1..=4 {
@@ -344,7 +379,7 @@ async fn what_was_written_early_and_goes_early_is_gone_and_not_damaged() {
     world.pass(2 * DAY);
     world.sweep().await;
     world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
-    world.pass(policy().skew);
+    world.pass(2 * policy().skew);
     // One that brings what its revision lacks.
     let early = world.put_render(&page, 1, &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
     world.pass(DAY + policy().skew);

@@ -13,6 +13,7 @@ use rashomon_buckets::{
     Error, GenerateError, Generated, Generator, Missing, Page, PropertyName, Retention, Revision, Settings,
     schemas,
 };
+use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, policy, settings,
@@ -177,4 +178,19 @@ async fn without_retention_what_is_made_is_a_render(world: World) {
         world.buckets.newest_with(&page, rev(2), &name("meta")).await,
         Err(Error::NotFound(Missing::Property { .. }))
     ));
+}
+
+/// It is made again as soon as somebody asks.
+#[tokio::test]
+async fn a_store_that_fails_is_not_remembered_as_a_renderer_that_does() {
+    let generator = Fake::new();
+    let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), generating(&generator)).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));
+    let failed = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
+    assert!(matches!(failed, Error::Store(_)), "{failed}");
+    store.set_plan(Plan::empty());
+    world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(generator.asked(), 2);
 }

@@ -18,6 +18,7 @@ on_every_store![
     what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went,
     a_replaced_render_is_read_after_its_revision_lost_its_own,
     what_a_revision_got_later_is_kept_too,
+    what_a_revision_got_after_its_own_went_can_be_read,
     a_copy_is_replaced_with_what_it_is_a_copy_of,
     a_copy_stands_long_enough_for_a_clock_that_is_ahead,
     what_came_again_after_its_revision_went_is_gone_and_not_damaged,
@@ -169,6 +170,21 @@ async fn what_a_revision_got_later_is_kept_too(world: World) {
     world.pass(10 * HOUR);
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await.as_deref(), Some(&b"text"[..]));
+}
+
+async fn what_a_revision_got_after_its_own_went_can_be_read(world: World) {
+    let (world, page, _) = almost_due(world).await;
+    world.pass(DAY);
+    world.sweep().await;
+    let bodies = [("html", "<b>"), ("data-parsoid", "[]"), ("slot-notes", "notes")];
+    let again = world.put_render(&page, 1, &bodies).await.unwrap();
+    assert_eq!(world.read(&page, again.tid, "slot-notes").await, b"notes");
+    world.pass(DAY - SECOND);
+    assert_eq!(world.read(&page, again.tid, "slot-notes").await, b"notes");
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    assert_eq!(world.read(&page, again.tid, "slot-notes").await, b"notes");
+    world.assert_whole().await;
 }
 
 async fn a_copy_is_replaced_with_what_it_is_a_copy_of(world: World) {

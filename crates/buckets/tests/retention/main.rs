@@ -8,6 +8,7 @@ mod support;
 mod culling;
 mod generating;
 mod keeping;
+mod late;
 mod one_strategy;
 mod strategies;
 mod turning_on;

@@ -1,6 +1,6 @@
 //! What stands already when retention is turned on, or set to free more.
 
-use rashomon_buckets::{Page, Policy};
+use rashomon_buckets::{Page, Policy, schemas};
 
 use crate::{
     DAY, HOUR, policy, retaining, settings,
@@ -14,7 +14,9 @@ on_every_store![
     what_was_written_while_it_was_off_goes_after_it_is_on_again,
     a_longer_grace_keeps_what_was_noted_for_a_shorter_one,
     a_dry_run_says_what_goes,
+    what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over,
     what_came_again_stays_where_the_policy_came_to_keep_it,
+    what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_more,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("wikitext", "text")];
@@ -102,6 +104,30 @@ async fn what_was_written_while_it_was_off_goes_after_it_is_on_again(world: Worl
     world.assert_stored(first.tid, "html", false).await;
 }
 
+async fn what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over(world: World) {
+    let page = page("Main_Page");
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.pass(5 * DAY);
+    world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+    world.pass(12 * HOUR);
+    world.rewrite(&page, second.tid, "wikitext", "mended").await.unwrap();
+    let world = retaining(world, policy()).await;
+    walk(&world, &page).await;
+    world.pass(HOUR);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.assert_stored(second.tid, "html", false).await;
+    world.pass(DAY + policy().slack - 13 * HOUR);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 2, "those of 2 and 3");
+    world.pass(13 * HOUR);
+    world.sweep().await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "that of 3");
+}
+
 async fn a_longer_grace_keeps_what_was_noted_for_a_shorter_one(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -160,4 +186,28 @@ async fn what_came_again_stays_where_the_policy_came_to_keep_it(world: World) {
         world.assert_stored(written.tid, "html", true).await;
     }
     world.assert_whole().await;
+}
+
+/// Revision 30 comes below what has been culled, and is one of the newest four until 45 comes.
+async fn what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_more(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    for number in [10, 20, 35, 50] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    world.sweep().await;
+    let late = world.put_revision(&page, 30, HTML).await.unwrap();
+    let world =
+        retaining(world, Policy { min_keep: std::num::NonZeroU32::new(4).unwrap(), ..policy() }).await;
+    world.put_revision(&page, 40, HTML).await.unwrap();
+    world.pass(3 * DAY);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", true).await;
+    world.put_revision(&page, 45, HTML).await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", false).await;
 }

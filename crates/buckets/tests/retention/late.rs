@@ -1,0 +1,92 @@
+//! Writes of which nobody knows whether they happened, and which come to pass later, as a cluster may have it.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::schemas::RENDERS;
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Batch, Decorator, Error, Memory, Mutation, Result, TableStore};
+
+use crate::{
+    DAY, HOUR, policy, settings,
+    support::{Cluster, START, World, page},
+};
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
+
+/// Keeps the next write of a page back, when it was told to.
+#[derive(Debug)]
+struct Post {
+    cluster: Cluster,
+    keeps: AtomicBool,
+    kept: Mutex<Option<Batch>>,
+}
+
+#[async_trait]
+impl Decorator for Post {
+    type Store = Cluster;
+
+    fn below(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let is_render = |mutation: &Mutation| mutation.table().name() == RENDERS.name();
+        if !then.mutations.iter().any(is_render) || !self.keeps.swap(false, Ordering::SeqCst) {
+            return TableStore::write(&self.cluster, first, then).await;
+        }
+        let nothing = Batch::new(then.partition.clone());
+        *self.kept.lock().unwrap() = Some(then);
+        TableStore::write(&self.cluster, first, nothing).await?;
+        Err(Error::Unavailable("no answer in time".to_owned()))
+    }
+}
+
+impl Post {
+    async fn deliver(&self) {
+        let late = self.kept.lock().unwrap().take().expect("a write");
+        TableStore::write(&self.cluster, Vec::new(), late).await.unwrap();
+    }
+}
+
+async fn world_with_post() -> (World, Arc<Post>) {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let post = Arc::new(Post { cluster, keeps: AtomicBool::new(false), kept: Mutex::new(None) });
+    (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy()), 1).await, post)
+}
+
+/// The note of the late render falls due before it comes, and its revision has another.
+#[tokio::test]
+async fn a_render_that_comes_late_supersedes_when_it_comes() {
+    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(HOUR);
+    post.keeps.store(true, Ordering::SeqCst);
+    world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
+    world.pass(DAY + HOUR);
+    world.sweep().await;
+    post.deliver().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(4 * HOUR);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+/// However late the sweep was when it looked for it first.
+#[tokio::test]
+async fn it_is_looked_for_as_long_as_it_may_come_and_no_longer() {
+    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    post.keeps.store(true, Ordering::SeqCst);
+    world.put_revision(&page, 1, HTML).await.unwrap_err();
+    world.pass(DAY + 3 * HOUR);
+    world.sweep().await;
+    post.deliver().await;
+    world.pass(HOUR + 4 * policy().skew);
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.notes, sweep.renders), (1, 1), "{sweep:?}");
+}
