@@ -38,7 +38,7 @@ async fn a_store_that_does_not_answer_is_503() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_dawdles_is_not_waited_for() {
-    let world = World::new().await;
+    let world = World::in_memory().await;
     world.revision("_rev=1&html=x").await;
     let gate = Gate::new();
     world.store.set_plan(Plan::empty().on(Call::Scan, 1, Fault::Pause(gate)));

@@ -1,4 +1,4 @@
-//! A server in memory, and what tests need to talk to it.
+//! A server, over the store that the environment gives, and what tests need to talk to it.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ pub(crate) const PAGE: &str = "/v1/enwiki/page/Main_Page";
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) api: Api,
-    pub(crate) store: Arc<Faulty<Memory>>,
+    pub(crate) store: Arc<Faulty<Arc<dyn TableStore>>>,
     pub(crate) clock: Arc<ManualClock>,
 }
 
@@ -106,7 +106,18 @@ impl World {
 
     pub(crate) async fn with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        let store = Arc::new(Faulty::new(Memory::new(clock.clone()), Plan::empty()));
+        let store = rashomon_test_stores::open(clock.clone()).await;
+        Self::over(store, clock, settings).await
+    }
+
+    /// Over the store in memory, for tests in which the timers of the runtime do not go by themselves.
+    pub(crate) async fn in_memory() -> Self {
+        let clock = Arc::new(ManualClock::new(NOW));
+        Self::over(Arc::new(Memory::new(clock.clone())), clock, Settings::default()).await
+    }
+
+    async fn over(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {
+        let store = Arc::new(Faulty::new(store, Plan::empty()));
         let mut bucket_settings = rashomon_buckets::Settings::default();
         let small = PropertyName::new("small").unwrap();
         let definition =
@@ -180,13 +191,19 @@ impl World {
         let mut dump = BTreeMap::new();
         let many = NonZeroUsize::new(10_000).unwrap();
         for schema in schemas::all() {
-            let partitions = self.store.partitions(schema, None, many).await.unwrap();
-            assert!(partitions.next.is_none());
-            for partition in partitions.items {
-                let scan = Scan::new(partition.clone(), many);
-                let rows = self.store.scan(schema, scan).await.unwrap();
-                assert!(rows.next.is_none());
-                dump.insert(format!("{} {partition:?}", schema.name()), format!("{:?}", rows.items));
+            let mut after = None;
+            loop {
+                let partitions = self.store.partitions(schema, after, many).await.unwrap();
+                for partition in partitions.items {
+                    let scan = Scan::new(partition.clone(), many);
+                    let rows = self.store.scan(schema, scan).await.unwrap();
+                    assert!(rows.next.is_none());
+                    dump.insert(format!("{} {partition:?}", schema.name()), format!("{:?}", rows.items));
+                }
+                after = partitions.next;
+                if after.is_none() {
+                    break;
+                }
             }
         }
         dump

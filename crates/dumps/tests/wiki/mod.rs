@@ -1,4 +1,4 @@
-//! A wiki in memory, and what goes in and out of it.
+//! A wiki, in the store that the environment gives, and what goes in and out of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test takes what it needs.
 
 use std::{path::PathBuf, sync::Arc};
@@ -9,9 +9,9 @@ use rashomon_dumps::{
     Event, ExportOptions, ExportReport, Format, HistoryReader, ImportError, ImportOptions, ImportReport,
     ReadError, ReadLimits, Source, export, import,
 };
-use rashomon_tables::{Faulty, Memory, Plan, TableStore};
+use rashomon_tables::{Faulty, Plan, TableStore};
 
-/// An empty store in memory.
+/// An empty store.
 pub struct Wiki {
     pub buckets: Revisioned,
     pub catalog: Catalog,
@@ -28,13 +28,14 @@ impl Wiki {
 
     pub async fn with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        Self::on(Arc::new(Memory::new(clock.clone())), clock, settings).await
+        let store = rashomon_test_stores::open(clock.clone()).await;
+        Self::on(store, clock, settings).await
     }
 
     /// One whose store does not do as it is told.
     pub async fn faulty(plan: Plan) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        let store = Faulty::new(Memory::new(clock.clone()), plan);
+        let store = Faulty::new(rashomon_test_stores::open(clock.clone()).await, plan);
         Self::on(Arc::new(store), clock, Settings::default()).await
     }
 
