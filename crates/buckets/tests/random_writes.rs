@@ -299,12 +299,14 @@ proptest! {
     }
 }
 
-proptest! {
-    #![proptest_config(support::cases(16))]
+mod in_sqlite {
+    use super::*;
 
-    #[test]
-    fn a_store_in_sqlite_is_what_the_design_says(steps in steps()) {
-        if !support::stands_on_cassandra() {
+    proptest! {
+        #![proptest_config(support::cases(16))]
+
+        #[test]
+        fn a_store_is_what_the_design_says(steps in steps()) {
             run(World::in_sqlite(), &steps);
         }
     }

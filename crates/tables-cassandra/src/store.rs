@@ -25,10 +25,10 @@ const MAX_SIDE_BY_SIDE: usize = 16;
 /// After a fault of the cluster calls are `Unavailable`, and succeed again when it is over; the store need not
 /// be opened again.
 pub struct CassandraStore {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     clock: Arc<dyn Clock>,
-    catalog: Catalog,
-    creating: tokio::sync::Mutex<()>,
+    catalog: Arc<Catalog>,
+    creating: Arc<tokio::sync::Mutex<()>>,
     locks: Locks,
 }
 
@@ -40,12 +40,25 @@ impl CassandraStore {
     /// be meant, or the keyspace is not there and not to be made.
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
-            cluster: Box::pin(Cluster::connect(&options)).await?,
+            cluster: Arc::new(Box::pin(Cluster::connect(&options)).await?),
             clock,
-            catalog: Catalog::default(),
-            creating: tokio::sync::Mutex::default(),
+            catalog: Arc::default(),
+            creating: Arc::default(),
             locks: Locks::new(),
         })
+    }
+
+    /// The store as another process with this clock has it, over the same connections: for many tests in one
+    /// process, of which most take less time than logging in does.
+    #[must_use]
+    pub fn beside(&self, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            cluster: Arc::clone(&self.cluster),
+            clock,
+            catalog: Arc::clone(&self.catalog),
+            creating: Arc::clone(&self.creating),
+            locks: Locks::new(),
+        }
     }
 
     /// The version that the cluster says it is of.

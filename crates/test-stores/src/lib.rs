@@ -1,12 +1,12 @@
 //! Stores for the tests of what stands on the table layer, so that each test is written once: for the store in
 //! memory, and for Cassandra where the environment names a node.
 //!
-//! All tests share one keyspace of the node, where each has a namespace of its own: making tables takes longer
-//! than most tests do.
+//! All tests share one keyspace of the node, where each has a namespace of its own, and those of one process its
+//! connections: making tables takes longer than most tests do, and so does logging in.
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,11 +14,15 @@ use std::{
 
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables::{Isolated, Memory, TableStore};
-use rashomon_tables_cassandra::{CassandraStore, Options, Replication};
+use rashomon_tables_cassandra::{CassandraStore, Credentials, Options, Replication};
+use tokio::{runtime::Runtime, sync::OnceCell};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The address of a node for tests, `HOST:PORT`; `elsewhere` where another run of the tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
+
+/// The user that a new node knows, and its password.
+const USER: &str = "cassandra";
 
 /// What all tests share.
 const KEYSPACE: &str = "rashomon_tests";
@@ -40,23 +44,52 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     }
 }
 
-/// A connection to a namespace on the node; several to one are as many processes.
+/// A namespace on the node, as a process with this clock has it; over the connections that all tests share.
 ///
 /// # Panics
 ///
 /// Where the node does not answer.
 pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
+    static SHARED: OnceCell<CassandraStore> = OnceCell::const_new();
+    let connecting = || async {
+        // The runtime of a test ends with it, and connections end with their runtime.
+        let connecting = runtime().spawn(connect(node.to_owned(), Arc::new(SystemClock::new())));
+        connecting.await.expect("the node takes CQL")
+    };
+    Isolated::new(SHARED.get_or_init(connecting).await.beside(clock), namespace)
+}
+
+/// A namespace on the node, over connections of its own.
+///
+/// # Panics
+///
+/// Where the node does not answer.
+pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
+    Isolated::new(connect(node.to_owned(), clock).await, namespace)
+}
+
+async fn connect(node: String, clock: Arc<dyn Clock>) -> CassandraStore {
     let options = Options {
-        contact_points: vec![node.to_owned()],
+        contact_points: vec![node],
         keyspace: KEYSPACE.to_owned(),
         replication: Replication::Simple(1),
+        // What a new node has, if it asks at all.
+        credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
         attempt_timeout: PATIENCE / 2,
         request_timeout: PATIENCE,
         connect_timeout: PATIENCE,
         ..Options::default()
     };
-    let store = CassandraStore::connect(options, clock).await;
-    Isolated::new(store.expect("the node takes CQL"), namespace)
+    CassandraStore::connect(options, clock).await.expect("the node takes CQL")
+}
+
+/// What the shared connections live in.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        runtime.expect("a thread can be started")
+    })
 }
 
 /// A namespace that no other test has, in this run or another.

@@ -88,7 +88,13 @@ impl World {
 
     /// Over the store in memory, wherever other tests stand.
     pub(crate) async fn in_memory() -> Self {
-        Self::over_memory(|memory| memory).await.0
+        Self::in_memory_with(Settings::default()).await
+    }
+
+    pub(crate) async fn in_memory_with(settings: Settings) -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        Self::on(Arc::new(memory), clock, settings, 1).await
     }
 
     /// Over the store in SQLite.
@@ -334,7 +340,8 @@ pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
     }
 }
 
-/// Makes a test of each function over each store, on several threads.
+/// Makes a test of each function over each store, on several threads. `cargo xtask test` leaves out what is in a
+/// module `in_sqlite` or `in_memory` where it runs the tests on a node.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
         mod in_the_given_store {
@@ -351,9 +358,7 @@ macro_rules! on_every_store {
 
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $test() {
-                if !crate::support::stands_on_cassandra() {
-                    super::$test(World::in_sqlite().await).await;
-                }
+                super::$test(World::in_sqlite().await).await;
             })+
         }
     };

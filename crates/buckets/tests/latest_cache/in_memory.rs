@@ -1,36 +1,20 @@
-//! The memory for newest properties is exact: nobody sees what an acknowledged write has replaced.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! What is kept of a store that one process owns, and when it is forgotten; and that nothing is kept of others.
 
-mod support;
+use std::sync::Arc;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
-};
-
-use rashomon_buckets::{Expect, Page, Property, Result, Settings};
+use rashomon_buckets::{Page, Property, Result, Settings};
 use rashomon_tables::{Call, Counting, Fault, Faulty, Gate, Kind, Plan, TableStore};
 use tokio::task::JoinHandle;
 
-use support::{Altered, World, at, bytes, name, page, page_of};
+use crate::support::{self, Altered, World, bytes, name, page, page_of};
 
-support::on_every_store![
-    a_hit_is_the_same_property,
-    every_kind_of_write_is_seen_at_once,
-    no_reader_sees_what_an_acknowledged_write_has_replaced,
-];
-
-/// Memory answers nobody there: all who read at one time share their reads.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_reader_of_a_shared_store_sees_what_an_acknowledged_write_has_replaced() {
-    let (world, _) = World::over_memory(Altered::shared).await;
-    no_reader_sees_what_an_acknowledged_write_has_replaced(world).await;
+#[tokio::test]
+async fn a_hit_is_the_same_property_in_every_store_of_one_process() {
+    a_hit_is_the_same_property(World::in_memory().await).await;
+    a_hit_is_the_same_property(World::in_sqlite().await).await;
 }
 
 async fn a_hit_is_the_same_property(world: World) {
-    if world.store.generations().is_none() {
-        return; // Nothing is kept of a store that others write to.
-    }
     let page = page("Main_Page");
     let html = name("html");
     world.put_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await.unwrap();
@@ -44,27 +28,11 @@ async fn a_hit_is_the_same_property(world: World) {
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
 }
 
-async fn every_kind_of_write_is_seen_at_once(world: World) {
-    let page = page("Main_Page");
-    let seen = async || {
-        let twice = [world.read_latest(&page, "html").await, world.read_latest(&page, "html").await];
-        assert_eq!(twice[0], twice[1]);
-        String::from_utf8(twice[0].clone()).unwrap()
-    };
-    world.put_revision(&page, 5, &[("html", "posted")]).await.unwrap();
-    assert_eq!(seen().await, "posted");
-    world.put_revision(&page, 4, &[("html", "older")]).await.unwrap();
-    assert_eq!(seen().await, "posted");
-    let tid = world.put_render(&page, 5, &[("html", "rendered")]).await.unwrap().tid;
-    assert_eq!(seen().await, "rendered");
-    world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
-    assert_eq!(seen().await, "rewritten");
-    let mut revision = world.history(&page, 6, at(-9), b"text").await;
-    revision.renders[0].properties = world.untouched(&page, &[("html", "imported")]).await;
-    world.buckets.import(&page, vec![revision]).await.unwrap();
-    assert_eq!(seen().await, "imported");
-    world.put_revision(&page, 7, &[("meta", "{}")]).await.unwrap();
-    assert!(world.buckets.latest(&page, &name("html")).await.is_err(), "the latest has none");
+/// Memory answers nobody there: all who read at one time share their reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_reader_of_a_shared_store_sees_what_an_acknowledged_write_has_replaced() {
+    let (world, _) = World::over_memory(Altered::shared).await;
+    crate::no_reader_sees_what_an_acknowledged_write_has_replaced(world).await;
 }
 
 /// Asks for the latest html, and comes back when the reader waits for it: these tests run on one thread.
@@ -242,7 +210,7 @@ async fn nothing_is_kept_of_a_store_that_others_write_to() {
 async fn no_more_is_kept_than_is_allowed() {
     const ALLOWED: u64 = 200_000;
     let settings = Settings { cache_bytes: ALLOWED, ..Settings::default() };
-    let (world, _) = World::with(|store| store, settings).await;
+    let world = World::in_memory_with(settings).await;
     for index in 0..100 {
         let page = page(&format!("Page_{index}"));
         world.put_revision(&page, 1, &[("html", support::noise(index, 10_000))]).await.unwrap();
@@ -252,71 +220,4 @@ async fn no_more_is_kept_than_is_allowed() {
     }
     // Moka puts its house in order now and then.
     assert!(world.buckets.cache_stats().bytes <= 2 * ALLOWED, "{:?}", world.buckets.cache_stats());
-}
-
-/// Four writers (revisions up, renders, rewrites) and four readers. Each body begins with its place in the
-/// order of the writes; a writer says when it is acknowledged, and from then on no reader may see one before.
-async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
-    const WRITES: i64 = 600;
-    let keeps = world.store.generations().is_some();
-    let page = page("Main_Page");
-    world.put_revision(&page, 1, &[("html", "0")]).await.unwrap();
-    let acknowledged = Arc::new(AtomicI64::new(0));
-    let done = Arc::new(AtomicBool::new(false));
-    let readers: Vec<_> = (0..4)
-        .map(|_| {
-            let (buckets, page, html) = (world.buckets.clone(), page.clone(), name("html"));
-            let (acknowledged, done) = (Arc::clone(&acknowledged), Arc::clone(&done));
-            tokio::spawn(async move {
-                let mut reads = 0_u64;
-                while !done.load(Ordering::SeqCst) {
-                    let at_least = acknowledged.load(Ordering::SeqCst);
-                    let property = buckets.latest(&page, &html).await.unwrap();
-                    let seen: i64 = String::from_utf8(bytes(&property).await).unwrap().parse().unwrap();
-                    assert!(seen >= at_least, "{seen} was seen after {at_least} was acknowledged");
-                    reads += 1;
-                    if reads.is_multiple_of(16) {
-                        tokio::task::yield_now().await;
-                    }
-                }
-                reads
-            })
-        })
-        .collect();
-    let writer = {
-        let acknowledged = Arc::clone(&acknowledged);
-        let page = page.clone();
-        tokio::spawn(async move {
-            let mut number = 1;
-            for write in 1..=WRITES {
-                let html = [("html", write.to_string())];
-                match write % 3 {
-                    0 => {
-                        number += 1;
-                        world.put_revision(&page, number, &html).await.unwrap();
-                    }
-                    1 => {
-                        world.put_render(&page, number, &html).await.unwrap();
-                    }
-                    _ => {
-                        let tid = world.buckets.latest_render(&page).await.unwrap().tid;
-                        let html = world.stage(&page, &html).await.remove(0);
-                        world.buckets.rewrite(&page, tid, html, Expect::Any).await.unwrap();
-                    }
-                }
-                acknowledged.store(write, Ordering::SeqCst);
-                // Now and then readers find it in memory.
-                if write % 10 == 0 {
-                    tokio::task::yield_now().await;
-                }
-            }
-            world.buckets.cache_stats()
-        })
-    };
-    let stats = writer.await.unwrap();
-    done.store(true, Ordering::SeqCst);
-    for reader in readers {
-        assert!(reader.await.unwrap() > 0);
-    }
-    assert!(stats.misses > 0 && (stats.hits > 0) == keeps, "{stats:?}");
 }
