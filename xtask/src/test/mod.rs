@@ -52,13 +52,15 @@ pub fn run(options: &Options) -> Result<bool> {
         bail!("there is no step {unknown}; `--list` says which there are");
     }
     let wanted = |step: &&Step| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
+    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+    let last_on_a_node = steps.iter().rposition(|step| step.needs_a_node());
 
     let mut toolbox = Toolbox::new(on_build_server());
-    if STEPS.iter().filter(wanted).any(|step| step.name == "cassandra") {
-        toolbox.cassandra = Some(cassandra::Starting::begin(toolbox.must_have_all()));
+    if last_on_a_node.is_some() {
+        toolbox.begin_node();
     }
     let mut table: Vec<(&str, Outcome, Duration)> = Vec::new();
-    for step in STEPS.iter().filter(wanted) {
+    for (index, step) in steps.into_iter().enumerate() {
         let failed = table.iter().find(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
         if let Some((before, ..)) = failed.filter(|_| options.fail_fast) {
             let reason = format!("after {before} failed");
@@ -73,8 +75,11 @@ pub fn run(options: &Options) -> Result<bool> {
             println!("    failed: {reason}");
         }
         table.push((step.name, outcome, clock.elapsed()));
+        if last_on_a_node == Some(index) {
+            toolbox.end_node();
+        }
     }
-    toolbox.close();
+    toolbox.end_node();
     print_table(&table);
     Ok(!table.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))))
 }
@@ -86,11 +91,12 @@ fn on_build_server() -> bool {
 fn run_step(step: &Step, toolbox: &mut Toolbox) -> Result<Outcome> {
     let mut without = Vec::new();
     for need in step.needs {
-        let (tool, part) = match need {
-            Need::Everything(tool) => (*tool, None),
-            Need::Part(tool, part) => (*tool, Some(part)),
+        let (had, part) = match need {
+            Need::Everything(tool) => (toolbox.fetch(*tool).map(drop), None),
+            Need::Part(tool, part) => (toolbox.fetch(*tool).map(drop), Some(part)),
+            Need::Node => (toolbox.node().map(drop), None),
         };
-        let Err(reason) = toolbox.fetch(tool) else { continue };
+        let Err(reason) = had else { continue };
         let reason = format!("{reason:#}");
         match part {
             _ if toolbox.must_have_all() => return Ok(Outcome::Failed(reason)),

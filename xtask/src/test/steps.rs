@@ -27,6 +27,8 @@ pub(super) enum Need {
     Everything(Tool),
     /// Without it only this part of the step cannot run.
     Part(Tool, &'static str),
+    /// A node of Cassandra, without which it cannot run.
+    Node,
 }
 
 pub(super) struct Step {
@@ -34,6 +36,12 @@ pub(super) struct Step {
     pub(super) about: &'static str,
     pub(super) needs: &'static [Need],
     pub(super) run: fn(&mut Toolbox) -> Result<Outcome>,
+}
+
+impl Step {
+    pub(super) fn needs_a_node(&self) -> bool {
+        self.needs.iter().any(|need| matches!(need, Need::Node))
+    }
 }
 
 pub(super) const STEPS: &[Step] = &[
@@ -64,8 +72,14 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "cassandra",
         about: "what is kept in Cassandra, on a node of it",
-        needs: &[],
+        needs: &[Need::Node],
         run: cassandra::run,
+    },
+    Step {
+        name: "cluster",
+        about: "buckets, HTTP and dumps on that node, by the tests that stood on other stores before",
+        needs: &[Need::Node],
+        run: cassandra::run_on_any_store,
     },
     Step { name: "kill", about: "kill -9 under load loses nothing, a few times", needs: &[], run: kill },
     Step {

@@ -10,8 +10,11 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 
-use super::cassandra::Starting;
-use crate::process::{cargo, find_program, run_logged};
+use super::cassandra::TestNode;
+use crate::{
+    cassandra::Node,
+    process::{cargo, find_program, run_logged},
+};
 
 /// The version that the checks of dependencies are made with, so that a new one changes nothing by itself.
 const CARGO_DENY: &str = "0.20.2";
@@ -65,8 +68,8 @@ pub(crate) struct Toolbox {
     must_have_all: bool,
     found: HashMap<Tool, Result<PathBuf, String>>,
     package_lists_are_new: bool,
-    /// The node that was begun to be started when the run began.
-    pub(super) cassandra: Option<Starting>,
+    /// The node of Cassandra, from when it is begun to be started.
+    cassandra: Option<TestNode>,
 }
 
 impl Toolbox {
@@ -88,9 +91,22 @@ impl Toolbox {
         self.found[&tool].clone().map_err(|reason| anyhow!(reason))
     }
 
-    /// Waits for what is still on its way, so that nothing is left behind when we end.
-    pub(super) fn close(self) {
-        drop(self.cassandra.map(Starting::wait));
+    /// Begins to start a node of Cassandra, unless that was begun before.
+    pub(super) fn begin_node(&mut self) -> &mut TestNode {
+        self.cassandra.get_or_insert_with(|| TestNode::begin(self.must_have_all))
+    }
+
+    /// The node of Cassandra, when it takes CQL; `None` where one was given.
+    pub(super) fn node(&mut self) -> Result<Option<&mut Node>> {
+        self.begin_node().wait()
+    }
+
+    /// Ends the node of Cassandra. One that is still on its way is waited for, so that nothing is left behind.
+    pub(super) fn end_node(&mut self) {
+        if let Some(mut node) = self.cassandra.take() {
+            // Where it did not come, there is nothing to end.
+            let _ = node.wait();
+        }
     }
 
     fn find_or_fetch(&mut self, tool: Tool) -> Result<PathBuf> {
