@@ -81,7 +81,8 @@ async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
     })
 }
 
-/// What a reader can see of the page: all of its history, with the bytes, but for the tids that are drawn.
+/// What a reader can see of the page: all of its history, with what is said of the bytes and what they are, but
+/// for the tids that are drawn.
 async fn visible(world: &World) -> Vec<String> {
     let page = page("Main_Page");
     let mut lines = Vec::new();
@@ -90,8 +91,13 @@ async fn visible(world: &World) -> Vec<String> {
         for render in revision.renders {
             for (property, info) in render.properties {
                 let bytes = world.read(&page, render.tid, property.as_str()).await;
-                assert_eq!(Sha1::of(&bytes), info.sha1);
-                lines.push(format!("{:?} {property} {}", revision.record.rev, info.sha1));
+                // They differ where a write comes between the two looks.
+                lines.push(format!(
+                    "{:?} {property} {} {}",
+                    revision.record.rev,
+                    info.sha1,
+                    Sha1::of(&bytes)
+                ));
             }
         }
     }
@@ -115,12 +121,15 @@ async fn a_write_that_fails_at_any_call_can_be_made_again() {
                 let ((world, store), tid) = prepared(write).await;
                 store.set_plan(Plan::empty().on(call, number, fault.clone()));
                 let failed = make(&world, write, tid).await;
-                assert!(
-                    matches!(failed, Err(Error::Store(rashomon_tables::Error::Unavailable(_)))),
-                    "{what}: {failed:?}"
-                );
                 let seen = visible(&world).await;
-                assert!(seen == before || seen == expected, "{what}: all or nothing, not {seen:?}");
+                match failed {
+                    Err(Error::Store(rashomon_tables::Error::Unavailable(_))) => {
+                        assert!(seen == before || seen == expected, "{what}: all or nothing, not {seen:?}");
+                    }
+                    // Where others write too, a write under a reservation looks what became of it.
+                    Ok(_) => assert_eq!(seen, expected, "{what}: acknowledged"),
+                    Err(error) => panic!("{what}: {error}"),
+                }
                 world.assert_whole().await;
                 make(&world, write, tid).await.unwrap();
                 assert_eq!(visible(&world).await, expected, "{what}");

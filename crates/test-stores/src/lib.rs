@@ -1,8 +1,9 @@
 //! Stores for the tests of what stands on the table layer, so that each test is written once: for the store in
 //! memory, and for Cassandra where the environment names a node.
 //!
-//! All tests share one keyspace of the node, where each has a namespace of its own, and those of one process its
-//! connections: making tables takes longer than most tests do, and so does logging in.
+//! The tests of one process share a keyspace of the node, where each has a namespace of its own, and its
+//! connections: making tables takes longer than most tests do, and so does logging in. Those of another process
+//! have another one, since whoever lists a table goes through what all have left in it.
 
 use std::{
     sync::{
@@ -23,9 +24,6 @@ const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
 /// The user that a new node knows, and its password.
 const USER: &str = "cassandra";
-
-/// What all tests share.
-const KEYSPACE: &str = "rashomon_tests";
 
 /// A node on a busy machine is no cluster that one waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -71,7 +69,7 @@ pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isol
 async fn connect(node: String, clock: Arc<dyn Clock>) -> CassandraStore {
     let options = Options {
         contact_points: vec![node],
-        keyspace: KEYSPACE.to_owned(),
+        keyspace: format!("rashomon_tests_{}", std::process::id()),
         replication: Replication::Simple(1),
         // What a new node has, if it asks at all.
         credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),

@@ -74,6 +74,9 @@ impl Server {
     pub(crate) fn start_for_tests(&self, ring: &Path) -> Result<Node> {
         self.make(ring, 1, 1, Purpose::Tests)?;
         let settings_of_java = &[
+            // The last one counts. Hundreds of tables, and tests side by side that write bodies of 64 MiB.
+            "-Xmx2g",
+            "-XX:MaxDirectMemorySize=1g",
             // Tables are in the commit log alone until it is full, so that they are made in half the time.
             "-Dcassandra.unsafesystem=true",
             // The user is made at once. In a ring a node would try that without a pause until it sees others.

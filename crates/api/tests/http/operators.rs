@@ -32,12 +32,27 @@ async fn metrics_count_requests_without_naming_pages() {
         "rashomon_http_requests_total{route=\"page\",method=\"POST\",status=\"2xx\"} 1",
         "rashomon_http_request_duration_seconds_count{route=\"latest\"} 4",
         "rashomon_http_requests_in_flight 1",
-        "rashomon_http_prepared_answers_used_total 2",
         "rashomon_http_received_bytes_total 22",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
     assert!(!text.contains("Secret") && !text.contains("Main_Page") && !text.contains("enwiki"), "{text}");
+}
+
+mod in_memory {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_of_what_is_kept_are_prepared_once() {
+        let world = World::in_memory().await;
+        world.revision("_rev=1&html=0123456789").await;
+        for used in 0..3 {
+            world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+            let text = world.get("/metrics").await.expect(200).text().to_owned();
+            let line = format!("rashomon_http_prepared_answers_used_total {used}");
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+    }
 }
 
 #[tokio::test]

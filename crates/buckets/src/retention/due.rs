@@ -29,6 +29,11 @@ const HOUR: i64 = 3_600_000_000;
 /// for which its nodes keep hints for one another.
 pub(super) const HINTS: Duration = Duration::from_secs(4 * 3600);
 
+/// A note that takes longer to write is not acknowledged, and is written again.
+const WRITING: Duration = Duration::from_secs(10);
+/// Where one process has the store.
+const WRITING_ALONE: Duration = Duration::from_secs(1);
+
 /// That a page has to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
@@ -146,6 +151,12 @@ impl Shared {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// How long from now a note must be due, so that no cursor of the queue passes that time before the note is
+    /// written: whoever works it off may have a clock that is ahead.
+    pub(super) fn soonest(&self, policy: &Policy) -> Duration {
+        policy.skew + if self.is_alone() { WRITING_ALONE } else { WRITING }
     }
 
     /// Up to when a shard has been worked off. Where nobody knows: before its earliest note.

@@ -120,6 +120,7 @@ impl Shared {
         // The grace may have become longer since it was noted.
         let due_at = self.due_at(policy, note.at).max(note.due_at);
         if due_at > now {
+            let due_at = due_at.max(now.saturating_add(self.soonest(policy)));
             self.note_again(Note { due_at, ..note.clone() }).await?;
             return Ok(true);
         }

@@ -29,6 +29,8 @@ pub struct Walk {
     pub pages: u64,
     /// There is nothing left to note.
     pub finished: bool,
+    /// What may go at once is due after this.
+    pub due_in: Duration,
 }
 
 /// What retention would free, were it run now.
@@ -58,6 +60,8 @@ struct State {
     finished: bool,
     /// What was stored then or earlier may have expired, by a strategy that was in effect.
     expired_before: Option<Timestamp>,
+    /// When it was written down, by a clock that may be ahead of ours.
+    written_at: Option<Timestamp>,
 }
 
 impl State {
@@ -103,18 +107,24 @@ impl Revisioned {
 
 impl Shared {
     async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
-        let nothing = Walk { pages: 0, finished: true };
+        let nothing = Walk { pages: 0, finished: true, due_in: Duration::ZERO };
         let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
+        let due_in = self.soonest(policy);
         let state = self.walk_state(domain, bucket).await?;
-        let expired_before = state.expired_before(policy, self.clock.now());
+        let mut next = State {
+            policy: Some(policy.clone()),
+            after: None,
+            finished: true,
+            expired_before: state.expired_before(policy, self.clock.now()),
+            written_at: state.written_at,
+        };
         let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
         if known.is_some() && state.finished {
             if known != Some(policy) {
-                let next =
-                    State { policy: Some(policy.clone()), after: None, finished: true, expired_before };
                 self.set_walk_state(domain, bucket, next).await?;
             }
-            return Ok(nothing);
+            // What a walk noted that was cut off here may still have to fall due.
+            return Ok(Walk { due_in, ..nothing });
         }
         let after = state.after.filter(|_| known.is_some());
         let titles = self.catalog.titles(domain, bucket, after.as_ref(), TITLES).await?;
@@ -123,10 +133,10 @@ impl Shared {
             let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
             self.note_what_stands(&page, policy).await?;
         }
-        let finished = titles.next.is_none();
-        let next = State { policy: Some(policy.clone()), after: titles.next, finished, expired_before };
+        let walk = Walk { pages, finished: titles.next.is_none(), due_in };
+        (next.after, next.finished) = (titles.next, walk.finished);
         self.set_walk_state(domain, bucket, next).await?;
-        Ok(Walk { pages, finished })
+        Ok(walk)
     }
 
     /// Notes when what a page has falls due: what is superseded long enough at once, and the rest by the times
@@ -171,8 +181,7 @@ impl Shared {
             return Ok(());
         }
         for (at, (lowest, highest)) in notes {
-            // Later than what the cursors of the queue may have passed.
-            let due_at = self.due_at(policy, at).max(now.saturating_add(Duration::from_secs(1)));
+            let due_at = self.due_at(policy, at).max(now.saturating_add(self.soonest(policy)));
             let note = Note { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
             self.store.write(Vec::new(), note.batch(policy, now)).await?;
         }
@@ -234,11 +243,12 @@ impl Shared {
             after: after.map_err(|_| unreadable("retention_walks", &row))?,
             finished: rows::timestamp(&row, 2).is_some(),
             expired_before: rows::timestamp(&row, 3),
+            written_at: Some(row.written_at),
         })
     }
 
     async fn set_walk_state(&self, domain: &DomainName, bucket: &BucketName, state: State) -> Result<()> {
-        let now = self.clock.now();
+        let now = state.written_at.map_or_else(|| self.clock.now(), |before| self.after(before));
         let mut batch = Batch::new(walk_key(domain, bucket).partition);
         let values = vec![
             state.policy.as_ref().map(rows::to_json),

@@ -1,6 +1,6 @@
 //! `rashomon retention`.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, Revisioned};
 use rashomon_clock::{Clock, SystemClock};
@@ -76,11 +76,17 @@ async fn cull<'a>(
     buckets: &Revisioned,
     domains: impl Iterator<Item = &'a DomainName>,
 ) -> Result<(), CommandError> {
+    let mut due_in = Duration::ZERO;
     for domain in domains {
-        while !buckets.walk(domain, &BucketName::page()).await?.finished {}
+        loop {
+            let walk = buckets.walk(domain, &BucketName::page()).await?;
+            due_in = due_in.max(walk.due_in);
+            if walk.finished {
+                break;
+            }
+        }
     }
-    // What stands is noted as due in a second.
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(due_in).await;
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
     let (mut renders, mut bytes) = (0, 0);
     loop {
