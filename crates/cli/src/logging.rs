@@ -2,13 +2,34 @@
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::{layer::SubscriberExt as _, registry, util::SubscriberInitExt as _};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::{
+    fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,
+};
 
 use crate::config::{LogFormat, LogLevel};
 
-/// Begins to log. Called once.
-pub(crate) fn start(format: LogFormat, level: &LogLevel) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+/// Lines that wait for whoever reads standard error. When there are as many, further ones are dropped.
+const WAITING_LINES: usize = 10_000;
+
+/// Begins to log beside serving: nobody who asks the server waits until standard error is read. Called once;
+/// what is logged last is written when the guard goes.
+pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
+    let (lines, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(WAITING_LINES)
+        .thread_name("log")
+        .finish(std::io::stderr());
+    start(format, level, lines);
+    guard
+}
+
+/// Begins to log what a person who runs a command must know, and nothing else. Called once.
+pub(crate) fn start_quietly() {
+    start(LogFormat::Text, &"warn".parse().expect("warn is a level"), std::io::stderr);
+}
+
+fn start(format: LogFormat, level: &LogLevel, writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) {
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     match format {
         LogFormat::Text => {
             let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_target(false);
@@ -19,9 +40,4 @@ pub(crate) fn start(format: LogFormat, level: &LogLevel) {
             registry().with(lines).with(level.targets()).init();
         }
     }
-}
-
-/// Begins to log what a person who runs a command must know, and nothing else.
-pub(crate) fn start_quietly() {
-    start(LogFormat::Text, &"warn".parse().expect("warn is a level"));
 }

@@ -19,7 +19,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError>
     let ServeArguments { config, data, given } = arguments;
     let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
     let settings = Settings::load(given, config.as_deref())?;
-    logging::start(settings.log_format, &settings.log_level);
+    let _log = logging::start_beside(settings.log_format, &settings.log_level);
     for warning in unknown_variables(&variables()) {
         tracing::warn!("{warning}");
     }

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    thread,
 };
 
 use rustix::process::{Pid, Signal};
@@ -118,8 +119,11 @@ impl Running {
     pub(crate) fn wait(mut self) -> Ran {
         let child = self.child.take().expect("it runs");
         let mut stdout = Vec::new();
-        self.stdout.read_to_end(&mut stdout).expect("a pipe can be read");
-        let output = child.wait_with_output().expect("it ends");
+        let output = thread::scope(|scope| {
+            // Beside the other pipe: it does not end while nobody takes what it says.
+            scope.spawn(|| self.stdout.read_to_end(&mut stdout).expect("a pipe can be read"));
+            child.wait_with_output().expect("it ends")
+        });
         Ran::of(Output { stdout, ..output })
     }
 

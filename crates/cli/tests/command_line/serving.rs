@@ -1,11 +1,13 @@
 //! `rashomon serve`: how it starts, and what it says.
 
+use std::{io::Write as _, net::TcpStream, time::Duration};
+
 use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::{
     home::Home,
-    http::get,
+    http::{answer, get},
     process::{Running, rashomon, run},
 };
 
@@ -47,6 +49,23 @@ fn logs_are_json_where_that_is_asked_for() {
             .is_some_and(|message| message.contains("the store is closed")))
     );
     assert!(ran.stderr.lines().any(|line| line.contains(&id) && line.contains("404")), "{}", ran.stderr);
+}
+
+/// A pipe holds 64 KiB, and a line here is longer than 300 bytes.
+#[test]
+fn a_server_whose_log_nobody_reads_goes_on_serving() {
+    let Some(home) = Home::new() else { return };
+    let (server, address) = home.serve(&["--access-log", "all"]);
+    let path = format!("/v1/wiki/page/{}?rev/latest/html", "None".repeat(60));
+    for _ in 0..500 {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        assert!(answer(stream).starts_with("HTTP/1.1 404"));
+    }
+    let ran = server.stop().ends_with(0);
+    let logged = ran.stderr.lines().filter(|line| line.contains("NoneNone")).count();
+    assert_eq!(logged, 500, "and when it is read, it is all there");
 }
 
 #[test]
