@@ -22,7 +22,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 pub(crate) use self::{
     given::{Bodies, body_of},
@@ -88,8 +88,8 @@ pub(crate) struct Shared {
     pub(crate) drift: Drift,
     pub(crate) copies: Copies,
     pub(crate) generations: Generations,
-    /// Whether some bucket has, or had, one row a property for the latest.
-    pub(crate) has_one_rows: bool,
+    /// Whether some bucket has, or had, one row a property for the latest; looked up when it is asked first.
+    pub(crate) one_rows: OnceCell<bool>,
     /// The buckets in which something was written that nobody noted as due.
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
     /// One for each cull that a write has begun.
@@ -118,7 +118,6 @@ impl Revisioned {
             store.create(schema).await?;
         }
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
-        let has_one_rows = one_row || has_rows(&*store, &schemas::CURRENT).await?;
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
             chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
@@ -129,7 +128,7 @@ impl Revisioned {
             drift: Drift::new(&clock),
             copies: Copies::new(),
             generations: Generations::new(),
-            has_one_rows,
+            one_rows: OnceCell::new_with(one_row.then_some(true)),
             unnoted: Cache::new(UNNOTED),
             culls: Arc::new(Semaphore::new(CULLS)),
             retained: Counters::default(),
@@ -189,18 +188,6 @@ impl Revisioned {
     /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now.
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
         self.0.chunks.count_collectable(age).await
-    }
-}
-
-/// Whether a table has any row.
-async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
-    let mut after = None;
-    loop {
-        let partitions = store.partitions(table, after, ONE).await?;
-        after = partitions.next;
-        if !partitions.items.is_empty() || after.is_none() {
-            return Ok(!partitions.items.is_empty());
-        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! The notes give all writes of such a row one time, so that Cassandra compares values instead, and call that
 //! an abuse. Here the row is compared and set: the highest (revision, tid) stays, whoever comes last.
 
+use std::num::NonZeroUsize;
+
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
 
@@ -122,10 +124,25 @@ impl Shared {
 
     /// The one row of a property, of whichever render it is.
     pub(crate) async fn current_of(&self, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
-        match self.has_one_rows {
+        match self.has_one_rows().await? {
             true => self.get(&CURRENT, page, key(page, name).clustering).await,
             false => Ok(None),
         }
+    }
+
+    /// Whether there may be such rows: one that has no policy for them now may have had one.
+    async fn has_one_rows(&self) -> Result<bool> {
+        let look = || async {
+            let mut after = None;
+            loop {
+                let partitions = self.store.partitions(&CURRENT, after, NonZeroUsize::MIN).await?;
+                after = partitions.next;
+                if !partitions.items.is_empty() || after.is_none() {
+                    return Ok(!partitions.items.is_empty());
+                }
+            }
+        };
+        self.one_rows.get_or_try_init(look).await.copied()
     }
 
     /// Sets the row of a property, unless it is as high already.
@@ -150,7 +167,7 @@ impl Shared {
     /// Sees to it that the rows of a page hold the latest, and nothing that was superseded long enough: whoever
     /// set them may have gone away before he had done so, and what the latest lacks is never set.
     pub(crate) async fn settle_current(&self, page: &Page, policy: &Policy) -> Result<()> {
-        if !self.has_one_rows {
+        if !self.has_one_rows().await? {
             return Ok(());
         }
         let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
