@@ -113,6 +113,19 @@ pub(crate) enum Command {
     )]
     Retention(RetentionArguments),
 
+    /// Measure the strategies of retention against one another, by replaying a real history
+    ///
+    /// Every edit of an export is made again on tables of its own for each strategy, by a clock that follows the
+    /// edits, with the sweep beside it; some of what is superseded is read in its time. Counted are reads, writes
+    /// and deletes of tables, and bytes; those that the notes count apart from the rest, and beside theirs.
+    #[command(
+        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it\n  2  the command line is wrong, or the \
+        directory of --backend is there already\n  130, 143  interrupted\n\nExamples:\n  rashomon \
+        compare-strategies --input wiki.xml.zst --backend memory:\n  rashomon compare-strategies --input \
+        wiki.xml.zst --backend sqlite:/tmp/compared --svg compared.svg"
+    )]
+    CompareStrategies(CompareStrategiesArguments),
+
     /// Check a configuration, and print the settings that would be in effect
     ///
     /// Flags and environment count as they do for `serve`. What is printed is a configuration file that means
@@ -225,6 +238,34 @@ pub(crate) enum ExportFormat {
     Xml,
     /// An object a line: everything, with all renders
     Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareStrategiesArguments {
+    /// The export to replay, with its history, as `import` takes one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: PathBuf,
+
+    /// Where the tables are: memory:, sqlite:DIRECTORY (which is made), or cassandra://HOST/KEYSPACE (which
+    /// stays full, so take one for this alone)
+    #[arg(long, value_name = "URL", default_value = "memory:")]
+    pub(crate) backend: StoreUrl,
+
+    /// Replay only the first pages
+    #[arg(long, value_name = "N")]
+    pub(crate) pages: Option<NonZeroUsize>,
+
+    /// Simulate the index by time of wikis of other sizes, too, as the notes ask
+    #[arg(long)]
+    pub(crate) timelines: bool,
+
+    /// Write what was measured into this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Draw a picture of it into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod cassandra;
 pub(crate) mod check_config;
+pub(crate) mod compare_strategies;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod export;

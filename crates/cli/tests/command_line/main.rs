@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod clusters;
+mod comparing;
 mod configuration;
 mod demo;
 mod every_store;

@@ -1,0 +1,102 @@
+//! `rashomon compare-strategies`.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rashomon_clock::{Clock, ManualClock, SystemClock};
+use rashomon_tables::{Isolated, TableStore};
+
+use crate::{
+    arguments::CompareStrategiesArguments,
+    compare::{CONTESTANTS, History, Report, StrategyReport, draw, print, replay, timelines},
+    config::{GivenSettings, Settings, StoreUrl},
+    errors::CommandError,
+    exit::Exit,
+    logging, output,
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store, seed},
+};
+
+/// Replays a history through every strategy, and says what each did.
+pub(crate) async fn run(arguments: CompareStrategiesArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        done = Box::pin(compare(&arguments)) => done,
+        exit = signals.first() => Ok(exit),
+    }
+}
+
+async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, CommandError> {
+    let history = History::read(&arguments.input, arguments.pages.map(usize::from)).await?;
+    let mut report = Report {
+        backend: arguments.backend.to_string().split(':').next().unwrap_or_default().to_owned(),
+        pages: history.pages(),
+        edits: history.edits(),
+        bytes: history.bytes(),
+        strategies: Vec::new(),
+        timelines: Vec::new(),
+    };
+    for (number, contestant) in CONTESTANTS.into_iter().enumerate() {
+        let own = store_of(&arguments.backend, number)?;
+        report.strategies.push(replay_on(own, contestant, &history).await?);
+    }
+    if arguments.timelines {
+        report.timelines = timelines(&history, &mut |wiki| output::note(format_args!("simulating {wiki}")));
+    }
+    print(&report)?;
+    if let Some(path) = &arguments.json {
+        write(path, &(serde_json::to_string_pretty(&report).expect("counts are JSON") + "\n"))?;
+    }
+    if let Some(path) = &arguments.svg {
+        write(path, &draw(&report))?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn replay_on(
+    store: StoreUrl,
+    contestant: crate::compare::Contestant,
+    history: &History,
+) -> Result<StrategyReport, CommandError> {
+    let clock = Arc::new(ManualClock::new(history.begins()));
+    let shared = matches!(store, StoreUrl::Cassandra(_));
+    let given = GivenSettings { store: Some(store), ..GivenSettings::default() };
+    let settings = Settings::load(given, None)?;
+    let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, Absent::Make).await?;
+    let tables: Arc<dyn TableStore> = match shared {
+        // Others may be in the keyspace, such as the strategy before.
+        true => Arc::new(Isolated::new(opened.tables(), seed()?)),
+        false => opened.tables(),
+    };
+    let watch: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut progress = Progress::new(watch, contestant.name.to_owned(), "edit", None);
+    let mut show = |items| progress.show(Done { items, bytes: 0, position: 0 });
+    let report = replay(contestant, history, clock, tables, &mut show).await;
+    progress.finish();
+    opened.close().await;
+    report
+}
+
+/// The store of one strategy: in SQLite a directory of its own.
+fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError> {
+    let StoreUrl::Sqlite(directory) = backend else { return Ok(backend.clone()) };
+    let own: PathBuf = directory.join(number.to_string());
+    if own.exists() {
+        let what = format!("{} is there already: give a directory that is not", directory.display());
+        return Err(CommandError::Usage(what));
+    }
+    std::fs::create_dir_all(directory).map_err(|source| CommandError::Io {
+        doing: format!("cannot make {}", directory.display()),
+        source,
+    })?;
+    Ok(StoreUrl::Sqlite(own))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+    std::fs::write(path, text)
+        .map_err(|source| CommandError::Io { doing: format!("cannot write {}", path.display()), source })
+}

@@ -1,0 +1,138 @@
+//! The history that is replayed.
+
+use std::{path::Path, sync::Arc};
+
+use rashomon_buckets::{Body, BucketName, DomainName, Page, PropertyName, Revision, Revisioned, Settings};
+use rashomon_clock::{Clock, SystemClock, Timestamp};
+use rashomon_dumps::{ImportOptions, Source};
+use rashomon_tables::Memory;
+
+use crate::errors::CommandError;
+
+/// Pages, or revisions, that are looked at together.
+const TOGETHER: usize = 500;
+
+/// One edit.
+#[derive(Debug, Clone)]
+pub(crate) struct Edit {
+    pub(super) at: Timestamp,
+    /// Which of the pages.
+    pub(super) page: usize,
+    pub(super) rev: Revision,
+    /// When the page was edited next.
+    pub(super) next: Option<Timestamp>,
+}
+
+/// An export, imported into memory, compressed as it is in any store: where the texts are taken from.
+#[derive(Debug)]
+pub(crate) struct History {
+    store: Revisioned,
+    pub(super) pages: Vec<Page>,
+    /// In the order of their times.
+    pub(super) edits: Vec<Edit>,
+    /// Of all texts.
+    pub(super) bytes: u64,
+}
+
+impl History {
+    /// Reads an export as `rashomon import` does; of its first pages, if a number is given.
+    pub(crate) async fn read(path: &Path, pages: Option<usize>) -> Result<Self, CommandError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let memory = Arc::new(Memory::new(Arc::clone(&clock)));
+        let settings = Settings { cache_bytes: 0, ..Settings::default() };
+        let store = Revisioned::open(memory, clock, settings, 1).await?;
+        let domain = DomainName::new("wiki").expect("a domain");
+        let failure = |source| CommandError::Io { doing: format!("cannot read {}", path.display()), source };
+        let source = Source::file(std::fs::File::open(path).map_err(failure)?).map_err(failure)?;
+        let catalog = store.catalog().clone();
+        let import =
+            rashomon_dumps::import(&store, &catalog, &domain, source, &ImportOptions::default(), |_| {})
+                .await;
+        import.map_err(|error| CommandError::Import(format!("{}: {}", path.display(), error.failure)))?;
+        let mut history = Self { store, pages: Vec::new(), edits: Vec::new(), bytes: 0 };
+        history.list(&domain, pages.unwrap_or(usize::MAX)).await?;
+        if history.edits.is_empty() {
+            let what =
+                format!("{} has no revision with wikitext: give an export with history", path.display());
+            return Err(CommandError::Usage(what));
+        }
+        history.edits.sort_by_key(|edit| (edit.at, edit.page, edit.rev));
+        let mut next = vec![None; history.pages.len()];
+        for edit in history.edits.iter_mut().rev() {
+            edit.next = next[edit.page].replace(edit.at);
+        }
+        Ok(history)
+    }
+
+    async fn list(&mut self, domain: &DomainName, most: usize) -> Result<(), CommandError> {
+        let (bucket, wikitext) = (BucketName::page(), PropertyName::wikitext());
+        let mut after = None;
+        loop {
+            let titles = self.store.catalog().titles(domain, &bucket, after.as_ref(), TOGETHER).await?;
+            for title in titles.items {
+                if self.pages.len() == most {
+                    return Ok(());
+                }
+                let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+                let mut last = None;
+                loop {
+                    let revisions = self.store.history(&page, last, TOGETHER).await?;
+                    for revision in revisions.items {
+                        let Some(info) = revision.properties.get(&wikitext) else { continue };
+                        self.bytes += info.size;
+                        let (at, rev) = (revision.record.timestamp, revision.record.rev);
+                        self.edits.push(Edit { at, page: self.pages.len(), rev, next: None });
+                    }
+                    last = revisions.next;
+                    if last.is_none() {
+                        break;
+                    }
+                }
+                self.pages.push(page);
+            }
+            after = titles.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The text of an edit.
+    pub(super) async fn text(&self, edit: &Edit) -> Result<Vec<u8>, CommandError> {
+        let wikitext = PropertyName::wikitext();
+        let bodies = self.store.bodies(&self.pages[edit.page], &wikitext, edit.rev, edit.rev).await?;
+        let mut text = Vec::new();
+        match bodies.into_values().next().map(|property| property.body) {
+            Some(Body::Inline(body)) => text.extend_from_slice(&body.plain),
+            Some(Body::Chunked(body)) => {
+                for number in 0..body.chunks() {
+                    text.extend_from_slice(&body.chunk(number).await?.plain);
+                }
+            }
+            None => {}
+        }
+        Ok(text)
+    }
+}
+
+impl History {
+    /// How many pages there are.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    /// How many edits.
+    pub(crate) fn edits(&self) -> u64 {
+        self.edits.len() as u64
+    }
+
+    /// The bytes of their texts.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// When the first was made.
+    pub(crate) fn begins(&self) -> Timestamp {
+        self.edits.first().map_or(Timestamp::EPOCH, |edit| edit.at)
+    }
+}

@@ -1,0 +1,301 @@
+//! Replaying a history through one strategy.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    num::{NonZeroU32, NonZeroUsize},
+    sync::Arc,
+    time::Duration,
+};
+
+use rashomon_buckets::{
+    Error, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, Revisioned, Settings, Tid,
+    schemas,
+};
+use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
+use rashomon_tables::{Counting, Scan, Schema, TableStore};
+
+use super::{
+    Contestant, Done, HOUR, History, SOON, Stored, StrategyReport, expected,
+    input::Edit,
+    tally::{DURABLE, EXPIRING, Tally, What},
+};
+use crate::errors::CommandError;
+
+/// Of so many edits, one has what it wrote read: as the latest, by somebody who begins to edit, and after the
+/// next edit has superseded it.
+const PROBED: usize = 4;
+
+/// Notes that one pass of the sweep works off.
+const NOTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+
+/// Rows that are looked at together.
+const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// A value that is going to be read; without a tid the latest of the page.
+type Probe = Reverse<(Timestamp, What, usize, Option<Tid>)>;
+
+/// What was measured of one thing that is done.
+#[derive(Debug, Default)]
+struct Measured {
+    times: u64,
+    missed: u64,
+    tally: Tally,
+    took: Vec<Duration>,
+}
+
+/// The latest render of a page.
+#[derive(Debug, Clone, Copy)]
+struct Latest {
+    rev: Revision,
+    tid: Tid,
+    /// It is read when it has been superseded.
+    probed: bool,
+}
+
+struct Replay<'a> {
+    contestant: Contestant,
+    history: &'a History,
+    clock: Arc<ManualClock>,
+    /// What the time that calls take is told by.
+    watch: SystemClock,
+    tables: Arc<Counting<Arc<dyn TableStore>>>,
+    buckets: Revisioned,
+    property: PropertyName,
+    properties: usize,
+    latest: BTreeMap<usize, Latest>,
+    probes: BinaryHeap<Probe>,
+    next_sweep: Timestamp,
+    measured: BTreeMap<What, Measured>,
+}
+
+/// Replays a history on tables that are empty, opened by the clock that follows it. `progress` is told the
+/// edits so far.
+pub(crate) async fn replay(
+    contestant: Contestant,
+    history: &History,
+    clock: Arc<ManualClock>,
+    tables: Arc<dyn TableStore>,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<StrategyReport, CommandError> {
+    let tables = Arc::new(Counting::new(tables));
+    let settings = Settings {
+        cache_bytes: 0,
+        skew: contestant.policy().skew,
+        retention: Retention {
+            policy: Some(contestant.policy()),
+            // The notes count an entry for each write.
+            sample: Duration::ZERO,
+            domain_rate: NonZeroU32::MAX,
+            ..Retention::default()
+        },
+        ..Settings::default()
+    };
+    let (store, at) = (Arc::clone(&tables) as Arc<dyn TableStore>, Arc::clone(&clock) as Arc<dyn Clock>);
+    let properties = settings.definitions.iter().count();
+    let buckets = Revisioned::open(store, at, settings, 1).await?;
+    let mut replay = Replay {
+        contestant,
+        history,
+        next_sweep: clock.now(),
+        clock,
+        watch: SystemClock::new(),
+        tables,
+        buckets,
+        property: "html".parse().expect("a property's name"),
+        properties,
+        latest: BTreeMap::new(),
+        probes: BinaryHeap::new(),
+        measured: BTreeMap::new(),
+    };
+    for (number, edit) in history.edits.iter().enumerate() {
+        replay.read_until(edit.at).await?;
+        replay.advance(edit.at).await?;
+        replay.edit(edit, number % PROBED == 0).await?;
+        progress(number as u64 + 1);
+    }
+    let stored = replay.stored().await?;
+    replay.read_until(Timestamp::MAX).await?;
+    Ok(replay.report(stored))
+}
+
+impl Replay<'_> {
+    /// Reads what is to be read before a time.
+    async fn read_until(&mut self, until: Timestamp) -> Result<(), CommandError> {
+        while let Some(Reverse((at, ..))) = self.probes.peek() {
+            if *at > until {
+                break;
+            }
+            let Some(Reverse((at, what, page, tid))) = self.probes.pop() else { break };
+            self.advance(at).await?;
+            self.read(what, page, tid).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the time come, and has the sweep do what it would have done meanwhile.
+    async fn advance(&mut self, to: Timestamp) -> Result<(), CommandError> {
+        // No two edits are made at one time, though exports tell seconds alone.
+        let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
+        self.clock.advance(passes);
+        let now = self.clock.now();
+        if !self.contestant.sweeps || now < self.next_sweep {
+            return Ok(());
+        }
+        self.next_sweep = now.saturating_add(HOUR);
+        loop {
+            let (before, begun) = (self.tables.counts(), self.watch.monotonic());
+            let sweep = self.buckets.sweep(NOTES).await?;
+            if sweep.notes == 0 {
+                return Ok(());
+            }
+            let took = self.watch.monotonic().saturating_sub(begun) / u32::try_from(sweep.notes).unwrap_or(1);
+            let counts = self.tables.counts() - &before;
+            let tally = Tally::of(What::Sweep, self.contestant.strategy, &counts, self.properties);
+            let measured = self.measured.entry(What::Sweep).or_default();
+            measured.times += sweep.notes;
+            measured.tally += tally;
+            measured.took.push(took);
+        }
+    }
+
+    async fn edit(&mut self, edit: &Edit, probed: bool) -> Result<(), CommandError> {
+        let page = &self.history.pages[edit.page];
+        let text = self.history.text(edit).await?;
+        let body = self.buckets.stage_bytes(page, &self.property, &text).await?;
+        let name = self.property.clone();
+        let property = NewProperty { name, content_type: None, other_headers: BTreeMap::new(), body };
+        let new = NewRevision::new(edit.rev, vec![property]);
+        let (before, begun) = (self.tables.counts(), self.watch.monotonic());
+        let written = self.buckets.put_revision(page, new).await?;
+        let took = self.watch.monotonic().saturating_sub(begun);
+        self.buckets.settle().await;
+        let before_it = self.latest.get(&edit.page).copied();
+        let what = if before_it.is_some() { What::Update } else { What::Create };
+        self.measure(what, &before, took, true);
+        if before_it.is_none_or(|latest| latest.rev < edit.rev) {
+            self.latest.insert(edit.page, Latest { rev: edit.rev, tid: written.tid, probed });
+            if let Some(superseded) = before_it.filter(|latest| latest.probed) {
+                self.read_superseded(edit.page, superseded.tid);
+            }
+            if let Some(next) = edit.next.filter(|_| probed) {
+                let at = next.saturating_sub(HOUR).max(self.clock.now());
+                self.probes.push(Reverse((at, What::Current, edit.page, None)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was superseded is going to be read soon, shortly before its time is over, and after that.
+    fn read_superseded(&mut self, page: usize, tid: Tid) {
+        let policy = self.contestant.policy();
+        let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);
+        for (after, what) in [
+            (SOON, What::Recent),
+            (policy.grace.saturating_sub(HOUR), What::Leaving),
+            (over, What::Historical),
+        ] {
+            let at = self.clock.now().saturating_add(after);
+            self.probes.push(Reverse((at, what, page, Some(tid))));
+        }
+    }
+
+    async fn read(&mut self, what: What, page: usize, tid: Option<Tid>) -> Result<(), CommandError> {
+        let page: &Page = &self.history.pages[page];
+        let (before, begun) = (self.tables.counts(), self.watch.monotonic());
+        let read = match tid {
+            Some(tid) => self.buckets.property(page, tid, &self.property).await.map(drop),
+            None => self.buckets.latest(page, &self.property).await.map(drop),
+        };
+        let took = self.watch.monotonic().saturating_sub(begun);
+        let found = match read {
+            Ok(()) => true,
+            Err(Error::NotFound(_)) => false,
+            Err(error) => return Err(error.into()),
+        };
+        self.measure(what, &before, took, found);
+        Ok(())
+    }
+
+    fn measure(&mut self, what: What, before: &rashomon_tables::Counts, took: Duration, found: bool) {
+        let counts = self.tables.counts() - before;
+        let tally = Tally::of(what, self.contestant.strategy, &counts, self.properties);
+        let measured = self.measured.entry(what).or_default();
+        measured.missed += u64::from(!found);
+        // What is not there costs something else.
+        if found {
+            measured.times += 1;
+            measured.tally += tally;
+            measured.took.push(took);
+        }
+    }
+
+    async fn stored(&self) -> Result<Stored, CommandError> {
+        let mut stored = Stored::default();
+        for table in schemas::all() {
+            let (rows, bytes) = self.size(table).await.map_err(rashomon_buckets::Error::Store)?;
+            let (of_rows, of_bytes) = if DURABLE.contains(&table.name()) {
+                (&mut stored.current_rows, &mut stored.current_bytes)
+            } else if EXPIRING.contains(&table.name()) {
+                (&mut stored.expiring_rows, &mut stored.expiring_bytes)
+            } else {
+                (&mut stored.overhead_rows, &mut stored.overhead_bytes)
+            };
+            *of_rows += rows;
+            *of_bytes += bytes;
+        }
+        Ok(stored)
+    }
+
+    async fn size(&self, table: &'static Schema) -> rashomon_tables::Result<(u64, u64)> {
+        let store = self.tables.store();
+        let (mut rows, mut bytes, mut after) = (0, 0, None);
+        loop {
+            let partitions = store.partitions(table, after, ROWS).await?;
+            for partition in partitions.items {
+                let mut cursor = None;
+                loop {
+                    let page = store.scan(table, Scan::new(partition.clone(), ROWS).after(cursor)).await?;
+                    rows += page.items.len() as u64;
+                    bytes += page.items.iter().map(|row| row.size() as u64).sum::<u64>();
+                    cursor = page.next;
+                    if cursor.is_none() {
+                        break;
+                    }
+                }
+            }
+            after = partitions.next;
+            if after.is_none() {
+                return Ok((rows, bytes));
+            }
+        }
+    }
+
+    fn report(mut self, stored: Stored) -> StrategyReport {
+        let mut done = Vec::new();
+        for what in What::ALL {
+            let Some(mut measured) = self.measured.remove(&what) else { continue };
+            measured.took.sort_unstable();
+            let at = |share: usize| {
+                let index = (measured.took.len() * share / 100).min(measured.took.len().saturating_sub(1));
+                measured.took.get(index).map_or(0, |took| took.as_micros() as u64)
+            };
+            let times = measured.times.max(1) as f64;
+            let core = measured.tally.core / times;
+            let notes = expected::by_the_notes(self.contestant, what);
+            done.push(Done {
+                what: what.name(),
+                times: measured.times,
+                missed: measured.missed,
+                core,
+                keeping: measured.tally.keeping / times,
+                overhead: measured.tally.overhead / times,
+                median_microseconds: at(50),
+                p99_microseconds: at(99),
+                because: notes.and_then(|notes| expected::because(self.contestant, what, core, notes)),
+                notes,
+            });
+        }
+        StrategyReport { name: self.contestant.name, done, stored }
+    }
+}

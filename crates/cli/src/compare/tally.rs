@@ -1,0 +1,178 @@
+//! What was counted, sorted into what the notes count and what they do not.
+
+use std::ops::{AddAssign, Div};
+
+use rashomon_buckets::{Fill, Strategy};
+use rashomon_tables::{Count, Counts, Kind};
+use serde::Serialize;
+
+/// Reads, writes and deletes, and the bytes that were read and written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct Operations {
+    pub(crate) reads: f64,
+    pub(crate) writes: f64,
+    pub(crate) deletes: f64,
+    pub(crate) bytes_read: f64,
+    pub(crate) bytes_written: f64,
+}
+
+impl AddAssign for Operations {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.deletes += other.deletes;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+    }
+}
+
+impl Div<f64> for Operations {
+    type Output = Self;
+
+    fn div(self, by: f64) -> Self {
+        Self {
+            reads: self.reads / by,
+            writes: self.writes / by,
+            deletes: self.deletes / by,
+            bytes_read: self.bytes_read / by,
+            bytes_written: self.bytes_written / by,
+        }
+    }
+}
+
+/// What is done, and measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Create,
+    Update,
+    Current,
+    Recent,
+    Leaving,
+    Historical,
+    Sweep,
+}
+
+impl What {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Create,
+        Self::Update,
+        Self::Current,
+        Self::Recent,
+        Self::Leaving,
+        Self::Historical,
+        Self::Sweep,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "write the first revision",
+            Self::Update => "write a later revision",
+            Self::Current => "read current",
+            Self::Recent => "read recent",
+            Self::Leaving => "read recent, about to go",
+            Self::Historical => "read historical",
+            Self::Sweep => "sweep a page",
+        }
+    }
+
+    pub(super) const fn is_read(self) -> bool {
+        matches!(self, Self::Current | Self::Recent | Self::Leaving | Self::Historical)
+    }
+}
+
+/// The tables that bodies lie in for good, and those in which they expire.
+pub(super) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
+pub(super) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
+
+/// The index of the notes.
+const TIMELINE: [&str; 2] = ["revision_timeline", "render_timeline"];
+
+/// The three sorts of what was counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) core: Operations,
+    pub(super) keeping: Operations,
+    pub(super) overhead: Operations,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.core += other.core;
+        self.keeping += other.keeping;
+        self.overhead += other.overhead;
+    }
+}
+
+impl Tally {
+    /// Sorts what was counted while something was done. `properties` is the number of properties that a range
+    /// delete of a page is made for, where the notes speak of one.
+    pub(super) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
+        let mut tally = Self::default();
+        for table in counts.tables.keys() {
+            let operations = operations(counts, table, properties);
+            if DURABLE.contains(table) || EXPIRING.contains(table) || TIMELINE.contains(table) {
+                tally.core += operations;
+            } else {
+                tally.overhead += operations;
+            }
+        }
+        let copies_are_core = matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead));
+        if what.is_read() && !copies_are_core {
+            // The first looks until it is found are what the notes count; the rest is for whoever comes again.
+            let all = std::mem::take(&mut tally.core);
+            tally.core = looks(what, strategy, counts);
+            tally.keeping = minus(all, tally.core);
+        }
+        tally
+    }
+}
+
+/// The reads until a value was found, or not.
+fn looks(what: What, strategy: Strategy, counts: &Counts) -> Operations {
+    let first = |tables: &[&str]| {
+        // The latest may be the first of a scan.
+        let looks =
+            tables.iter().flat_map(|table| [Kind::Get, Kind::Scan].map(|kind| counts.of(table, kind)));
+        let gets = looks.filter(|count| count.operations > 0);
+        gets.fold((false, false, 0.0), |(asked, found, bytes): (bool, bool, f64), count| {
+            let each = count.bytes as f64 / (count.rows.max(1)) as f64;
+            (true, found || count.rows > 0, if asked { bytes } else { each })
+        })
+    };
+    let (durable, expiring) = (first(&DURABLE), first(&["historical"]));
+    let (one, other) = match strategy {
+        // The latest is asked for by its title, and looked up where it is for good.
+        Strategy::TablePerQuery(..) if what != What::Current => (expiring, durable),
+        _ => (durable, expiring),
+    };
+    let (asked, found, bytes) = one;
+    let mut looks =
+        Operations { reads: f64::from(u8::from(asked)), bytes_read: bytes, ..Operations::default() };
+    if !found {
+        looks.reads += f64::from(u8::from(other.0));
+        looks.bytes_read += other.2;
+    }
+    looks
+}
+
+fn minus(all: Operations, part: Operations) -> Operations {
+    Operations { reads: all.reads - part.reads, bytes_read: all.bytes_read - part.bytes_read, ..all }
+}
+
+fn operations(counts: &Counts, table: &str, properties: usize) -> Operations {
+    let of = |kind| counts.of(table, kind);
+    let sum = |kinds: &[Kind], value: fn(Count) -> u64| -> f64 {
+        kinds.iter().map(|kind| value(of(*kind))).sum::<u64>() as f64
+    };
+    let (reads, writes) = ([Kind::Get, Kind::Scan], [Kind::Put, Kind::Swap]);
+    let ranges = of(Kind::DeleteRange).operations as f64;
+    let is_of_properties = DURABLE.contains(&table);
+    Operations {
+        reads: sum(&reads, |count| count.operations),
+        writes: sum(&writes, |count| count.operations),
+        deletes: of(Kind::Delete).operations as f64
+            + if is_of_properties { ranges / properties as f64 } else { ranges },
+        bytes_read: sum(&reads, |count| count.bytes),
+        bytes_written: sum(&writes, |count| count.bytes),
+    }
+}

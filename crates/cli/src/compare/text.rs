@@ -1,0 +1,122 @@
+//! The measurement, for a terminal.
+
+use std::fmt::Write;
+
+use super::{Done, Report, StrategyReport, TimelineReport, tally::Operations, timelines::Entries};
+use crate::{
+    errors::CommandError,
+    output::{self, bytes, counted, thousands},
+};
+
+/// Prints what was measured.
+pub(crate) fn print(report: &Report) -> Result<(), CommandError> {
+    output::line(format_args!(
+        "{} of {}, {}, replayed on {}",
+        counted(report.edits, "edit"),
+        counted(report.pages, "page"),
+        bytes(report.bytes),
+        report.backend,
+    ))?;
+    output::line(
+        "core: what the notes count; keeping: what lets a reader come again; overhead: indexes, titles, what is due\n\
+         each as reads / writes / deletes, in the mean, of one property",
+    )?;
+    let mut whats: Vec<&str> = Vec::new();
+    for done in report.strategies.iter().flat_map(|strategy| &strategy.done) {
+        if !whats.contains(&done.what) {
+            whats.push(done.what);
+        }
+    }
+    for what in whats {
+        output::line(format_args!("\n{what}\n{}", block(&report.strategies, what)))?;
+    }
+    output::line(format_args!("\nstored after the last edit\n{}", stored(&report.strategies)))?;
+    if !report.timelines.is_empty() {
+        output::line(format_args!("\nentries of an index by time\n{}", timelines(&report.timelines)))?;
+    }
+    Ok(())
+}
+
+fn block(strategies: &[StrategyReport], what: &str) -> String {
+    let mut text = format!(
+        "  {:<34} {:>7}  {:<20} {:<15} {:<20} {:<20} {:>10} {:>10} {:>9} {:>9}\n",
+        "", "times", "core", "notes", "keeping", "overhead", "read", "written", "median", "p99"
+    );
+    let mut because = String::new();
+    for strategy in strategies {
+        let Some(done) = strategy.done.iter().find(|done| done.what == what) else { continue };
+        let _ = writeln!(
+            text,
+            "  {:<34} {:>7}  {:<20} {:<15} {:<20} {:<20} {:>10} {:>10} {:>6} µs {:>6} µs{}",
+            strategy.name,
+            thousands(done.times),
+            exactly(done.core),
+            done.notes.map_or_else(String::new, roughly),
+            exactly(done.keeping),
+            exactly(done.overhead),
+            bytes(done.core.bytes_read as u64),
+            bytes(done.core.bytes_written as u64),
+            done.median_microseconds,
+            done.p99_microseconds,
+            missed(done),
+        );
+        if let Some(reason) = done.because {
+            let _ = writeln!(because, "  {}: {reason}", strategy.name);
+        }
+    }
+    if !because.is_empty() {
+        let _ = write!(text, "  not as in the notes, because\n{because}");
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn missed(done: &Done) -> String {
+    if done.missed == 0 { String::new() } else { format!("  {} gone", thousands(done.missed)) }
+}
+
+fn exactly(Operations { reads, writes, deletes, .. }: Operations) -> String {
+    format!("{reads:.2} / {writes:.2} / {deletes:.2}")
+}
+
+fn roughly(Operations { reads, writes, deletes, .. }: Operations) -> String {
+    format!("{reads} / {writes} / {deletes}")
+}
+
+fn stored(strategies: &[StrategyReport]) -> String {
+    let mut text = format!("  {:<34} {:>22} {:>22} {:>22}\n", "", "current", "expiring", "overhead");
+    for StrategyReport { name, stored, .. } in strategies {
+        let cell = |rows: u64, size: u64| format!("{} rows, {}", thousands(rows), bytes(size));
+        let _ = writeln!(
+            text,
+            "  {name:<34} {:>22} {:>22} {:>22}",
+            cell(stored.current_rows, stored.current_bytes),
+            cell(stored.expiring_rows, stored.expiring_bytes),
+            cell(stored.overhead_rows, stored.overhead_bytes),
+        );
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn timelines(timelines: &[TimelineReport]) -> String {
+    let mut text = format!(
+        "  {:<12} {:>11}  {:<34} {:<34} {:<34}\n",
+        "", "edits a day", "all: 30 days, 10 days", "one a page a minute", "and one a domain a second"
+    );
+    for TimelineReport { wiki, edits_a_day, all, sampled, limited } in timelines {
+        let _ = writeln!(
+            text,
+            "  {wiki:<12} {edits_a_day:>11}  {:<34} {:<34} {:<34}",
+            entries(all),
+            entries(sampled),
+            entries(limited),
+        );
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn entries(Entries { of_30_days, of_10_days, bytes_of_30_days }: &Entries) -> String {
+    format!("{} ({}), {}", thousands(*of_30_days), bytes(*bytes_of_30_days), thousands(*of_10_days))
+}

@@ -1,0 +1,161 @@
+//! The notes' open table: how many entries an index by time has, for wikis of other sizes.
+//!
+//! A wiki of so many edits a day is made of many copies of the one that was read, each beginning at another day
+//! of its life: so the edits of a page come in bursts as they really do, and those of a domain as they add up.
+
+use std::time::Duration;
+
+use rashomon_buckets::{BucketName, DomainName, Page, Retention, Sampling, Title};
+use serde::Serialize;
+
+use super::History;
+
+/// The wikis of the notes, and their edits a day.
+const WIKIS: [(&str, f64); 4] =
+    [("mkwikimedia", 1.3), ("cebwiki", 29_578.0), ("commonswiki", 151_434.0), ("enwiki", 186_497.0)];
+
+const DAY: i64 = 24 * 3600 * 1_000_000;
+
+/// The longer of the two times for which the notes have an index remember.
+const DAYS: i64 = 30;
+
+/// The shorter.
+const FEW_DAYS: i64 = 10;
+
+/// A limit a domain that a large wiki reaches, which the default, 50, is not.
+const LOW_RATE: u32 = 1;
+
+/// Bytes of an entry beside the names of its page: its time and its revision.
+const ENTRY: u64 = 16;
+
+/// The index of one wiki.
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelineReport {
+    pub(crate) wiki: &'static str,
+    pub(crate) edits_a_day: f64,
+    /// An entry for each edit.
+    pub(crate) all: Entries,
+    /// At most one a page and a minute, and 50 a domain and a second: the defaults.
+    pub(crate) sampled: Entries,
+    /// The same, and one a domain and a second.
+    pub(crate) limited: Entries,
+}
+
+/// Entries that are remembered at one time.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Entries {
+    pub(crate) of_30_days: u64,
+    pub(crate) of_10_days: u64,
+    pub(crate) bytes_of_30_days: u64,
+}
+
+/// An edit of one of the copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    /// Microseconds since the beginning.
+    at: i64,
+    copy: u32,
+    page: u32,
+}
+
+/// Random numbers that are the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below one.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Simulates the index of each wiki of the notes for a month, by the same code that samples a server's.
+/// `progress` is told each wiki.
+pub(crate) fn timelines(history: &History, progress: &mut dyn FnMut(&str)) -> Vec<TimelineReport> {
+    WIKIS
+        .iter()
+        .map(|(wiki, edits_a_day)| {
+            progress(wiki);
+            timeline(history, wiki, *edits_a_day)
+        })
+        .collect()
+}
+
+pub(super) fn timeline(history: &History, wiki: &'static str, edits_a_day: f64) -> TimelineReport {
+    let events = events(history, edits_a_day);
+    let domain = DomainName::new(wiki).expect("a domain");
+    let default = Retention::default();
+    let low = Retention { domain_rate: LOW_RATE.try_into().expect("not zero"), ..Retention::default() };
+    let (sampling, limiting) = (Sampling::new(&default), Sampling::new(&low));
+    let mut report = TimelineReport {
+        wiki,
+        edits_a_day,
+        all: Entries::default(),
+        sampled: Entries::default(),
+        limited: Entries::default(),
+    };
+    for event in events {
+        let title = &history.pages[event.page as usize].title;
+        let bytes = ENTRY + (domain.as_str().len() + "page".len() + title.as_str().len()) as u64;
+        let now = Duration::from_micros(u64::try_from(event.at).unwrap_or(0));
+        let own = Title::new(&format!("{}/{title}", event.copy)).unwrap_or_else(|_| title.clone());
+        let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: own };
+        report.all.add(event, bytes);
+        if sampling.takes(&page, now) {
+            report.sampled.add(event, bytes);
+        }
+        if limiting.takes(&page, now) {
+            report.limited.add(event, bytes);
+        }
+    }
+    report
+}
+
+impl Entries {
+    fn add(&mut self, event: Event, bytes: u64) {
+        self.of_30_days += 1;
+        self.bytes_of_30_days += bytes;
+        self.of_10_days += u64::from(event.at >= (DAYS - FEW_DAYS) * DAY);
+    }
+}
+
+/// A month of so many copies that they have so many edits a day, in their order.
+fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
+    let edits = &history.edits;
+    let (Some(first), Some(last)) = (edits.first(), edits.last()) else { return Vec::new() };
+    let lived = last.at.as_micros() - first.at.as_micros();
+    // Between its end and its next beginning there is as much time as between two edits.
+    let span = (lived + lived / edits.len() as i64).max(DAY);
+    let copies = edits_a_day / (edits.len() as f64 / span as f64 * DAY as f64);
+    // Where even one would be too many, it has some of the pages.
+    let share = copies / copies.ceil();
+    let mut dice = Dice(1);
+    let mut events = Vec::with_capacity((edits_a_day * DAYS as f64 * 1.1) as usize);
+    for copy in 0..copies.ceil() as u32 {
+        let begins = (dice.share() * span as f64) as i64;
+        let has = dice.next();
+        let from = edits.partition_point(|edit| edit.at.as_micros() - first.at.as_micros() < begins);
+        // Behind its end it begins again.
+        let around = edits[from..].iter().chain(edits.iter()).take(edits.len());
+        for edit in around {
+            let mut at = edit.at.as_micros() - first.at.as_micros() - begins;
+            if at < 0 {
+                at += span;
+            }
+            if at >= DAYS * DAY {
+                break;
+            }
+            if Dice(has ^ edit.page as u64).share() < share {
+                events.push(Event { at, copy, page: edit.page as u32 });
+            }
+        }
+    }
+    events.sort_unstable();
+    events
+}

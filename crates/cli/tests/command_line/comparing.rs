@@ -1,0 +1,30 @@
+//! The strategies, compared with a small history.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{process::run, wiki::dump};
+
+#[test]
+fn every_strategy_is_measured_and_drawn() {
+    let directory = tempdir().unwrap();
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let history = dump("Night", &[("1", "a"), ("2", "b"), ("3", "c"), ("4", "d")]);
+    fs::write(directory.path().join("wiki.xml"), history).unwrap();
+    let compare = ["compare-strategies", "--input", "wiki.xml", "--backend", "sqlite:compared"];
+    let files = ["--json", "compared.json", "--svg", "compared.svg"];
+    let compared = run(directory.path(), &[&compare[..], &files].concat()).ends_with(0);
+    compared.prints(&["4 edits of 1 page", "two-table", "write a later revision", "1.00 / 3.00 / 1.00"]);
+    let json: Value = serde_json::from_str(&read("compared.json")).unwrap();
+    assert_eq!(json["edits"], 4);
+    assert_eq!(json["strategies"].as_array().unwrap().len(), 9);
+    let picture = read("compared.svg");
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+    assert!(picture.contains("table-per-query B, copy-on-read"), "{picture}");
+    // Counts of two histories in one store would be of neither.
+    run(directory.path(), &compare).ends_with(2).tells(&["is there already"]);
+    let missing = ["compare-strategies", "--input", "missing.xml"];
+    run(directory.path(), &missing).ends_with(1).tells(&["cannot read missing.xml"]);
+}
