@@ -44,3 +44,14 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
         .context("cannot start cargo")?;
     Ok(status.success())
 }
+
+/// Builds the simulation and runs it with these arguments.
+pub fn simulate(arguments: &[String]) -> Result<bool> {
+    let status = Command::new(process::cargo())
+        .args(["run", "--quiet", "--release", "--package", "rashomon-simulation", "--"])
+        .args(arguments)
+        .current_dir(root())
+        .status()
+        .context("cannot start cargo")?;
+    Ok(status.success())
+}

@@ -29,6 +29,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Holds retention against a model through random histories. Builds with the release profile.
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// Passed on; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -37,6 +44,7 @@ fn main() -> ExitCode {
         Command::Tidy => xtask::tidy::run(),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Bench { arguments } => xtask::bench(&arguments),
+        Command::Simulate { arguments } => xtask::simulate(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

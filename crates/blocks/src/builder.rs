@@ -128,6 +128,8 @@ impl BlockBuilder {
             let number = builder.streams.len() as u32;
             builder.streams.insert(name.clone(), number);
         }
+        let sections = block.directory().chunks.iter().flat_map(|chunk| &chunk.sections[SCRIPTS..]);
+        builder.other = sections.map(|section| section.raw).sum();
         builder.directory.chunks.clone_from(&block.directory().chunks);
         builder.body = block.body().to_vec();
         builder.entries = block.len();
@@ -187,6 +189,11 @@ impl BlockBuilder {
         self.len() >= self.settings.entries
             || self.other >= MAX_OTHER
             || self.texts.size(self.body.len()) >= pool
+    }
+
+    /// The columns of its blocks.
+    pub fn columns(&self) -> &[Column] {
+        &self.directory.columns
     }
 
     /// How many entries it has.

@@ -21,8 +21,10 @@ pub struct Limits {
     pub entries: usize,
     /// The chunks of a block.
     pub chunks: usize,
-    /// The bytes of one part of all chunks together, unpacked: the pool, the scripts, or one column.
-    pub section: usize,
+    /// The bytes of the pool, or of the contents of frames, unpacked.
+    pub texts: usize,
+    /// The bytes of anything else in all chunks together, unpacked: of the scripts, of one column.
+    pub scripts: usize,
     /// The bytes of an entry's content.
     pub content: usize,
 }
@@ -30,7 +32,14 @@ pub struct Limits {
 impl Default for Limits {
     /// Enough for whatever [`BlockBuilder`](crate::BlockBuilder) makes with its default settings.
     fn default() -> Self {
-        Self { block: 256 << 20, entries: 1 << 16, chunks: 1 << 12, section: 256 << 20, content: MAX_CONTENT }
+        Self {
+            block: 256 << 20,
+            entries: 1 << 16,
+            chunks: 1 << 12,
+            texts: 256 << 20,
+            scripts: 16 << 20,
+            content: MAX_CONTENT,
+        }
     }
 }
 

@@ -53,7 +53,8 @@ impl Section {
 
     /// Unpacks a section into a place of its size. `None`: it is damaged.
     pub(crate) fn unpack(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> Option<()> {
-        if check(stored) != self.check {
+        // The fuzzer could not get behind it.
+        if check(stored) != self.check && !cfg!(fuzzing) {
             return None;
         }
         if self.stored == self.raw {

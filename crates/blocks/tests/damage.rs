@@ -164,7 +164,8 @@ fn what_a_block_declares_is_compared_with_the_limits() {
         Limits { block: bytes.len() - 1, ..default },
         Limits { entries: 9, ..default },
         Limits { chunks: 2, ..default },
-        Limits { section: 30_000, ..default },
+        Limits { texts: 30_000, ..default },
+        Limits { scripts: 25_000, ..default },
     ] {
         assert!(matches!(open(limits), Err(Error::TooLarge { .. })), "{limits:?}");
     }

@@ -81,6 +81,12 @@ pub(super) const STEPS: &[Step] = &[
         needs: &[Need::Node],
         run: cassandra::run_on_any_store,
     },
+    Step {
+        name: "retention",
+        about: "random histories, held against a model of what retention promises",
+        needs: &[],
+        run: retention,
+    },
     Step { name: "kill", about: "kill -9 under load loses nothing, a few times", needs: &[], run: kill },
     Step {
         name: "demo",
@@ -169,6 +175,20 @@ pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
             format!("{passed} tests")
         },
     )
+}
+
+/// The same histories each time, so that a change is not stopped by what it has nothing to do with.
+fn retention(_: &mut Toolbox) -> Result<Outcome> {
+    let mut remarks = Vec::new();
+    for (store, histories) in [("memory", "1000"), ("sqlite", "60")] {
+        let mut command = Command::new(crate::target().join("debug/rashomon-simulate"));
+        command.args(["--store", store, "--histories", histories]);
+        match finish(&format!("retention-{store}"), command, |_| true, |_| String::new())? {
+            Outcome::Passed(_) => remarks.push(format!("{histories} in {store}")),
+            other => return Ok(other),
+        }
+    }
+    Ok(Outcome::Passed(format!("{}; `cargo xtask simulate` does more", remarks.join(", "))))
 }
 
 fn kill(_: &mut Toolbox) -> Result<Outcome> {

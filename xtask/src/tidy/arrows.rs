@@ -18,6 +18,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-buckets", &["rashomon-blocks", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-generator-http", &["rashomon-buckets"]),
+    (
+        "rashomon-simulation",
+        &[
+            "rashomon-buckets",
+            "rashomon-tables",
+            "rashomon-tables-cassandra",
+            "rashomon-tables-sqlite",
+            "rashomon-test-stores",
+            "rashomon-clock",
+        ],
+    ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (

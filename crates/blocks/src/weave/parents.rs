@@ -88,3 +88,29 @@ impl Parents {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_and_the_newest_is_kept() {
+        let mut parents = Parents::default();
+        let mut push = |index: usize, size: usize| {
+            let list = vec![Segment { at: 0, len: size as u32 }];
+            parents.push(index as u32 % 5, Parent { index, text: vec![index as u8; size], list });
+            let kept: usize = parents.streams.values().flatten().map(Parent::memory).sum();
+            assert_eq!(kept, parents.memory);
+            assert!(parents.streams.values().all(|texts| texts.len() <= CANDIDATES));
+            assert!(parents.order.len() <= 100 * CANDIDATES);
+            let newest = parents.streams[&(index as u32 % 5)].back().map(|parent| parent.index);
+            assert_eq!(newest, Some(index));
+            kept
+        };
+        for index in 0..100 {
+            assert!(push(index, 1 << 20) <= MAX_KEPT);
+        }
+        push(100, 2 * MAX_KEPT);
+        assert!(push(101, 10) <= MAX_KEPT);
+    }
+}

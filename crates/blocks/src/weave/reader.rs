@@ -199,3 +199,19 @@ impl Lists {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_that_are_kept_are_bounded() {
+        let mut lists = Lists::default();
+        let list = Rc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT / 3]);
+        for index in 0..10 {
+            lists.keep(index, &list);
+            assert!(lists.segments <= MAX_KEPT);
+        }
+        assert!(lists.get(9).is_some() && lists.get(7).is_some() && lists.get(0).is_none());
+    }
+}

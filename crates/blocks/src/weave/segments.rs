@@ -1,5 +1,7 @@
 //! Lists of segments: what a text consists of. Folding a script into the list of its parent gives that of the text.
 
+use std::ops::Range;
+
 use super::{
     MAX_SEGMENTS, Segment,
     script::{Edit, Origin},
@@ -8,6 +10,9 @@ use super::{
 /// As many segments as are kept together. Changing a list costs as much as there are lists of them and segments in
 /// one, so that both should be few.
 const PART: usize = 96;
+
+/// No text has more bytes, whatever a limit says: places in a text are numbers of 32 bits with a sign.
+const MAX_BYTES: usize = i32::MAX as usize;
 
 /// Adds a segment, to the last one if it follows it in the pool. `None`: there are too many.
 fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
@@ -44,7 +49,7 @@ pub(crate) fn fold(
     let mut bytes = 0_usize;
     for edit in edits {
         bytes += edit.copy as usize + edit.literal as usize + edit.pool_len as usize;
-        if bytes > limit {
+        if bytes > limit.min(MAX_BYTES) {
             return None;
         }
         place.copy(edit.copy, &mut list)?;
@@ -57,7 +62,7 @@ pub(crate) fn fold(
         bytes += rest as usize;
         place.copy(rest, &mut list)?;
     }
-    (bytes <= limit).then_some(list)
+    (bytes <= limit.min(MAX_BYTES)).then_some(list)
 }
 
 /// A script as it is folded.
@@ -95,6 +100,23 @@ pub(crate) fn fold_all<'a>(
         list.fold(step.edits, step.literals_at)?;
     }
     list.flat()
+}
+
+/// The part of its parent that a script does more with than take it over: from the first place that it changes
+/// anything at, to the last one that it comes to. `None`: it goes to before its parent.
+fn reach(edits: &[Edit]) -> Option<Range<u32>> {
+    let mut place = i64::from(edits.first()?.copy);
+    let (mut start, mut end) = (place, place);
+    for (index, edit) in edits.iter().enumerate() {
+        if index > 0 {
+            place += i64::from(edit.copy);
+        }
+        end = end.max(place);
+        place += i64::from(edit.skip);
+        start = start.min(place);
+        end = end.max(place);
+    }
+    Some(u32::try_from(start).ok()?..u32::try_from(end).ok()?)
 }
 
 /// A place in a list.
@@ -172,7 +194,7 @@ impl SegmentList {
         if parts.is_empty() {
             parts.push(Part::default());
         }
-        Self { parts, segments: list.len(), bytes: length(list), limit }
+        Self { parts, segments: list.len(), bytes: length(list), limit: limit.min(MAX_BYTES) }
     }
 
     /// The list. `None`: there are too many segments.
@@ -187,10 +209,7 @@ impl SegmentList {
     /// Folds a script into it. `None`: as [`fold`].
     fn fold(&mut self, edits: &[Edit], mut literals_at: u32) -> Option<()> {
         if edits.iter().any(|edit| edit.skip < 0) {
-            // What it goes back to is changed by then, so it needs the old list beside the new one. The price that
-            // going back has in the matcher makes this rare.
-            *self = Self::new(&fold(&self.flat()?, edits, literals_at, self.limit)?, self.limit);
-            return Some(());
+            return self.fold_back(edits, literals_at);
         }
         let mut at = 0_u32;
         for edit in edits {
@@ -203,6 +222,36 @@ impl SegmentList {
             at = at.checked_add(edit.literal)?.checked_add(edit.pool_len)?;
         }
         Some(())
+    }
+
+    /// Folds a script that goes back: what it goes back to is changed by then, so that it needs the old list beside
+    /// the new one, as far as it goes. The price that going back has in the matcher makes this rare.
+    fn fold_back(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
+        let reach = reach(edits)?;
+        let mut edits = edits.to_vec();
+        edits[0].copy -= reach.start;
+        let list = fold(&self.slice(&reach)?, &edits, literals_at, self.limit)?;
+        self.replace(reach.start, reach.end - reach.start, &list)
+    }
+
+    /// The segments of a part of the bytes.
+    fn slice(&self, range: &Range<u32>) -> Option<Vec<Segment>> {
+        let mut list = Vec::new();
+        let (mut index, mut offset) = self.find(range.start)?;
+        let mut left = range.end - range.start;
+        while left > 0 {
+            let part = self.parts.get(index)?;
+            let (first, start) = part.find(0, 0, offset);
+            let mut cut = start;
+            for segment in &part.segments[first..] {
+                let len = (segment.len - cut).min(left);
+                push(&mut list, Segment { at: segment.at + cut, len })?;
+                left -= len;
+                cut = 0;
+            }
+            (index, offset) = (index + 1, 0);
+        }
+        Some(list)
     }
 
     /// Removes bytes at a place, and puts others there.
@@ -231,8 +280,8 @@ impl SegmentList {
         }
         self.parts.drain(first..next);
         if self.parts[index].segments.len() > PART {
-            let half = self.parts[index].split();
-            self.parts.insert(index + 1, half);
+            let long = std::mem::take(&mut self.parts[index].segments);
+            self.parts.splice(index..=index, long.chunks(PART / 2).map(Part::of));
         }
         if self.segments > 2 * MAX_SEGMENTS {
             // Segments that came to follow each other are not joined here, as they are in `fold`.
@@ -289,13 +338,5 @@ impl Part {
             index += 1;
         }
         (index, at - begin)
-    }
-
-    /// Cuts off the second half.
-    fn split(&mut self) -> Self {
-        let half = Self::of(&self.segments[self.segments.len() / 2..]);
-        self.segments.truncate(self.segments.len() / 2);
-        self.bytes -= half.bytes;
-        half
     }
 }

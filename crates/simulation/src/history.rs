@@ -1,0 +1,182 @@
+//! Histories: what happens, all of it drawn from a seed before anything does.
+
+use std::{fmt, time::Duration};
+
+use fastrand::Rng;
+use rashomon_tables::Call;
+
+use crate::{
+    name::{Name, Names},
+    setup::{self, HOUR, MINUTE, Setup},
+    step::{Action, Disturbance, Failure, Step},
+};
+
+/// Most steps that a history has.
+const STEPS: usize = 30;
+
+/// Revisions have numbers up to this.
+const REVISIONS: i64 = 9;
+
+/// Minutes after which a write that failed may still come to pass: as long as a cluster's nodes keep hints for
+/// one another.
+const LATEST: u32 = 180;
+
+/// What is so much larger than the others that it is written in chunks, and so rarely.
+const LARGE: u8 = 3;
+
+/// A world, and what happens in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct History {
+    /// All of it comes from this.
+    pub seed: u64,
+    /// What the world is like.
+    pub setup: Setup,
+    /// What happens, in this order.
+    pub steps: Vec<Step>,
+}
+
+impl History {
+    /// The history of a seed. `alone`: of a store that takes one process. `narrow` may say what the world is
+    /// like in some respect.
+    #[must_use]
+    pub fn of_seed(seed: u64, alone: bool, narrow: fn(&mut Setup)) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut setup = Setup::random(&mut rng, alone);
+        narrow(&mut setup);
+        let steps = rng.usize(3..=STEPS);
+        let steps = (0..steps).map(|_| step(&mut rng, &setup)).collect();
+        Self { seed, setup, steps }
+    }
+
+    /// The same world in which only some of it happens.
+    #[must_use]
+    pub fn with(&self, steps: Vec<Step>) -> Self {
+        Self { seed: self.seed, setup: self.setup.clone(), steps }
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {:?}", self.seed, self.setup)?;
+        self.steps.iter().enumerate().try_for_each(|(number, step)| writeln!(f, "  {number:>2}. {step}"))
+    }
+}
+
+fn step(rng: &mut Rng, setup: &Setup) -> Step {
+    let action = action(rng, setup);
+    let disturbance = (setup.faults && rng.u8(..6) == 0).then(|| disturbance(rng, setup));
+    Step { process: rng.usize(..setup.processes), action, disturbance }
+}
+
+fn action(rng: &mut Rng, setup: &Setup) -> Action {
+    let (page, render) = (rng.usize(..setup.pages), rng.usize(..64));
+    let name = Name::ALL[rng.usize(..Name::ALL.len())];
+    match rng.u8(..100) {
+        0..14 => Action::Pass(duration(rng, setup)),
+        14..26 => Action::PassToEdge { reached: rng.u8(..3) == 0 },
+        26..42 => Action::PutRevision {
+            page,
+            rev: rev(rng),
+            names: names(rng),
+            variant: variant(rng, setup),
+            age: age(rng),
+            if_latest: rng.u8(..4) == 0,
+        },
+        42..52 => Action::PutRender {
+            page,
+            render,
+            on_render: rng.u8(..4) == 0,
+            names: names(rng),
+            variant: variant(rng, setup),
+            age: age(rng),
+        },
+        52..55 => Action::Import {
+            page,
+            rev: rev(rng),
+            renders: rng.u8(..3),
+            names: names(rng),
+            variant: variant(rng, setup),
+            age: duration(rng, setup),
+        },
+        55..60 => Action::Rewrite { page, render, name, variant: variant(rng, setup) },
+        60..71 => Action::Read { page, render, name },
+        71..73 => Action::ReadLatest { page, name },
+        73..78 => Action::ReadRevision { page, render, name },
+        78..82 => Action::Sweep { limit: rng.usize(1..40) },
+        82..90 => Action::SweepAll,
+        90 => Action::SweepAgain,
+        91..94 => Action::Walk,
+        94 => Action::SetPolicy((rng.u8(..4) != 0).then(|| setup::policy(rng, setup.skew))),
+        95..97 => Action::Skew { thousandths: rng.u32(..=1000) },
+        97 if setup.jumps => Action::Jump { by: jump(rng, setup), ahead: rng.bool() },
+        97..99 => Action::LoseTimeline,
+        _ => Action::Restart,
+    }
+}
+
+/// New revisions come at the end more often than elsewhere.
+fn rev(rng: &mut Rng) -> i64 {
+    if rng.bool() { rng.i64(1..=REVISIONS) } else { rng.i64(1..=REVISIONS).max(rng.i64(1..=REVISIONS)) }
+}
+
+/// At least one, and html with its data-parsoid more often than not.
+fn names(rng: &mut Rng) -> Names {
+    let pair = 1 << Name::Html as u8 | 1 << Name::Parsoid as u8;
+    let all = 1 << Name::ALL.len();
+    Names(if rng.u8(..3) == 0 { rng.u8(1..all) } else { rng.u8(..all) | pair })
+}
+
+fn variant(rng: &mut Rng, setup: &Setup) -> u8 {
+    if setup.large { rng.u8(..=LARGE) } else { rng.u8(..LARGE) }
+}
+
+/// Whether a variant of a body is a large one.
+pub(crate) const fn is_large(variant: u8) -> bool {
+    variant == LARGE
+}
+
+fn age(rng: &mut Rng) -> Option<Duration> {
+    (rng.u8(..6) == 0).then(|| rng.u32(1..300) * MINUTE)
+}
+
+/// Times at which something may happen that is worth a look.
+fn duration(rng: &mut Rng, setup: &Setup) -> Duration {
+    let Some(policy) = &setup.policy else { return HOUR * rng.u32(1..30) };
+    let second = Duration::from_secs(1);
+    let durations = [
+        second,
+        rng.u32(1..60) * second,
+        policy.grace / 10,
+        policy.grace / 2,
+        policy.grace.saturating_sub(second),
+        policy.grace + policy.slack,
+        policy.slack,
+        policy.ttl.saturating_sub(second),
+        policy.ttl,
+        2 * policy.ttl,
+    ];
+    durations[rng.usize(..durations.len())]
+}
+
+fn jump(rng: &mut Rng, setup: &Setup) -> Duration {
+    let grace = setup.policy.as_ref().map_or(HOUR, |policy| policy.grace);
+    2 * setup.skew + rng.u32(1..40) * (grace / 10)
+}
+
+fn disturbance(rng: &mut Rng, setup: &Setup) -> Disturbance {
+    match rng.u8(..8) {
+        0 => Disturbance::CullsFail,
+        1 => Disturbance::Dies { after: rng.u64(..30) },
+        // A store that takes one process does what it is told at once, or never.
+        2 if setup.processes > 1 => Disturbance::Late(rng.u32(1..=LATEST) * MINUTE),
+        _ => {
+            let call = [Call::Write, Call::Write, Call::Get, Call::Scan, Call::Swap][rng.usize(..5)];
+            let how = match rng.u8(..3) {
+                0 => Failure::Before,
+                1 => Failure::After,
+                _ => Failure::Midway { batches: rng.u64(..8) },
+            };
+            Disturbance::Fails { call, number: rng.u64(1..6), how }
+        }
+    }
+}

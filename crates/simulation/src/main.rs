@@ -1,0 +1,70 @@
+//! `cargo xtask simulate`: histories for as long as one likes.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use rashomon_clock::{Clock, SystemClock};
+use rashomon_simulation::{Plan, Store, Variant, many};
+
+/// Runs histories against a model of retention, until one breaks a promise.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
+struct Arguments {
+    /// How many histories.
+    #[arg(long, default_value_t = 10_000)]
+    histories: u64,
+    /// The seed of the first; the others follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What they stand on.
+    #[arg(long, value_enum, default_value = "memory")]
+    store: Store,
+    /// On how many threads. All that there are, unless it is said.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    match simulate(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn simulate(arguments: &Arguments) -> Result<bool> {
+    let clock = SystemClock::new();
+    let available = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let plan = Plan {
+        histories: arguments.histories,
+        seed: arguments.seed,
+        store: arguments.store,
+        threads: arguments.threads.unwrap_or_else(available),
+    };
+    let steps = (plan.histories / 20).max(1);
+    let rate = |done: u64| done as f64 / clock.monotonic().as_secs_f64().max(1e-9);
+    let progress = |done: u64| {
+        if done.is_multiple_of(steps) {
+            println!("{done} of {} histories, {:.0} a second", plan.histories, rate(done));
+        }
+    };
+    let Some(finding) = many(plan, &Variant::SOUND, &progress)? else {
+        let time = clock.monotonic().as_secs_f64();
+        println!(
+            "{} histories from seed {}, {:.0} a second, in {time:.0} s: every promise was kept",
+            plan.histories,
+            plan.seed,
+            rate(plan.histories)
+        );
+        return Ok(true);
+    };
+    println!("{}\nwith seed {}; shortened:\n{}", finding.violation, finding.seed, finding.shortest);
+    println!("what happened, after microseconds of the world's time:\n{}", finding.log);
+    println!("again: cargo xtask simulate --histories 1 --seed {}", finding.seed);
+    Ok(false)
+}

@@ -1,0 +1,219 @@
+//! The model: it keeps all that was ever written, and computes from when that was what must be there and what
+//! must be gone. It knows of no store, and of none of the ways in which culling is done.
+
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
+
+use rashomon_buckets::{Cull, Policy, Revision, Sha1, Tid};
+use rashomon_clock::Timestamp;
+
+use crate::name::Name;
+
+/// When something happened: not before the one, and not after the other. Of what was acknowledged both are the
+/// same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct When {
+    pub(crate) first: Timestamp,
+    pub(crate) last: Timestamp,
+}
+
+impl When {
+    pub(crate) const fn at(time: Timestamp) -> Self {
+        Self { first: time, last: time }
+    }
+
+    fn later(self, other: Self) -> Self {
+        Self { first: self.first.max(other.first), last: self.last.max(other.last) }
+    }
+}
+
+/// Bodies that come and go together: those of a render, or those of a revision.
+#[derive(Debug, Clone)]
+pub(crate) struct Unit {
+    pub(crate) bodies: BTreeMap<Name, Sha1>,
+    pub(crate) stored: When,
+    /// When it was last written, as a whole.
+    pub(crate) written: When,
+    /// There was a time at which it might go: it need not be there ever again.
+    pub(crate) released: bool,
+    /// It came so late that some of it may have been hidden.
+    pub(crate) late: bool,
+}
+
+impl Unit {
+    pub(crate) fn new(stored: When) -> Self {
+        Self { bodies: BTreeMap::new(), stored, written: stored, released: false, late: false }
+    }
+}
+
+/// A render, and until when somebody who read it may come back.
+#[derive(Debug, Clone)]
+pub(crate) struct Render {
+    pub(crate) unit: Unit,
+    pub(crate) promised: BTreeMap<Name, Timestamp>,
+}
+
+/// A revision.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RevisionModel {
+    /// Its own bodies: each by itself, since a render may bring one that the revision lacks.
+    pub(crate) own: BTreeMap<Name, Unit>,
+    pub(crate) renders: BTreeMap<Tid, Render>,
+}
+
+/// What was made of a revision because somebody asked, and is none of its renders.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) rev: Revision,
+    pub(crate) bodies: BTreeMap<Name, Sha1>,
+    pub(crate) promised: BTreeMap<Name, Timestamp>,
+}
+
+/// All that was ever written of a page.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageModel {
+    pub(crate) revisions: BTreeMap<Revision, RevisionModel>,
+    pub(crate) made: BTreeMap<Tid, Made>,
+}
+
+/// What may become of bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fate {
+    /// They must be there before this time; `MAX`: always.
+    pub(crate) stays_before: Timestamp,
+    /// A sweep at this time or later leaves nothing of them; `None`: they stay.
+    pub(crate) gone_by: Option<Timestamp>,
+}
+
+impl Fate {
+    const STAYS: Self = Self { stays_before: Timestamp::MAX, gone_by: None };
+}
+
+impl PageModel {
+    /// The highest (rev, tid) stored.
+    pub(crate) fn latest(&self) -> Option<(Revision, Tid)> {
+        let (rev, revision) = self.revisions.last_key_value()?;
+        Some((*rev, *revision.renders.last_key_value()?.0))
+    }
+
+    /// All renders, the lowest first.
+    pub(crate) fn tids(&self) -> impl Iterator<Item = (Revision, Tid)> {
+        self.revisions.iter().flat_map(|(rev, revision)| revision.renders.keys().map(|tid| (*rev, *tid)))
+    }
+
+    pub(crate) fn render(&self, rev: Revision, tid: Tid) -> Option<&Render> {
+        self.revisions.get(&rev)?.renders.get(&tid)
+    }
+
+    /// When revisions above this one were first stored, the earliest first.
+    fn higher_revisions(&self, rev: Revision) -> Vec<When> {
+        let higher = self.revisions.range((Bound::Excluded(rev), Bound::Unbounded));
+        let mut stored: Vec<_> =
+            higher.filter_map(|(_, revision)| earliest(revision.renders.values())).collect();
+        stored.sort_by_key(|when| when.last);
+        stored
+    }
+
+    /// When a revision was superseded, and when it went out of the newest that stay; if it did.
+    fn superseded_revision(&self, rev: Revision, own: When, kept: usize) -> (Option<When>, Option<When>) {
+        let higher = self.higher_revisions(rev);
+        let superseded = higher.iter().copied().reduce(earlier).map(|when| when.later(own));
+        (superseded, higher.get(kept - 1).map(|when| when.later(own)))
+    }
+
+    /// A revision's own body.
+    pub(crate) fn own(&self, rev: Revision, name: Name) -> Option<&Unit> {
+        self.revisions.get(&rev)?.own.get(&name)
+    }
+
+    /// All bodies that are revisions' own.
+    pub(crate) fn owns(&self) -> impl Iterator<Item = (Revision, Name)> {
+        self.revisions.iter().flat_map(|(rev, revision)| revision.own.keys().map(|name| (*rev, *name)))
+    }
+
+    /// What may become of a revision's own body.
+    pub(crate) fn fate_of_own(&self, rev: Revision, name: Name, policy: &Policy) -> Fate {
+        let Some(own) = self.own(rev, name) else { return Fate::STAYS };
+        let (superseded, went_out) =
+            self.superseded_revision(rev, own.stored, policy.min_keep.get() as usize);
+        match (superseded, went_out) {
+            (Some(superseded), Some(went_out)) if policy.cull == Cull::Revisions => Fate {
+                stays_before: superseded.first.max(own.written.first).saturating_add(policy.grace),
+                gone_by: Some(
+                    went_out.last.max(own.written.last).saturating_add(policy.grace + policy.slack),
+                ),
+            },
+            _ => Fate::STAYS,
+        }
+    }
+
+    /// What may become of a render's bodies.
+    pub(crate) fn fate_of_render(&self, rev: Revision, tid: Tid, policy: &Policy) -> Fate {
+        let Some(revision) = self.revisions.get(&rev) else { return Fate::STAYS };
+        let Some(render) = revision.renders.get(&tid) else { return Fate::STAYS };
+        let unit = &render.unit;
+        let newer = revision.renders.range((Bound::Excluded(tid), Bound::Unbounded));
+        let by_render = earliest(newer.map(|(_, render)| render)).map(|when| when.later(unit.stored));
+        let (by_revision, went_out) =
+            self.superseded_revision(rev, unit.stored, policy.min_keep.get() as usize);
+        let went_out = went_out.filter(|_| policy.cull == Cull::Revisions);
+        // What stays as the newest of a revision that stays goes for neither reason.
+        let Some(goes) = [by_render, went_out].into_iter().flatten().reduce(earlier) else {
+            return Fate::STAYS;
+        };
+        let superseded = [by_render, by_revision].into_iter().flatten().reduce(earlier).unwrap_or(goes);
+        Fate {
+            stays_before: superseded.first.max(unit.written.first).saturating_add(policy.grace),
+            gone_by: Some(goes.last.max(unit.written.last).saturating_add(policy.grace + policy.slack)),
+        }
+    }
+
+    /// Marks what might go at this time, under this policy: it may be gone from then on.
+    pub(crate) fn release(&mut self, policy: &Policy, now: Timestamp) {
+        let tids: Vec<_> = self.tids().collect();
+        for (rev, tid) in tids {
+            if self.fate_of_render(rev, tid, policy).stays_before <= now
+                && let Some(render) =
+                    self.revisions.get_mut(&rev).and_then(|found| found.renders.get_mut(&tid))
+            {
+                render.unit.released = true;
+            }
+        }
+        let owns: Vec<_> = self.owns().collect();
+        for (rev, name) in owns {
+            if self.fate_of_own(rev, name, policy).stays_before <= now
+                && let Some(own) = self.revisions.get_mut(&rev).and_then(|found| found.own.get_mut(&name))
+            {
+                own.released = true;
+            }
+        }
+    }
+
+    /// The times after now at which something may go, or a promise ends.
+    pub(crate) fn edges(&self, policy: &Policy) -> Vec<Timestamp> {
+        let of_renders = self.tids().map(|(rev, tid)| self.fate_of_render(rev, tid, policy).stays_before);
+        let of_revisions = self.owns().map(|(rev, name)| self.fate_of_own(rev, name, policy).stays_before);
+        let renders = self.revisions.values().flat_map(|revision| revision.renders.values());
+        let promised = renders.flat_map(|render| render.promised.values().copied());
+        let made = self.made.values().flat_map(|made| made.promised.values().copied());
+        of_renders.chain(of_revisions).chain(promised).chain(made).collect()
+    }
+
+    /// Clocks were set ahead: what expires by them does so that much sooner.
+    pub(crate) fn shorten_promises(&mut self, by: Duration) {
+        let renders = self.revisions.values_mut().flat_map(|revision| revision.renders.values_mut());
+        let promised = renders.flat_map(|render| render.promised.values_mut());
+        let made = self.made.values_mut().flat_map(|made| made.promised.values_mut());
+        for promised in promised.chain(made) {
+            *promised = promised.saturating_sub(by);
+        }
+    }
+}
+
+fn earlier(one: When, other: When) -> When {
+    When { first: one.first.min(other.first), last: one.last.min(other.last) }
+}
+
+/// When the first of them was stored.
+fn earliest<'a>(renders: impl IntoIterator<Item = &'a Render>) -> Option<When> {
+    renders.into_iter().map(|render| render.unit.stored).reduce(earlier)
+}

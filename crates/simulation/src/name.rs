@@ -1,0 +1,77 @@
+//! The properties that there are in a world.
+
+use std::{fmt, sync::LazyLock};
+
+use rashomon_buckets::PropertyName;
+
+/// A property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Name {
+    /// Of a render.
+    Html,
+    /// Of a render.
+    Parsoid,
+    /// Of a render.
+    Meta,
+    /// Of a revision.
+    Wikitext,
+    /// Of a revision, too.
+    Slot,
+}
+
+static NAMES: LazyLock<[PropertyName; 5]> = LazyLock::new(|| {
+    ["html", "data-parsoid", "meta", "wikitext", "slot-notes"].map(|name| name.parse().expect("well-formed"))
+});
+
+impl Name {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Html, Self::Parsoid, Self::Meta, Self::Wikitext, Self::Slot];
+
+    /// As the buckets know it.
+    #[must_use]
+    pub fn get(self) -> &'static PropertyName {
+        &NAMES[self as usize]
+    }
+
+    /// The property of this name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.get().as_str() == name)
+    }
+
+    /// Whether it belongs to the revision, and not to the render.
+    #[must_use]
+    pub const fn is_of_revision(self) -> bool {
+        matches!(self, Self::Wikitext | Self::Slot)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// Some of the properties.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Names(pub u8);
+
+impl Names {
+    /// Those that belong to the revision, and those that belong to the render.
+    #[must_use]
+    pub const fn by_versions(self) -> (Self, Self) {
+        let of_revision = 1 << Name::Wikitext as u8 | 1 << Name::Slot as u8;
+        (Self(self.0 & of_revision), Self(self.0 & !of_revision))
+    }
+
+    /// Those that are in it.
+    pub fn iter(self) -> impl Iterator<Item = Name> {
+        Name::ALL.into_iter().filter(move |name| self.0 >> *name as u8 & 1 == 1)
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,181 @@
+//! Holds what stands against the model.
+
+use rashomon_buckets::{Error, Missing, Revision, Tid};
+use rashomon_clock::Timestamp;
+
+use super::{Run, SLOW_LOOKS, broken};
+use crate::{
+    model::{Fate, Unit},
+    name::Name,
+    violation::{Promise, Result, Violation},
+    world::Tables,
+};
+
+impl Run {
+    /// Looks, where it is time to.
+    pub(super) async fn look(&mut self, process: usize) -> Result<()> {
+        self.looks += 1;
+        self.release();
+        if self.slow && !self.looks.is_multiple_of(SLOW_LOOKS) {
+            return Ok(());
+        }
+        self.check_latest(process).await?;
+        for page in 0..self.pages.len() {
+            self.check(page).await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing early, nothing left, and nothing by half.
+    pub(super) async fn check(&mut self, page: usize) -> Result<()> {
+        let tables = self.tables(page).await?;
+        for (rev, tid) in self.pages[page].tids() {
+            self.check_render(page, rev, tid, &tables)?;
+        }
+        for (rev, name) in self.pages[page].owns() {
+            self.check_own(page, rev, name, &tables)?;
+        }
+        for (tid, made) in &self.pages[page].made {
+            for (name, until) in &made.promised {
+                if *until > self.world.now
+                    && tables.historical.get(&(made.rev, *tid, *name)) != made.bodies.get(name)
+                {
+                    return Err(Violation::new(
+                        Promise::R3,
+                        format!("{name} of {tid}, which was made, is gone"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_render(&self, page: usize, rev: Revision, tid: Tid, tables: &Tables) -> Result<()> {
+        let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
+        let fate = self.fate_of_render(page, rev, tid);
+        let stands = |name: Name| tables.of_renders.contains_key(&(rev, tid, name));
+        let standing = render.unit.bodies.keys().filter(|name| stands(**name)).count();
+        if standing != 0 && standing != render.unit.bodies.len() && !render.unit.late {
+            return Err(Violation::new(Promise::R6, format!("of render {tid} a part is gone")));
+        }
+        if standing != 0 && self.is_overdue(fate) {
+            return Err(Violation::new(
+                Promise::R4,
+                format!("render {tid} of revision {rev} is still there"),
+            ));
+        }
+        for (name, sha1) in &render.unit.bodies {
+            let current = tables.current(rev, tid, *name);
+            if current.is_some_and(|current| current != *sha1) {
+                let what = format!("{name} of {tid} is not what was written");
+                return Err(Violation::new(Promise::Answer, what));
+            }
+            if self.stays(&render.unit, fate) && current.is_none() {
+                return Err(Violation::new(
+                    Promise::R2,
+                    format!("{name} of {tid} of revision {rev} is gone early"),
+                ));
+            }
+        }
+        for (name, until) in &render.promised {
+            let expected = self.body(page, rev, tid, *name);
+            if *until > self.world.now && tables.readable(rev, tid, *name) != expected {
+                return Err(Violation::new(
+                    Promise::R3,
+                    format!("{name} of {tid}, which somebody read, is gone"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_own(&self, page: usize, rev: Revision, name: Name, tables: &Tables) -> Result<()> {
+        let Some(own) = self.pages[page].own(rev, name) else { return Ok(()) };
+        let fate = self.fate_of_own(page, rev, name);
+        let current = tables.of_revisions.get(&(rev, name));
+        if current.is_some() && self.is_overdue(fate) {
+            let what = format!("{name} of revision {rev} is still there");
+            return Err(Violation::new(Promise::R4, what));
+        }
+        if current.is_some_and(|current| own.bodies.get(&name) != Some(current)) {
+            let what = format!("{name} of revision {rev} is not what was written");
+            return Err(Violation::new(Promise::Answer, what));
+        }
+        if self.stays(own, fate) && current.is_none() {
+            return Err(Violation::new(Promise::R2, format!("{name} of revision {rev} is gone early")));
+        }
+        Ok(())
+    }
+
+    /// The latest is the highest.
+    pub(super) async fn check_latest(&self, process: usize) -> Result<()> {
+        for (page, model) in self.pages.iter().enumerate() {
+            let buckets = &self.world.processes[process].buckets;
+            let found = match buckets.latest_render(&self.world.pages[page]).await {
+                Ok(render) => Some((render.record.rev, render.tid)),
+                Err(Error::NotFound(Missing::Page)) => None,
+                Err(error) => return Err(broken(error)),
+            };
+            if found != model.latest() {
+                let what = format!("the latest is {:?}, and is said to be {found:?}", model.latest());
+                return Err(Violation::new(Promise::R1, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Without a policy everything stays.
+    fn fate_of_render(&self, page: usize, rev: Revision, tid: Tid) -> Option<Fate> {
+        Some(self.pages[page].fate_of_render(rev, tid, self.policy.as_ref()?))
+    }
+
+    fn fate_of_own(&self, page: usize, rev: Revision, name: Name) -> Option<Fate> {
+        Some(self.pages[page].fate_of_own(rev, name, self.policy.as_ref()?))
+    }
+
+    fn stays(&self, unit: &Unit, fate: Option<Fate>) -> bool {
+        !unit.released && fate.is_none_or(|fate| self.world.now < fate.stays_before)
+    }
+
+    /// Whether all that was due was worked off at a time when it should have gone.
+    fn is_overdue(&self, fate: Option<Fate>) -> bool {
+        let (Some(Fate { gone_by: Some(gone_by), .. }), Some(swept_at), Some(held_from)) =
+            (fate, self.swept_at, self.held_from)
+        else {
+            return false;
+        };
+        swept_at >= gone_by.max(held_from).saturating_add(self.world.setup.skew)
+    }
+
+    /// Whether a property must stand among the current ones.
+    pub(super) fn must_be_current(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> bool {
+        if self.body(page, rev, tid, name).is_none() {
+            return false;
+        }
+        if name.is_of_revision() {
+            let own = self.pages[page].own(rev, name);
+            return own.is_some_and(|own| self.stays(own, self.fate_of_own(page, rev, name)));
+        }
+        let render = self.pages[page].render(rev, tid);
+        render.is_some_and(|render| self.stays(&render.unit, self.fate_of_render(page, rev, tid)))
+    }
+
+    /// Which promise is broken if a property cannot be read by tid; `None`: it need not be there.
+    pub(super) fn must_be_readable(
+        &self,
+        page: usize,
+        rev: Revision,
+        tid: Tid,
+        name: Name,
+    ) -> Option<Promise> {
+        if self.must_be_current(page, rev, tid, name) {
+            return Some(Promise::R2);
+        }
+        let model = &self.pages[page];
+        let promised = match model.made.get(&tid) {
+            Some(made) => made.promised.get(&name),
+            None => model.render(rev, tid).and_then(|render| render.promised.get(&name)),
+        };
+        promised.is_some_and(|until: &Timestamp| *until > self.world.now).then_some(Promise::R3)
+    }
+}

@@ -1,0 +1,136 @@
+//! What is culled, and by which policy.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use rashomon_buckets::{Error, Policy, Sweep};
+
+use super::{Run, broken, is_unavailable};
+use crate::{
+    step::Disturbance,
+    violation::{Promise, Result, Violation},
+};
+
+/// Notes that are worked off together.
+const ALL: usize = 10_000;
+
+/// Rounds after which there must be nothing left to do.
+const ROUNDS: usize = 100;
+
+impl Run {
+    /// Some of what is due is worked off. Gives what was done; `None` where it was disturbed.
+    async fn sweep_once(
+        &mut self,
+        process: usize,
+        disturbed: Option<Disturbance>,
+        limit: usize,
+    ) -> Result<Option<Sweep>> {
+        let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
+        match self.world.processes[process].buckets.sweep(limit).await {
+            Ok(sweep) if sweep.damaged > 0 => {
+                Err(Violation::new(Promise::Answer, "a page is said to be damaged"))
+            }
+            Ok(sweep) => Ok(Some(sweep)),
+            Err(error) if is_unavailable(&error) && disturbed.is_some() => Ok(None),
+            Err(error) => Err(broken(error)),
+        }
+    }
+
+    pub(super) async fn sweep(
+        &mut self,
+        process: usize,
+        disturbed: Option<Disturbance>,
+        limit: usize,
+    ) -> Result<()> {
+        self.sweep_once(process, disturbed, limit).await.map(drop)
+    }
+
+    /// All that is due is worked off, unless something comes in between.
+    pub(super) async fn sweep_all(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
+        if self.policy.is_none() {
+            return Ok(());
+        }
+        if let Some(sweep) = self.sweep_once(process, disturbed, ALL).await?
+            && !sweep.paused
+            && sweep.overdue == Duration::ZERO
+        {
+            self.swept_at = Some(self.world.now);
+        }
+        Ok(())
+    }
+
+    /// The queue is worked off, and once more from its beginning, which changes nothing.
+    pub(super) async fn sweep_again(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
+        self.sweep_all(process, disturbed).await?;
+        if disturbed.is_some() || self.swept_at != Some(self.world.now) {
+            return Ok(());
+        }
+        // What was looked at before its time is looked at once more: after that nothing is left to go.
+        self.world.forget_cursors().await.map_err(broken)?;
+        self.sweep_all(process, None).await?;
+        let once = self.world.content().await.map_err(broken)?;
+        self.world.forget_cursors().await.map_err(broken)?;
+        self.sweep_all(process, None).await?;
+        let twice = self.world.content().await.map_err(broken)?;
+        if let Some(line) = once.iter().find(|line| !twice.contains(line)) {
+            return Err(Violation::new(Promise::R5, format!("it went when it was culled again: {line}")));
+        }
+        Ok(())
+    }
+
+    /// What stands already is noted as due.
+    pub(super) async fn walk(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
+        let Some(slack) = self.policy.as_ref().map(|policy| policy.slack) else { return Ok(()) };
+        let page = self.world.pages[0].clone();
+        for _ in 0..ROUNDS {
+            let walk = self.world.processes[process].buckets.walk(&page.domain, &page.bucket).await;
+            match walk {
+                Ok(walk) if walk.finished => {
+                    let held_from = self.world.now.saturating_add(slack + Duration::from_secs(2));
+                    self.held_from.get_or_insert(held_from);
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(Error::Store(_)) if disturbed.is_some() => return Ok(()),
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        Err(Violation::new(Promise::R4, "the walk comes to no end"))
+    }
+
+    /// All processes begin again under another policy, and the first of them notes what stands.
+    pub(super) async fn set_policy(&mut self, policy: Option<&Policy>) -> Result<()> {
+        if !self.may_restart() {
+            return Ok(());
+        }
+        self.release();
+        if self.policy.as_ref().is_none_or(|before| policy.is_some_and(|next| next.grace < before.grace)) {
+            self.keep_promises_of_copies().await?;
+        }
+        self.policy = policy.cloned();
+        self.held_from = None;
+        self.world.begin_again(policy).await.map_err(broken)?;
+        self.walk(0, None).await
+    }
+
+    /// What somebody read and was not copied, since it was to stay for as long anyway, may go by a shorter grace.
+    async fn keep_promises_of_copies(&mut self) -> Result<()> {
+        for page in 0..self.pages.len() {
+            let copies = self.tables(page).await?.historical;
+            for (rev, revision) in &mut self.pages[page].revisions {
+                for (tid, render) in &mut revision.renders {
+                    render.promised.retain(|name, _| copies.contains_key(&(*rev, *tid, *name)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What may go under the policy may be gone under the next.
+    pub(super) fn release(&mut self) {
+        if let Some(policy) = &self.policy {
+            let now = self.world.now;
+            self.pages.iter_mut().for_each(|page| page.release(policy, now));
+        }
+    }
+}

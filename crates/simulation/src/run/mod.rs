@@ -1,0 +1,272 @@
+//! Has a history happen in a world, and holds the world against the model.
+
+mod check;
+mod culling;
+mod end;
+mod reading;
+mod writing;
+
+use std::{collections::BTreeSet, fmt::Write, time::Duration};
+
+use rashomon_buckets::{Error, Policy, Revision, Sha1, StoreError, Tid};
+use rashomon_clock::Timestamp;
+
+use crate::{
+    Variant,
+    ground::Ground,
+    history::History,
+    model::PageModel,
+    name::Name,
+    setup::HOUR,
+    step::{Action, Disturbance, Step},
+    violation::{Promise, Result, Violation},
+    world::{START, World},
+};
+
+/// So long a process that left something half done is waited for by the others, and a bit.
+const LEASE: Duration = Duration::from_secs(11);
+
+/// For how long a write that was not acknowledged may still come to pass, as the buckets have it.
+const HINTS: Duration = HOUR.saturating_mul(4);
+
+/// In a world where looking takes long, it is looked after so many steps.
+const SLOW_LOOKS: usize = 5;
+
+/// What came of a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// After how many steps something was found, and what; `None`: every promise was kept.
+    pub found: Option<(usize, Violation)>,
+    /// What every step gave, a line each.
+    pub log: String,
+}
+
+/// A history while it happens.
+pub(crate) struct Run {
+    world: World,
+    pages: Vec<PageModel>,
+    policy: Option<Policy>,
+    /// What may go is held to be gone from then on; `None`: not while retention is off.
+    held_from: Option<Timestamp>,
+    /// When everything that was due was last worked off.
+    swept_at: Option<Timestamp>,
+    /// Until then nobody begins again: he would not know that the clocks have been set.
+    no_restart_until: Timestamp,
+    culls_failed: bool,
+    /// All that was ever given.
+    given: BTreeSet<(Revision, Name, Sha1)>,
+    /// By how much the clocks have been set ahead at most, in microseconds.
+    most_ahead: i64,
+    /// Something may have become of what stands since it was looked at.
+    touched: bool,
+    looks: usize,
+    slow: bool,
+    log: String,
+}
+
+/// Has a history happen.
+///
+/// # Errors
+///
+/// Where there is no store to stand on.
+pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyhow::Result<Outcome> {
+    let setup = history.setup.clone();
+    let world = World::begin(setup, history.seed, ground, variant).await?;
+    let mut run = Run {
+        pages: vec![PageModel::default(); world.pages.len()],
+        policy: world.setup.policy.clone(),
+        held_from: world.setup.policy.is_some().then_some(START),
+        swept_at: None,
+        no_restart_until: START,
+        culls_failed: false,
+        given: BTreeSet::new(),
+        most_ahead: 0,
+        touched: false,
+        looks: 0,
+        slow: !matches!(ground, Ground::Memory),
+        log: String::new(),
+        world,
+    };
+    for (number, step) in history.steps.iter().enumerate() {
+        if let Err(violation) = run.step(step).await {
+            return Ok(Outcome { found: Some((number + 1, violation)), log: run.log });
+        }
+    }
+    let found = run.end().await.err().map(|violation| (history.steps.len(), violation));
+    Ok(Outcome { found, log: run.log })
+}
+
+impl Run {
+    async fn step(&mut self, step: &Step) -> Result<()> {
+        // No two steps are at the same time.
+        self.pass(TICK).await?;
+        self.touched |= !matches!(
+            step.action,
+            Action::Pass(_) | Action::PassToEdge { .. } | Action::Skew { .. } | Action::LoseTimeline
+        );
+        let process = step.process % self.world.processes.len();
+        let disturbance = step.disturbance.filter(|disturbance| self.may_happen(*disturbance, &step.action));
+        if let Some(disturbance) = disturbance {
+            self.world.processes[process].disturb(disturbance, self.world.now);
+            self.culls_failed |= disturbance == Disturbance::CullsFail;
+        }
+        let log = self.act(process, &step.action, disturbance).await;
+        self.settle(process).await;
+        let log = log?;
+        let since = self.world.now.since(START).as_micros();
+        let _ = writeln!(self.log, "{since:>15} {log}");
+        if disturbance.is_some() {
+            self.after_a_disturbance(process, disturbance).await?;
+        }
+        if std::mem::take(&mut self.touched) { self.look(process).await } else { Ok(()) }
+    }
+
+    /// Whether something may go wrong so. While and after somebody sets the clocks no process begins again, since
+    /// it would not know of it.
+    fn may_happen(&self, disturbance: Disturbance, action: &Action) -> bool {
+        let begins_again = matches!(disturbance, Disturbance::Dies { .. });
+        !matches!(action, Action::Jump { .. }) && (!begins_again || self.may_restart())
+    }
+
+    fn may_restart(&self) -> bool {
+        self.world.now >= self.no_restart_until
+    }
+
+    /// Everything that was begun comes to its end, and nothing goes wrong any more.
+    async fn settle(&self, process: usize) {
+        let process = &self.world.processes[process];
+        process.buckets.settle().await;
+        process.calm();
+    }
+
+    async fn after_a_disturbance(&mut self, process: usize, disturbance: Option<Disturbance>) -> Result<()> {
+        if matches!(disturbance, Some(Disturbance::Dies { .. })) {
+            self.world.restart(process, self.policy.as_ref()).await.map_err(broken)?;
+        }
+        // What it held is taken for dead from then on.
+        self.pass(LEASE + 2 * self.world.setup.skew).await
+    }
+
+    async fn act(
+        &mut self,
+        process: usize,
+        action: &Action,
+        disturbed: Option<Disturbance>,
+    ) -> Result<String> {
+        match action {
+            Action::Pass(by) => self.pass(*by).await?,
+            Action::PassToEdge { reached } => self.pass_to_edge(*reached).await?,
+            Action::PutRevision { page, rev, names, variant, age, if_latest } => {
+                let of = (*page, *rev, *if_latest);
+                return self.put_revision(process, disturbed, of, (*names, *variant), *age).await;
+            }
+            Action::PutRender { page, render, on_render, names, variant, age } => {
+                let of = (*page, *render, *on_render);
+                return self.put_render(process, disturbed, of, (*names, *variant), *age).await;
+            }
+            Action::Import { page, rev, renders, names, variant, age } => {
+                let of = (*page, *rev, *renders);
+                return self.import(process, disturbed, of, (*names, *variant), *age).await;
+            }
+            Action::Rewrite { page, render, name, variant } => {
+                return self.rewrite(process, disturbed, (*page, *render), (*name, *variant)).await;
+            }
+            Action::Read { page, render, name } => {
+                let Some((rev, tid)) = self.pick(*page, *render) else { return Ok(String::new()) };
+                return self.read(process, disturbed, *page, (rev, tid), *name).await;
+            }
+            Action::ReadLatest { page, name } => {
+                return self.read_latest(process, disturbed, *page, *name).await;
+            }
+            Action::ReadRevision { page, render, name } => {
+                return self.read_revision(process, disturbed, (*page, *render), *name).await;
+            }
+            Action::Sweep { limit } => self.sweep(process, disturbed, *limit).await?,
+            Action::SweepAll => self.sweep_all(process, disturbed).await?,
+            Action::SweepAgain => self.sweep_again(process, disturbed).await?,
+            Action::Walk => self.walk(process, disturbed).await?,
+            Action::SetPolicy(policy) => self.set_policy(policy.as_ref()).await?,
+            Action::Skew { thousandths } => {
+                self.world.skew(process, self.world.setup.skew * *thousandths / 1000);
+            }
+            Action::Jump { by, ahead } => self.jump(process, *by, *ahead).await?,
+            Action::LoseTimeline => {
+                self.world.lose_timeline().await.map_err(broken)?;
+            }
+            Action::Restart if self.may_restart() => {
+                self.world.restart(process, self.policy.as_ref()).await.map_err(broken)?;
+            }
+            Action::Restart => {}
+        }
+        Ok(String::new())
+    }
+
+    /// Time passes, and what is late comes to pass in it.
+    async fn pass(&mut self, by: Duration) -> Result<()> {
+        let until = self.world.now.saturating_add(by);
+        while let Some(due) = self.world.next_late().filter(|due| *due <= until) {
+            self.world.pass(due.since(self.world.now));
+            self.deliver(due).await?;
+        }
+        self.world.pass(until.since(self.world.now));
+        Ok(())
+    }
+
+    async fn pass_to_edge(&mut self, reached: bool) -> Result<()> {
+        let Some(policy) = &self.policy else { return self.pass(HOUR).await };
+        let now = self.world.now;
+        let edges = self.pages.iter().flat_map(|page| page.edges(policy));
+        let next = edges.filter(|edge| *edge > now.saturating_add(TICK) && *edge < Timestamp::MAX).min();
+        let by =
+            // The next step is a tick later.
+            next.map_or(policy.grace / 2, |edge| edge.since(now).saturating_sub(TICK * 2 * u32::from(!reached)));
+        self.pass(by).await
+    }
+
+    /// What is late comes to pass.
+    pub(self) async fn pass_until_nothing_is_late(&mut self) -> Result<()> {
+        while let Some(due) = self.world.next_late() {
+            self.pass(due.since(self.world.now)).await?;
+        }
+        Ok(())
+    }
+
+    /// Somebody sets all clocks.
+    async fn jump(&mut self, process: usize, by: Duration, ahead: bool) -> Result<()> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let now = self.world.now;
+        self.no_restart_until = now.saturating_add(policy.grace + by);
+        self.world.jump(by, ahead);
+        self.most_ahead = self.most_ahead.max(self.world.jumped);
+        if ahead {
+            self.pages.iter_mut().for_each(|page| page.shorten_promises(by));
+            return Ok(());
+        }
+        // Until the clocks show again what they showed already, nothing is held to go.
+        let behind = Duration::from_micros(self.most_ahead.abs_diff(self.world.jumped));
+        let later = now.saturating_add(behind + 2 * policy.grace + policy.slack + HINTS);
+        self.held_from = self.held_from.map(|held_from| held_from.max(later));
+        // Servers sweep all the time, and so does one of them before what is written now falls due.
+        self.sweep(process, None, 1).await
+    }
+
+    /// One of the renders that there are, or were.
+    fn pick(&self, page: usize, render: usize) -> Option<(Revision, Tid)> {
+        let page = &self.pages[page];
+        let made = page.made.iter().map(|(tid, made)| (made.rev, *tid));
+        let all: Vec<_> = page.tids().chain(made).collect();
+        // Those that came last are the more interesting ones.
+        (!all.is_empty()).then(|| all[all.len() - 1 - render % all.len()])
+    }
+}
+
+const TICK: Duration = Duration::from_micros(1);
+
+/// What was not disturbed failed.
+fn broken(error: impl std::fmt::Display) -> Violation {
+    Violation::new(Promise::Answer, format!("undisturbed, it failed: {error}"))
+}
+
+fn is_unavailable(error: &Error) -> bool {
+    matches!(error, Error::Store(StoreError::Unavailable(_)))
+}

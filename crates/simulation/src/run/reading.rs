@@ -1,0 +1,188 @@
+//! What is read: it is what was written, and who reads may come back.
+
+use std::collections::BTreeMap;
+
+use rashomon_buckets::{Body, Error, Property, Revision, Sha1, Tid};
+
+use super::{Run, is_unavailable};
+use crate::{
+    model::{Made, When},
+    name::Name,
+    step::Disturbance,
+    violation::{Promise, Result, Violation},
+};
+
+impl Run {
+    /// Somebody reads by tid.
+    pub(super) async fn read(
+        &mut self,
+        process: usize,
+        disturbed: Option<Disturbance>,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        name: Name,
+    ) -> Result<String> {
+        let broken_if_missing = self.must_be_readable(page, rev, tid, name);
+        let buckets = &self.world.processes[process].buckets;
+        let result = match buckets.property(&self.world.pages[page], tid, name.get()).await {
+            Ok(property) => sha1_of(&property).await.map(|sha1| (property.version.tid, sha1)),
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok((of, sha1)) => {
+                if of != tid || self.body(page, rev, tid, name) != Some(sha1) {
+                    let what = format!("{name} of {tid} is read as it was never written, or no longer is");
+                    return Err(Violation::new(Promise::Answer, what));
+                }
+                self.promise(page, (rev, tid), name).await?;
+                Ok(format!("read {name} of {tid}"))
+            }
+            Err(Error::NotFound(missing)) => match broken_if_missing {
+                Some(promise) => {
+                    Err(Violation::new(promise, format!("{name} of {tid} cannot be read: {missing}")))
+                }
+                None => Ok(format!("missing: {missing}")),
+            },
+            Err(error) => self.refused(Err(error), disturbed),
+        }
+    }
+
+    /// Who read a superseded value may come back for it, and for the others that go together with it.
+    async fn promise(&mut self, page: usize, (rev, tid): (Revision, Tid), read: Name) -> Result<()> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let until = self.world.now.saturating_add(policy.ttl);
+        let model = &self.pages[page];
+        if model.latest() == Some((rev, tid)) {
+            return Ok(());
+        }
+        let tables = self.tables(page).await?;
+        let readable = |name: Name| {
+            let body = self.body(page, rev, tid, name);
+            let together = name.is_of_revision() == read.is_of_revision();
+            name == read || (together && body.is_some() && tables.readable(rev, tid, name) == body)
+        };
+        let names: Vec<_> = Name::ALL.into_iter().filter(|name| readable(*name)).collect();
+        let model = &mut self.pages[page];
+        let promised = match model.made.get_mut(&tid) {
+            Some(made) => &mut made.promised,
+            None => match model.revisions.get_mut(&rev).and_then(|found| found.renders.get_mut(&tid)) {
+                Some(render) => &mut render.promised,
+                None => return Ok(()),
+            },
+        };
+        for name in names {
+            let promised = promised.entry(name).or_insert(until);
+            *promised = (*promised).max(until);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn read_latest(
+        &mut self,
+        process: usize,
+        disturbed: Option<Disturbance>,
+        page: usize,
+        name: Name,
+    ) -> Result<String> {
+        let buckets = &self.world.processes[process].buckets;
+        let result = match buckets.latest(&self.world.pages[page], name.get()).await {
+            Ok(property) => sha1_of(&property).await.map(|sha1| Some((property.version.tid, sha1))),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        };
+        // What the latest lacks may have been made, as a render of it.
+        self.learn(page, When::at(self.world.now)).await?;
+        let latest = self.pages[page].latest();
+        let expected = latest.and_then(|(rev, tid)| Some((tid, self.body(page, rev, tid, name)?)));
+        match result {
+            Ok(found) if found == expected => Ok(format!("read {found:?}")),
+            Ok(found) => Err(Violation::new(
+                Promise::R1,
+                format!("{name} of the latest is {expected:?}, and is read as {found:?}"),
+            )),
+            Err(error) => self.refused(Err(error), disturbed),
+        }
+    }
+
+    /// Somebody reads a property of a revision: of its newest render, of another that is kept, or of one that
+    /// is made for him.
+    pub(super) async fn read_revision(
+        &mut self,
+        process: usize,
+        disturbed: Option<Disturbance>,
+        (page, render): (usize, usize),
+        name: Name,
+    ) -> Result<String> {
+        let Some((rev, _)) = self.pick(page, render) else { return Ok(String::new()) };
+        let newest = self.pages[page].revisions.get(&rev).and_then(|found| found.renders.last_key_value());
+        let newest = newest.map(|(tid, _)| *tid);
+        let stays = newest.filter(|tid| self.must_be_current(page, rev, *tid, name));
+        let buckets = &self.world.processes[process].buckets;
+        match buckets.newest_with(&self.world.pages[page], rev, name.get()).await {
+            Ok(tid) if stays.is_some_and(|newest| newest != tid) => {
+                let what = format!("{name} of revision {rev} is said to be that of {tid}, not of the newest");
+                Err(Violation::new(Promise::Answer, what))
+            }
+            Ok(tid) => {
+                self.learn_made(page, rev, tid).await?;
+                self.read(process, disturbed, page, (rev, tid), name).await
+            }
+            Err(Error::NotFound(missing)) if stays.is_some() => {
+                Err(Violation::new(Promise::R2, format!("{name} of revision {rev} is missing: {missing}")))
+            }
+            Err(error) => {
+                if is_unavailable(&error) {
+                    self.learn(page, When::at(self.world.now)).await?;
+                }
+                self.refused(Err(error), disturbed)
+            }
+        }
+    }
+
+    /// Takes a render into the model that was made because somebody asked.
+    async fn learn_made(&mut self, page: usize, rev: Revision, tid: Tid) -> Result<()> {
+        self.learn(page, When::at(self.world.now)).await?;
+        let known = self.pages[page].render(rev, tid).is_some() || self.pages[page].made.contains_key(&tid);
+        let (Some(policy), false) = (&self.policy, known) else { return Ok(()) };
+        let tables = self.tables(page).await?;
+        let until = self.world.now.saturating_add(policy.ttl);
+        let mut made = Made { rev, bodies: BTreeMap::new(), promised: BTreeMap::new() };
+        for name in [Name::Html, Name::Parsoid] {
+            let Some(sha1) = tables.historical.get(&(rev, tid, name)) else {
+                let what = format!("{tid} was made of revision {rev}, and has no {name}");
+                return Err(Violation::new(Promise::R3, what));
+            };
+            if !self.world.maker.as_ref().is_some_and(|maker| maker.has_made(*sha1)) {
+                return Err(Violation::new(Promise::Answer, format!("{name} of {tid} was never made")));
+            }
+            made.bodies.insert(name, *sha1);
+            made.promised.insert(name, until);
+        }
+        self.pages[page].made.insert(tid, made);
+        Ok(())
+    }
+
+    /// A property as it was last written.
+    pub(super) fn body(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
+        let model = &self.pages[page];
+        if let Some(made) = model.made.get(&tid) {
+            return made.bodies.get(&name).copied();
+        }
+        let render = model.render(rev, tid)?;
+        let unit = if name.is_of_revision() { model.own(rev, name)? } else { &render.unit };
+        unit.bodies.get(&name).copied()
+    }
+}
+
+async fn sha1_of(property: &Property) -> Result<Sha1, Error> {
+    match &property.body {
+        Body::Inline(body) => Ok(Sha1::of(&body.plain)),
+        Body::Chunked(body) => {
+            let mut bytes = Vec::new();
+            for index in 0..body.chunks() {
+                bytes.extend_from_slice(&body.chunk(index).await?.plain);
+            }
+            Ok(Sha1::of(&bytes))
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Makes a history shorter that breaks a promise.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::{
+    Variant,
+    ground::Ground,
+    history::History,
+    run::run,
+    step::Action,
+    violation::{Promise, Violation},
+};
+
+/// The shortest history that was found by leaving things out and in which the same promise is broken: first all
+/// steps after the one at which it was noticed, then one after another, and at last the skew of the clocks.
+///
+/// What goes early without any of that breaks R2 or R3; what goes early only where clocks differ or jump, R8;
+/// only where the timeline is lost, R7.
+///
+/// # Errors
+///
+/// Where there is no store to stand on.
+pub async fn shrink(
+    history: &History,
+    steps: usize,
+    found: Violation,
+    ground: &Ground,
+    variant: &Variant,
+) -> Result<(History, Violation)> {
+    let mut shortest = history.with(history.steps[..steps].to_vec());
+    let mut violation = found;
+    loop {
+        let mut shorter = None;
+        for left_out in (0..shortest.steps.len()).rev() {
+            let mut steps = shortest.steps.clone();
+            steps.remove(left_out);
+            let tried = shortest.with(steps);
+            if let Some((steps, found)) = run(&tried, ground, variant).await?.found
+                && found.promise == violation.promise
+            {
+                shorter = Some((tried.with(tried.steps[..steps].to_vec()), found));
+                break;
+            }
+        }
+        match shorter {
+            Some((history, found)) => (shortest, violation) = (history, found),
+            None => break,
+        }
+    }
+    let agreeing = with_clocks_that_agree(&shortest);
+    if let Some((_, found)) = run(&agreeing, ground, variant).await?.found
+        && found.promise == violation.promise
+    {
+        (shortest, violation) = (agreeing, found);
+    }
+    violation.promise = named(violation.promise, &shortest);
+    Ok((shortest, violation))
+}
+
+fn with_clocks_that_agree(history: &History) -> History {
+    let mut history = history.clone();
+    history.setup.skew = Duration::ZERO;
+    let of_steps = history.steps.iter_mut().filter_map(|step| match &mut step.action {
+        Action::SetPolicy(policy) => policy.as_mut(),
+        _ => None,
+    });
+    of_steps.chain(&mut history.setup.policy).for_each(|policy| policy.skew = Duration::ZERO);
+    history
+}
+
+/// What the promise is called that is broken in a history of which nothing can be left out.
+fn named(promise: Promise, shortest: &History) -> Promise {
+    let has = |what: fn(&Action) -> bool| shortest.steps.iter().any(|step| what(&step.action));
+    match promise {
+        Promise::R2 | Promise::R3 if shortest.setup.skew > Duration::ZERO => Promise::R8,
+        Promise::R2 | Promise::R3 if has(|action| matches!(action, Action::Jump { .. })) => Promise::R8,
+        Promise::R2 | Promise::R3 if has(|action| matches!(action, Action::LoseTimeline)) => Promise::R7,
+        promise => promise,
+    }
+}

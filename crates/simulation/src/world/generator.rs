@@ -1,0 +1,60 @@
+//! Somebody who makes what is stored nowhere.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::{GenerateError, Generated, Generator, Page, PropertyName, Revision, Sha1};
+
+use crate::name::Name;
+
+/// Makes html and data-parsoid, other ones in each round; each fifth round fails.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    makes: [PropertyName; 2],
+    rounds: AtomicU64,
+    /// All that it made.
+    made: Mutex<BTreeSet<Sha1>>,
+}
+
+/// One round in so many fails.
+const FAILS: u64 = 5;
+
+impl Maker {
+    pub(crate) fn new() -> Self {
+        let makes = [Name::Html, Name::Parsoid].map(|name| name.get().clone());
+        Self { makes, rounds: AtomicU64::new(0), made: Mutex::default() }
+    }
+
+    /// Whether it ever made this.
+    pub(crate) fn has_made(&self, body: Sha1) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&body)
+    }
+}
+
+#[async_trait]
+impl Generator for Maker {
+    fn makes(&self, _: &Page) -> &[PropertyName] {
+        &self.makes
+    }
+
+    async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
+        if round.is_multiple_of(FAILS) {
+            return Err(GenerateError::Failed(format!("round {round}")));
+        }
+        let body = format!("{} {rev} made in round {round}", page.title);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(Sha1::of(body.as_bytes()));
+        let made = |name: &PropertyName| Generated {
+            name: name.clone(),
+            content_type: None,
+            body: body.clone().into(),
+        };
+        Ok(self.makes.iter().map(made).collect())
+    }
+}

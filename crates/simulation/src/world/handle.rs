@@ -1,0 +1,184 @@
+//! A process's way to the store, on which it can be cut off.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{
+    Batch, Cursor, Decorator, Error, Generations, Key, Mutation, Page, Partition, Result, Row, Scan, Schema,
+    Swap, TableStore,
+};
+
+use super::AnyStore;
+
+/// A write that failed and comes to pass later.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) sent: Timestamp,
+    /// When it comes to pass.
+    pub(crate) due: Timestamp,
+    pub(crate) batch: Batch,
+}
+
+/// All such writes.
+pub(crate) type Post = Arc<Mutex<Vec<Late>>>;
+
+/// Passes calls on to a store that others use as well, by the clock of one process.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    store: AnyStore,
+    clock: Arc<ManualClock>,
+    /// That of the store, which shows to each process the time that it is there.
+    store_clock: Arc<ManualClock>,
+    alone: bool,
+    post: Post,
+    state: Mutex<State>,
+}
+
+/// What is in store for the calls to come.
+#[derive(Debug, Default)]
+struct State {
+    /// Calls that are left before the process is dead.
+    left: Option<u64>,
+    culls_fail: bool,
+    /// When the next write of a page is sent, which fails, and when it comes to pass.
+    late: Option<(Timestamp, Timestamp)>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        store: AnyStore,
+        clock: Arc<ManualClock>,
+        store_clock: Arc<ManualClock>,
+        alone: bool,
+        post: Post,
+    ) -> Self {
+        Self { store, clock, store_clock, alone, post, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing goes wrong from now on.
+    pub(crate) fn calm(&self) {
+        *self.state() = State::default();
+    }
+
+    /// After so many calls the process is dead.
+    pub(crate) fn die_after(&self, calls: u64) {
+        self.state().left = Some(calls);
+    }
+
+    /// Every delete of bodies fails.
+    pub(crate) fn fail_culls(&self) {
+        self.state().culls_fail = true;
+    }
+
+    /// The next write of a page, sent now, fails, and comes to pass when it is due.
+    pub(crate) fn delay(&self, now: Timestamp, due: Timestamp) {
+        self.state().late = Some((now, due));
+    }
+
+    fn enter(&self) -> Result<()> {
+        if let Some(left) = &mut self.state().left {
+            *left = left.checked_sub(1).ok_or_else(|| unavailable("the process is dead"))?;
+        }
+        self.store_clock.set(self.clock.now());
+        Ok(())
+    }
+
+    /// What is planned for a write; gives back what is to be written now.
+    fn disturbed(&self, then: Batch) -> std::result::Result<Batch, (Batch, Error)> {
+        let mut state = self.state();
+        if state.culls_fail && is_cull(&then) {
+            return Err((Batch::new(then.partition), unavailable("a cull fails")));
+        }
+        if is_page_write(&then)
+            && let Some((sent, due)) = state.late.take()
+        {
+            let nothing = Batch::new(then.partition.clone());
+            let late = Late { sent, due, batch: then };
+            self.post.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+            return Err((nothing, unavailable("a write is late")));
+        }
+        Ok(then)
+    }
+}
+
+fn unavailable(what: &str) -> Error {
+    Error::Unavailable(what.to_owned())
+}
+
+fn is_cull(batch: &Batch) -> bool {
+    batch.mutations.iter().any(|mutation| match mutation {
+        Mutation::DeleteRange { table, .. } => {
+            [RENDER_CONTENT.name(), REVISION_CONTENT.name()].contains(&table.name())
+        }
+        _ => false,
+    })
+}
+
+fn is_page_write(batch: &Batch) -> bool {
+    let is_render = |mutation: &Mutation| matches!(mutation, Mutation::Put { table, .. } if table.name() == RENDERS.name());
+    batch.mutations.iter().any(is_render)
+}
+
+#[async_trait]
+impl Decorator for Handle {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &Self::Store {
+        &*self.store
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        self.enter()?;
+        self.below().get(table, key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        self.enter()?;
+        self.below().scan(table, scan).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        self.enter()?;
+        self.below().partitions(table, after, limit).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        self.enter()?;
+        match self.disturbed(then) {
+            Ok(then) => self.below().write(first, then).await,
+            Err((nothing, error)) => {
+                self.below().write(first, nothing).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        self.enter()?;
+        self.below().swap(table, key, expected, new).await
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        self.below().generations().filter(|_| self.alone)
+    }
+}

@@ -1,0 +1,286 @@
+//! A world: a store, the processes that work on it, and their clocks.
+
+mod cluster;
+mod generator;
+mod handle;
+mod process;
+mod tables;
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use rashomon_buckets::{
+    BucketName, DomainName, Generator, MemoryTimeline, Page, Policy, Retention, Revision, Settings, Timeline,
+    Title, schemas,
+};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore, Value};
+
+pub(crate) use self::{
+    cluster::Cluster, generator::Maker, handle::Handle, handle::Late, handle::Post, process::Process,
+    tables::Tables,
+};
+use crate::{Variant, ground::Ground, setup::Setup};
+
+/// The store under everything, whichever it is.
+pub(crate) type AnyStore = Arc<dyn TableStore>;
+
+/// When worlds begin: 2026-01-01T00:00:00Z.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// Pages that a timeline beside the store keeps in mind.
+const TIMELINE_PAGES: u64 = 100;
+
+/// Bytes of newest properties that a process keeps in memory.
+const CACHE_BYTES: u64 = 1 << 20;
+
+/// A store, the processes that work on it, and their clocks.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) setup: Setup,
+    /// The time that it is, whatever clocks show.
+    pub(crate) now: Timestamp,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) pages: Vec<Page>,
+    /// The store itself, where nothing fails, and its clock.
+    pub(crate) ground: AnyStore,
+    ground_clock: Arc<ManualClock>,
+    /// By how much all clocks have been set ahead, in microseconds.
+    pub(crate) jumped: i64,
+    pub(crate) post: Post,
+    timeline: Option<(Arc<MemoryTimeline>, Arc<dyn Timeline>)>,
+    pub(crate) maker: Option<Arc<Maker>>,
+    /// Processes that began so far.
+    begun: u64,
+    seed: u64,
+}
+
+impl World {
+    /// With nothing in it.
+    pub(crate) async fn begin(
+        setup: Setup,
+        seed: u64,
+        ground: &Ground,
+        variant: &Variant,
+    ) -> anyhow::Result<Self> {
+        let ways = ground.ways(setup.processes)?;
+        let post = Post::default();
+        let alone = setup.processes == 1 && ways[0].store.generations().is_some();
+        let clocks: Vec<_> = ways.iter().map(|_| Arc::new(ManualClock::new(START))).collect();
+        let timeline = setup.timeline_beside.then(|| {
+            let memory = MemoryTimeline::new(Arc::clone(&clocks[0]) as Arc<dyn Clock>, TIMELINE_PAGES);
+            let memory = Arc::new(memory);
+            (Arc::clone(&memory), (variant.timeline)(memory as Arc<dyn Timeline>))
+        });
+        let mut world = Self {
+            now: START,
+            processes: Vec::new(),
+            pages: (0..setup.pages).map(page).collect(),
+            ground: Arc::clone(&ways[0].store),
+            ground_clock: Arc::clone(&ways[0].clock),
+            jumped: 0,
+            post: Arc::clone(&post),
+            timeline,
+            maker: setup.generator.then(|| Arc::new(Maker::new())),
+            begun: 0,
+            seed,
+            setup,
+        };
+        let settings = world.settings(world.setup.policy.as_ref());
+        for (number, (way, clock)) in ways.into_iter().zip(clocks).enumerate() {
+            let post = Arc::clone(&post);
+            let handle = Arc::new(Handle::new(way.store, Arc::clone(&clock), way.clock, alone, post));
+            let store = (variant.store)(Arc::clone(&handle) as AnyStore);
+            let offset = world.setup.skew * u32::from(number == 1);
+            clock.set(world.now.saturating_add(offset));
+            let shown = (variant.clock)(Arc::clone(&clock));
+            let (settings, seed) = (settings.clone(), world.next_seed());
+            world.processes.push(Process::begin(handle, store, clock, shown, offset, settings, seed).await?);
+        }
+        Ok(world)
+    }
+
+    fn next_seed(&mut self) -> u64 {
+        self.begun += 1;
+        self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.begun)
+    }
+
+    fn settings(&self, policy: Option<&Policy>) -> Settings {
+        let mut retention =
+            Retention { policy: policy.cloned(), sample: self.setup.sample, ..Retention::default() };
+        retention.timeline = self.timeline.as_ref().map(|(_, timeline)| Arc::clone(timeline));
+        retention.generator = self.maker.as_ref().map(|maker| Arc::clone(maker) as Arc<dyn Generator>);
+        let skew = policy.map_or(self.setup.skew, |policy| policy.skew);
+        Settings { cache_bytes: CACHE_BYTES, skew, retention, ..Settings::default() }
+    }
+
+    /// All processes begin again, with other settings.
+    pub(crate) async fn begin_again(&mut self, policy: Option<&Policy>) -> anyhow::Result<()> {
+        let settings = self.settings(policy);
+        for number in 0..self.processes.len() {
+            let seed = self.next_seed();
+            self.processes[number].begin_again(settings.clone(), seed).await?;
+        }
+        Ok(())
+    }
+
+    /// A process begins again.
+    pub(crate) async fn restart(&mut self, number: usize, policy: Option<&Policy>) -> anyhow::Result<()> {
+        let (settings, seed) = (self.settings(policy), self.next_seed());
+        self.processes[number].begin_again(settings, seed).await
+    }
+
+    /// The time that the most advanced clock may show.
+    pub(crate) fn latest_clock(&self) -> Timestamp {
+        self.clock_ahead_by(self.setup.skew)
+    }
+
+    fn clock_ahead_by(&self, offset: Duration) -> Timestamp {
+        let set = Timestamp::from_micros(self.now.as_micros().saturating_add(self.jumped));
+        set.saturating_add(offset)
+    }
+
+    /// Time passes, for everybody.
+    pub(crate) fn pass(&mut self, by: Duration) {
+        self.now = self.now.saturating_add(by);
+        self.processes.iter().for_each(|process| process.clock.advance(by));
+    }
+
+    /// Sets a clock, to so much ahead of the slowest that there may be.
+    pub(crate) fn skew(&mut self, number: usize, offset: Duration) {
+        let time = self.clock_ahead_by(offset);
+        let process = &mut self.processes[number];
+        process.offset = offset;
+        process.clock.set(time);
+    }
+
+    /// Sets all clocks.
+    pub(crate) fn jump(&mut self, by: Duration, ahead: bool) {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        self.jumped += if ahead { by } else { -by };
+        for number in 0..self.processes.len() {
+            self.skew(number, self.processes[number].offset);
+        }
+    }
+
+    /// When the next late write comes to pass.
+    pub(crate) fn next_late(&self) -> Option<Timestamp> {
+        self.post().iter().map(|late| late.due).min()
+    }
+
+    /// Has a late write come to pass whose time this is. Gives its page, and when it was sent.
+    pub(crate) async fn deliver(&self, due: Timestamp) -> Result<Option<(usize, Timestamp)>, Error> {
+        let late = {
+            let mut post = self.post();
+            post.iter().position(|late| late.due == due).map(|number| post.swap_remove(number))
+        };
+        let Some(Late { sent, batch, .. }) = late else { return Ok(None) };
+        let page = self.pages.iter().position(|page| partition(page) == batch.partition);
+        self.ground.write(Vec::new(), batch).await?;
+        Ok(page.map(|page| (page, sent)))
+    }
+
+    /// Whether somebody's write of a revision is under way.
+    pub(crate) fn is_under_way(&self, page: usize, rev: Revision) -> bool {
+        let partition = partition(&self.pages[page]);
+        let is_of_it = |mutation: &Mutation| match mutation {
+            Mutation::Put { table, clustering, .. } => {
+                table.name() == schemas::RENDERS.name() && clustering.first() == Some(&Value::Int(rev.get()))
+            }
+            _ => false,
+        };
+        let is_it =
+            |late: &Late| late.batch.partition == partition && late.batch.mutations.iter().any(is_of_it);
+        self.post().iter().any(is_it)
+    }
+
+    fn post(&self) -> std::sync::MutexGuard<'_, Vec<Late>> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What stands of a page, for whoever has the most advanced clock.
+    pub(crate) async fn tables(&self, page: usize) -> Result<Tables, Error> {
+        self.ground_clock.set(self.latest_clock());
+        Tables::of(&self.ground, &self.pages[page]).await
+    }
+
+    /// All rows that say what stands, but when they were written and how far the queue has been worked off.
+    pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
+        self.ground_clock.set(self.latest_clock());
+        let mut lines = Vec::new();
+        for page in &self.pages {
+            for table in [
+                &*schemas::RENDER_CONTENT,
+                &*schemas::REVISION_CONTENT,
+                &*schemas::HISTORICAL,
+                &*schemas::RENDERS,
+                &*schemas::REVISIONS,
+            ] {
+                for row in tables::rows(&self.ground, table, page).await? {
+                    lines.push(format!("{} {:?}", table.name(), row.key.clustering));
+                }
+            }
+        }
+        Ok(lines)
+    }
+
+    /// How many bodies there are in chunks, named or not.
+    pub(crate) async fn chunk_sets(&self) -> Result<usize, Error> {
+        self.ground_clock.set(self.latest_clock());
+        let limit = std::num::NonZeroUsize::new(1000).unwrap_or(std::num::NonZeroUsize::MIN);
+        let (mut sets, mut after) = (0, None);
+        loop {
+            let found = self.ground.partitions(&schemas::CHUNKS, after, limit).await?;
+            sets += found.items.len();
+            after = found.next;
+            if after.is_none() {
+                return Ok(sets);
+            }
+        }
+    }
+
+    /// Nothing is left of the timeline, wherever it is.
+    pub(crate) async fn lose_timeline(&self) -> Result<(), Error> {
+        if let Some((memory, _)) = &self.timeline {
+            memory.clear();
+            return Ok(());
+        }
+        for page in &self.pages {
+            let mut batch = Batch::new(partition(page));
+            for table in [&*schemas::REVISION_TIMELINE, &*schemas::RENDER_TIMELINE] {
+                batch.delete_range(table, ClusteringRange::all(), self.latest_clock());
+            }
+            self.ground.write(Vec::new(), batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Nobody knows any more how far the queue has been worked off.
+    pub(crate) async fn forget_cursors(&self) -> Result<(), Error> {
+        const SHARDS: i64 = 16;
+        for shard in 0..SHARDS {
+            let partition = vec![Value::Int(shard)];
+            let key = rashomon_tables::Key::new(partition.clone(), Vec::new());
+            if let Some(row) = self.ground.get(&schemas::DUE_CURSORS, &key).await? {
+                let mut batch = Batch::new(partition);
+                batch.delete(&schemas::DUE_CURSORS, Vec::new(), row.written_at);
+                self.ground.write(Vec::new(), batch).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn partition(page: &Page) -> Vec<Value> {
+    [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
+}
+
+fn page(number: usize) -> Page {
+    Page {
+        domain: DomainName::new("enwiki").expect("a domain"),
+        bucket: BucketName::page(),
+        title: Title::new(&format!("Page_{number}")).expect("a title"),
+    }
+}

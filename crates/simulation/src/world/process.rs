@@ -1,0 +1,79 @@
+//! A process: the buckets over a way to the store.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use rashomon_buckets::{Revisioned, Settings};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{Fault, Faulty, Plan, TableStore};
+
+use super::{AnyStore, Handle};
+use crate::step::{Disturbance, Failure};
+
+/// The buckets over a way to the store.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) clock: Arc<ManualClock>,
+    /// By how much its clock is ahead of the slowest that there may be.
+    pub(crate) offset: Duration,
+    /// The clock that the buckets see.
+    shown: Arc<dyn Clock>,
+    handle: Arc<Handle>,
+    faulty: Arc<Faulty<AnyStore>>,
+    pub(crate) buckets: Revisioned,
+}
+
+impl Process {
+    /// `handle` is its way to the store, and `store` what it sees of that.
+    pub(crate) async fn begin(
+        handle: Arc<Handle>,
+        store: AnyStore,
+        clock: Arc<ManualClock>,
+        shown: Arc<dyn Clock>,
+        offset: Duration,
+        settings: Settings,
+        seed: u64,
+    ) -> Result<Self> {
+        let faulty = Arc::new(Faulty::new(store, Plan::empty()));
+        let store = Arc::clone(&faulty) as Arc<dyn TableStore>;
+        let buckets = Revisioned::open(store, Arc::clone(&shown), settings, seed).await?;
+        Ok(Self { clock, offset, shown, handle, faulty, buckets })
+    }
+
+    /// With nothing in memory.
+    pub(crate) async fn begin_again(&mut self, settings: Settings, seed: u64) -> Result<()> {
+        self.calm();
+        let store = Arc::clone(&self.faulty) as Arc<dyn TableStore>;
+        self.buckets = Revisioned::open(store, Arc::clone(&self.shown), settings, seed).await?;
+        Ok(())
+    }
+
+    /// Nothing goes wrong from now on.
+    pub(crate) fn calm(&self) {
+        self.faulty.set_plan(Plan::empty());
+        self.handle.calm();
+    }
+
+    /// Something goes wrong from now on.
+    pub(crate) fn disturb(&self, disturbance: Disturbance, now: Timestamp) {
+        let handle = &self.handle;
+        match disturbance {
+            Disturbance::Fails { call, number, how } => {
+                self.faulty.set_plan(Plan::empty().on(call, number, how.into()));
+            }
+            Disturbance::Dies { after } => handle.die_after(after),
+            Disturbance::CullsFail => handle.fail_culls(),
+            Disturbance::Late(by) => handle.delay(now, now.saturating_add(by)),
+        }
+    }
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Before => Self::Before,
+            Failure::After => Self::After,
+            Failure::Midway { batches } => Self::Midway { batches },
+        }
+    }
+}

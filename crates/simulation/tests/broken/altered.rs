@@ -1,0 +1,92 @@
+//! A store that does something else than it is told.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT};
+use rashomon_tables::{Batch, Decorator, Error, Mutation, Page, Result, Row, Scan, Schema, TableStore};
+
+/// In which order renders are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    AsItIs,
+    LastWrittenFirst,
+}
+
+/// Does something else with single mutations, or with the order of what is read.
+#[derive(Debug)]
+pub(crate) struct Altered {
+    pub(crate) store: Arc<dyn TableStore>,
+    pub(crate) alter: fn(Mutation) -> Option<Mutation>,
+    pub(crate) order: Order,
+    /// After a cull that failed the next write of a page does.
+    pub(crate) writes_fail_after_culls: bool,
+    pub(crate) cull_failed: AtomicBool,
+}
+
+impl Altered {
+    pub(crate) fn new(store: Arc<dyn TableStore>, alter: fn(Mutation) -> Option<Mutation>) -> Self {
+        let cull_failed = AtomicBool::new(false);
+        Self { store, alter, order: Order::AsItIs, writes_fail_after_culls: false, cull_failed }
+    }
+
+    fn altered(&self, mut batch: Batch) -> Batch {
+        batch.mutations = batch.mutations.into_iter().filter_map(self.alter).collect();
+        batch
+    }
+
+    /// Whether a batch is the next write of a page after a cull that failed.
+    fn pays(&self, batch: &Batch) -> bool {
+        let is_write = |mutation: &Mutation| matches!(mutation, Mutation::Put { table, .. } if table.name() == RENDERS.name());
+        self.writes_fail_after_culls
+            && batch.mutations.iter().any(is_write)
+            && self.cull_failed.swap(false, Ordering::SeqCst)
+    }
+}
+
+fn is_cull(batch: &Batch) -> bool {
+    batch.mutations.iter().any(|mutation| match mutation {
+        Mutation::DeleteRange { table, .. } => {
+            [RENDER_CONTENT.name(), REVISION_CONTENT.name()].contains(&table.name())
+        }
+        _ => false,
+    })
+}
+
+#[async_trait]
+impl Decorator for Altered {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &Self::Store {
+        &*self.store
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        let one = scan.limit == NonZeroUsize::MIN;
+        if self.order == Order::AsItIs || table.name() != RENDERS.name() || !one {
+            return self.below().scan(table, scan).await;
+        }
+        let limit = NonZeroUsize::new(1000).expect("not zero");
+        let mut found = self.below().scan(table, Scan { limit, ..scan }).await?;
+        found.items.sort_by_key(|row| std::cmp::Reverse(row.written_at));
+        found.items.truncate(1);
+        Ok(found)
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        if self.pays(&then) {
+            return Err(Error::Unavailable("a cull failed before".to_owned()));
+        }
+        let culls = is_cull(&then);
+        let first = first.into_iter().map(|batch| self.altered(batch)).collect();
+        let result = self.below().write(first, self.altered(then)).await;
+        self.cull_failed.fetch_or(culls && result.is_err(), Ordering::SeqCst);
+        result
+    }
+}

@@ -1,0 +1,237 @@
+//! For each promise a world in which it is broken on purpose: the simulation notices, and says which it is.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+mod altered;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::{
+    Page, Result, Revision, Superseded, Tid, Timeline,
+    schemas::{DUE, HISTORICAL, RENDER_CONTENT},
+};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_simulation::{Plan, Promise, Setup, Store, Variant, many};
+use rashomon_tables::{Mutation, TableStore, Value};
+
+use altered::{Altered, Order};
+
+/// Histories within which each is found.
+const HISTORIES: u64 = 2_000;
+
+/// Clocks that agree, and a timeline that nobody loses: what is found then is the promise's own.
+fn plain(setup: &mut Setup) {
+    setup.skew = Duration::ZERO;
+    setup.jumps = false;
+    setup.faults = false;
+    setup.generator = false;
+    setup.timeline_beside = false;
+    if let Some(policy) = &mut setup.policy {
+        policy.skew = Duration::ZERO;
+    }
+}
+
+/// The same, where every write culls by the timeline.
+fn culling(setup: &mut Setup) {
+    plain(setup);
+    setup.timeline_beside = true;
+    setup.sample = Duration::ZERO;
+    if let Some(policy) = &mut setup.policy {
+        policy.delete_probability = 1.0;
+    }
+}
+
+/// Asserts that the promise is found broken, and none before it.
+fn is_noticed(promise: Promise, variant: Variant) {
+    let plan = Plan { histories: HISTORIES, seed: 1, store: Store::Memory, threads: 1 };
+    let found = many(plan, &variant, &|_| {}).unwrap().expect("it is noticed");
+    assert_eq!(found.violation.promise, promise, "{}\n{}", found.violation, found.shortest);
+}
+
+fn altered(store: Arc<dyn TableStore>, alter: fn(Mutation) -> Option<Mutation>) -> Arc<dyn TableStore> {
+    Arc::new(Altered::new(store, alter))
+}
+
+/// R1: of several renders the one that was written last shadows the highest.
+#[test]
+fn r1_a_store_in_which_what_came_last_shadows_the_highest() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        Arc::new(Altered { order: Order::LastWrittenFirst, ..Altered::new(store, Some) })
+    }
+    is_noticed(Promise::R1, Variant { narrow: plain, store, ..Variant::SOUND });
+}
+
+/// R2: what is deleted is deleted whenever it was written.
+#[test]
+fn r2_a_store_that_ignores_written_before() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        altered(store, |mutation| {
+            Some(match mutation {
+                Mutation::DeleteRange { table, range, .. } if table.name() == RENDER_CONTENT.name() => {
+                    Mutation::DeleteRange { table, range, written_before: Timestamp::MAX }
+                }
+                other => other,
+            })
+        })
+    }
+    is_noticed(Promise::R2, Variant { narrow: plain, store, ..Variant::SOUND });
+}
+
+/// R3: what is copied for a reader is lost.
+#[test]
+fn r3_a_store_that_loses_what_was_copied() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        altered(store, |mutation| {
+            Some(mutation).filter(|mutation| mutation.table().name() != HISTORICAL.name())
+        })
+    }
+    is_noticed(Promise::R3, Variant { narrow: plain, store, ..Variant::SOUND });
+}
+
+/// R4: notes are lost of every revision with an odd number.
+#[test]
+fn r4_a_queue_that_loses_notes() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        altered(store, |mutation| match &mutation {
+            Mutation::Put { table, clustering, .. } if table.name() == DUE.name() => {
+                let is_odd = matches!(clustering.last(), Some(Value::Int(rev)) if rev % 2 == 1);
+                (!is_odd).then_some(mutation)
+            }
+            _ => Some(mutation),
+        })
+    }
+    is_noticed(Promise::R4, Variant { narrow: plain, store, ..Variant::SOUND });
+}
+
+/// R5: a cull that failed is an error for whoever writes next.
+#[test]
+fn r5_a_store_where_a_cull_that_fails_fails_the_writer() {
+    fn narrow(setup: &mut Setup) {
+        culling(setup);
+        setup.faults = true;
+    }
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        Arc::new(Altered { writes_fail_after_culls: true, ..Altered::new(store, Some) })
+    }
+    is_noticed(Promise::R5, Variant { narrow, store, ..Variant::SOUND });
+}
+
+/// R6: of a cull that deletes several properties one is left out.
+#[test]
+fn r6_a_store_that_drops_one_property_of_a_cull() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        altered(store, |mutation| match &mutation {
+            Mutation::DeleteRange { table, range, .. } if table.name() == RENDER_CONTENT.name() => {
+                (range.prefix.first() != Some(&Value::from("data-parsoid"))).then_some(mutation)
+            }
+            _ => Some(mutation),
+        })
+    }
+    is_noticed(Promise::R6, Variant { narrow: plain, store, ..Variant::SOUND });
+}
+
+/// A timeline that tells the truth until it has lost what it knew. From then on it answers with whatever was
+/// superseded last, however short a time ago.
+#[derive(Debug)]
+struct Lying {
+    truthful: Arc<dyn Timeline>,
+    last: Mutex<HashMap<Page, Superseded>>,
+    lost: AtomicBool,
+}
+
+impl Lying {
+    fn last(&self, page: &Page) -> Option<Superseded> {
+        self.last.lock().unwrap().get(page).copied().filter(|_| self.lost.load(Ordering::SeqCst))
+    }
+}
+
+#[async_trait]
+impl Timeline for Lying {
+    async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
+        let before = self.last.lock().unwrap().insert(page.clone(), what);
+        let knows = match before {
+            Some(Superseded::Revision(_)) => self.truthful.revision(page, Timestamp::MAX).await?.is_some(),
+            Some(Superseded::Render(rev, _)) => {
+                self.truthful.render(page, rev, Timestamp::MAX).await?.is_some()
+            }
+            None => true,
+        };
+        self.lost.fetch_or(!knows, Ordering::SeqCst);
+        self.truthful.note(page, at, what, until).await
+    }
+
+    async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>> {
+        match self.last(page) {
+            Some(Superseded::Revision(rev)) => Ok(Some(rev)),
+            _ => self.truthful.revision(page, at).await,
+        }
+    }
+
+    async fn render(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<Option<Tid>> {
+        match self.last(page) {
+            Some(Superseded::Render(of, tid)) if of == rev => Ok(Some(tid)),
+            _ => self.truthful.render(page, rev, at).await,
+        }
+    }
+}
+
+#[test]
+fn r7_a_timeline_that_lies_once_it_is_lost() {
+    fn timeline(truthful: Arc<dyn Timeline>) -> Arc<dyn Timeline> {
+        Arc::new(Lying { truthful, last: Mutex::default(), lost: AtomicBool::new(false) })
+    }
+    is_noticed(Promise::R7, Variant { narrow: culling, timeline, ..Variant::SOUND });
+}
+
+/// R8: clocks differ by more than the policy says.
+#[test]
+fn r8_a_policy_whose_skew_is_smaller_than_that_of_the_clocks() {
+    fn narrow(setup: &mut Setup) {
+        plain(setup);
+        setup.processes = setup.processes.max(2);
+        setup.skew = Duration::from_secs(60);
+    }
+    is_noticed(Promise::R8, Variant { narrow, ..Variant::SOUND });
+}
+
+/// A clock whose monotonic time is set together with the time of day.
+#[derive(Debug)]
+struct WithoutGuard(Arc<ManualClock>);
+
+impl Clock for WithoutGuard {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.now().since(Timestamp::EPOCH)
+    }
+}
+
+#[test]
+fn r8_a_clock_that_jumps_and_is_not_noticed() {
+    fn narrow(setup: &mut Setup) {
+        plain(setup);
+        setup.jumps = true;
+    }
+    is_noticed(
+        Promise::R8,
+        Variant { narrow, clock: |clock| Arc::new(WithoutGuard(clock)), ..Variant::SOUND },
+    );
+}
+
+#[test]
+fn without_a_variant_nothing_is_noticed() {
+    for narrow in [plain, culling] {
+        let plan = Plan { histories: 300, seed: 1, store: Store::Memory, threads: 1 };
+        let found = many(plan, &Variant { narrow, ..Variant::SOUND }, &|_| {}).unwrap();
+        assert!(found.is_none(), "{found:?}");
+    }
+}

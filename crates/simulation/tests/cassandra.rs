@@ -1,0 +1,16 @@
+//! A few histories on a node of Cassandra, where the environment names one.
+
+use rashomon_simulation::{Plan, Store, Variant, many};
+
+#[test]
+fn in_cassandra_no_promise_is_broken() {
+    if rashomon_test_stores::node().is_none() {
+        println!("skipped: no node is named");
+        return;
+    }
+    let plan = Plan { histories: 10, seed: 2_000_000_000, store: Store::Cassandra, threads: 2 };
+    let found = many(plan, &Variant::SOUND, &|_| {}).unwrap();
+    if let Some(found) = found {
+        panic!("{}\nwith seed {}; shortened:\n{}", found.violation, found.seed, found.shortest);
+    }
+}

@@ -1,0 +1,41 @@
+//! A few histories that are run with the other tests. The step `retention` of `cargo xtask test` runs more, and
+//! `cargo xtask simulate` as many as one likes.
+
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use rashomon_simulation::{Ground, History, Plan, Store, Variant, many, run};
+
+/// Another seed than that of the program, so that the two do not run the same.
+const SEED: u64 = 1_000_000_000;
+
+fn no_promise_is_broken(store: Store, histories: u64) {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let plan = Plan { histories, seed: SEED, store, threads };
+    let found = many(plan, &Variant::SOUND, &|_| {}).unwrap();
+    if let Some(found) = found {
+        panic!("{}\nwith seed {}; shortened:\n{}", found.violation, found.seed, found.shortest);
+    }
+}
+
+#[test]
+fn in_memory_no_promise_is_broken() {
+    no_promise_is_broken(Store::Memory, 200);
+}
+
+#[test]
+fn in_sqlite_no_promise_is_broken() {
+    no_promise_is_broken(Store::Sqlite, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_gives_the_same_history_and_the_same_run_of_it() {
+    let ground = Ground::open(Store::Memory).await.unwrap();
+    let mut runs = Vec::new();
+    for seed in [7, 8, 9, 7, 8, 9] {
+        let history = History::of_seed(seed, false, |_| {});
+        let outcome = run(&history, &ground, &Variant::SOUND).await.unwrap();
+        runs.push(format!("{history}{outcome:?}"));
+    }
+    assert_eq!(runs[..3], runs[3..]);
+    assert_ne!(runs[0], runs[1]);
+}
