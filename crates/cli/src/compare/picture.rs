@@ -21,13 +21,13 @@ struct Column {
 
 const COLUMNS: [Column; 4] = [
     Column { head: "a later revision is written", what: "write a later revision", x: NAMES, unit: 30.0 },
-    Column { head: "current read", what: "read current", x: NAMES + 280.0, unit: 24.0 },
-    Column { head: "recent read", what: "read recent", x: NAMES + 400.0, unit: 24.0 },
-    Column { head: "historical read", what: "read historical", x: NAMES + 520.0, unit: 24.0 },
+    Column { head: "current read", what: "read current", x: NAMES + 280.0, unit: 10.0 },
+    Column { head: "recent read", what: "read recent", x: NAMES + 410.0, unit: 10.0 },
+    Column { head: "historical read", what: "read historical", x: NAMES + 540.0, unit: 10.0 },
 ];
 
 /// Where the bars of what is stored begin, and how wide the longest is.
-const STORED: (f64, f64) = (NAMES + 650.0, 90.0);
+const STORED: (f64, f64) = (NAMES + 680.0, 70.0);
 
 const STYLE: &str = "
   text { font: 12px system-ui, sans-serif; fill: #1f2328 }
@@ -61,7 +61,7 @@ pub(crate) fn draw(report: &Report) -> String {
         );
         for column in &COLUMNS {
             if let Some(done) = strategy.done.iter().find(|done| done.what == column.what) {
-                operations(&mut svg, column, y, done.core, done.median_microseconds, done.missed, done.times);
+                operations(&mut svg, column, y, done.core, done.times == 0);
             }
         }
         size(&mut svg, strategy, y, most);
@@ -69,7 +69,7 @@ pub(crate) fn draw(report: &Report) -> String {
     let _ = writeln!(
         svg,
         "<text class=\"small\" x=\"16\" y=\"{}\">Mean of {} edits of {} pages on {}, of one property. What is beside \
-         these (indexes, titles, what is due) is the same for all. Times are medians.</text>\n</svg>",
+         these (indexes, titles, what is due) is the same for all.</text>\n</svg>",
         height - 18.0,
         report.edits,
         report.pages,
@@ -100,16 +100,8 @@ fn heads(svg: &mut String, report: &Report) {
     let _ = writeln!(svg, "<text class=\"head\" x=\"{}\" y=\"80\">stored at the end</text>", STORED.0);
 }
 
-/// One bar, and beside it how many operations and how long.
-fn operations(
-    svg: &mut String,
-    column: &Column,
-    y: f64,
-    of: Operations,
-    median: u64,
-    missed: u64,
-    times: u64,
-) {
+/// One bar, and beside it how many operations it is of.
+fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_gone: bool) {
     let mut x = column.x;
     for (class, number) in [("read", of.reads), ("write", of.writes), ("delete", of.deletes)] {
         let width = number * column.unit;
@@ -123,9 +115,17 @@ fn operations(
         }
         x += width;
     }
-    let gone = if missed > times { "gone" } else { "" };
-    let said = if times == 0 { gone.to_owned() } else { format!("{median} µs") };
+    let said = match of.writes + of.deletes > 0.0 {
+        _ if is_gone => "gone".to_owned(),
+        true => format!("{} / {} / {}", short(of.reads), short(of.writes), short(of.deletes)),
+        false => short(of.reads),
+    };
     let _ = writeln!(svg, "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{said}</text>", x + 5.0, y + 17.0);
+}
+
+/// A mean without digits that say nothing.
+fn short(mean: f64) -> String {
+    if (mean - mean.round()).abs() < 0.005 { format!("{mean:.0}") } else { format!("{mean:.2}") }
 }
 
 fn size(svg: &mut String, strategy: &StrategyReport, y: f64, most: u64) {
