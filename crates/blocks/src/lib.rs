@@ -2,7 +2,7 @@
 //!
 //! A [`BlockBuilder`] makes a block of *entries*, one after the other. Each has a content, which is any bytes; belongs
 //! to a *stream*, the versions of one thing, such as a property of a page; and has values in the block's
-//! [`Column`]s. Its *ordinal* is its name in the block, which appending, [`merge`] and [`erase`] leave as it is.
+//! [`Column`]s. Its *ordinal* is its name in the block, which appending, [`merge()`] and [`erase()`] leave as it is.
 //!
 //! A [`Block`] is read where it lies: [`Block::get`] unpacks what one content needs, [`Block::iter`] decodes all of
 //! them once. What comes out is what went in, or an error, whatever the bytes are.

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Isolated, Memory};
-use rashomon_tables_cassandra::{CassandraStore, Options as CassandraOptions, Replication};
+use rashomon_tables_cassandra::CassandraStore;
 use rashomon_tables_sqlite::{Options as SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 use crate::world::{AnyStore, Cluster, START};
-
-/// The keyspace of worlds in Cassandra, where each has a namespace of its own.
-const KEYSPACE: &str = "rashomon_simulation";
 
 /// Processes that there are at most: each has a connection.
 const PROCESSES: usize = 3;
@@ -71,7 +68,7 @@ impl Ground {
                 let mut ways = Vec::new();
                 for _ in 0..PROCESSES {
                     let clock = Arc::new(ManualClock::new(START));
-                    let store = connect(&node, Arc::clone(&clock) as Arc<dyn Clock>).await?;
+                    let store = rashomon_test_stores::connect(&node, Arc::clone(&clock) as _).await;
                     ways.push((Arc::new(store), clock));
                 }
                 Ok(Self::Cassandra(ways))
@@ -102,14 +99,4 @@ impl Ground {
         };
         Ok(vec![Way { store, clock }; processes])
     }
-}
-
-async fn connect(node: &str, clock: Arc<dyn Clock>) -> Result<CassandraStore> {
-    let options = CassandraOptions {
-        contact_points: vec![node.to_owned()],
-        keyspace: KEYSPACE.to_owned(),
-        replication: Replication::Simple(1),
-        ..CassandraOptions::default()
-    };
-    CassandraStore::connect(options, clock).await.context("the node does not take CQL")
 }

@@ -51,8 +51,9 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
     static SHARED: OnceCell<CassandraStore> = OnceCell::const_new();
     let connecting = || async {
         // The runtime of a test ends with it, and connections end with their runtime.
-        let connecting = runtime().spawn(connect(node.to_owned(), Arc::new(SystemClock::new())));
-        connecting.await.expect("the node takes CQL")
+        let node = node.to_owned();
+        let connecting = async move { connect(&node, Arc::new(SystemClock::new())).await };
+        runtime().spawn(connecting).await.expect("the node takes CQL")
     };
     Isolated::new(SHARED.get_or_init(connecting).await.beside(clock), namespace)
 }
@@ -63,12 +64,17 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
 ///
 /// Where the node does not answer.
 pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
-    Isolated::new(connect(node.to_owned(), clock).await, namespace)
+    Isolated::new(connect(node, clock).await, namespace)
 }
 
-async fn connect(node: String, clock: Arc<dyn Clock>) -> CassandraStore {
+/// The keyspace of this process on the node, over connections of their own.
+///
+/// # Panics
+///
+/// Where the node does not answer.
+pub async fn connect(node: &str, clock: Arc<dyn Clock>) -> CassandraStore {
     let options = Options {
-        contact_points: vec![node],
+        contact_points: vec![node.to_owned()],
         keyspace: format!("rashomon_tests_{}", std::process::id()),
         replication: Replication::Simple(1),
         // What a new node has, if it asks at all.
