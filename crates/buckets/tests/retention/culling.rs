@@ -305,10 +305,11 @@ async fn what_a_clock_wrote_that_is_ahead_goes_too(world: World) {
     world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
     world.pass(DAY + policy().skew + SECOND);
     world.sweep().await;
-    world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", true).await;
+    // Where others write too, either may have been written early, and goes as much later.
     world.pass(policy().slack);
     world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", false).await;
 }
 
