@@ -11,7 +11,7 @@ use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::BodyRow,
     revisioned::{Bodies, Shared, render_key, rev_key},
-    rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of},
+    rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of, property_name, unreadable},
     schemas::{HISTORICAL, RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
 
@@ -288,7 +288,7 @@ impl Shared {
         loop {
             let Some(row) = self.first(&HISTORICAL, page, range.clone()).await? else { return Ok(None) };
             let Some(tid) = clustering_tid(&row, 1) else {
-                return Err(crate::rows::unreadable("historical", &row));
+                return Err(unreadable("historical", &row));
             };
             if self.copy(page, rev, tid, name).await?.is_some() {
                 return Ok(Some(tid));
@@ -316,11 +316,7 @@ impl Shared {
             let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
             let rows = self.scan(&HISTORICAL, scan).await?;
             for row in &rows.items {
-                let name = match row.key.clustering.get(2) {
-                    Some(Value::Text(name)) => PropertyName::new(name).ok(),
-                    _ => None,
-                };
-                let name = name.ok_or_else(|| crate::rows::unreadable("historical", row))?;
+                let name = property_name(row, 2).ok_or_else(|| unreadable("historical", row))?;
                 bodies.insert(name, BodyRow::from_row(row)?);
             }
             after = rows.next;

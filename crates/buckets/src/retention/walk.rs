@@ -169,16 +169,16 @@ impl Shared {
                 break;
             }
         }
+        if renders < 2 {
+            // The latest is not superseded by anything.
+            return Ok(());
+        }
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
                 let row = RevisionRow::from_row(row)?;
                 add(row.written_at.max(row.stored_at), row.record.rev);
             }
-        }
-        if renders < 2 {
-            // The latest is not superseded by anything.
-            return Ok(());
         }
         for (at, (lowest, highest)) in notes {
             let due_at = self.due_at(policy, at).max(now.saturating_add(self.soonest(policy)));

@@ -42,7 +42,7 @@ pub(crate) struct PageWrite<'a> {
     history: bool,
     kind: WriteKind,
     reserved: bool,
-    /// The bodies in it.
+    /// The bodies in it, unless it is an import.
     pub(crate) bodies: Vec<PageBody>,
     /// What it supersedes, to be noted when it is done.
     pub(crate) superseded: Option<Superseded>,
@@ -201,7 +201,10 @@ impl<'a> PageWrite<'a> {
         }
         let (content, key) = content_of(versions, name, rev, tid);
         self.then.put(content, key, body.to_values(), self.at);
-        self.bodies.push(PageBody { rev, tid, name: name.clone(), body: body.clone(), versions });
+        // Of an import nobody asks for them.
+        if self.kind != WriteKind::Import {
+            self.bodies.push(PageBody { rev, tid, name: name.clone(), body: body.clone(), versions });
+        }
     }
 
     /// A set of chunks that a body names: that of a render, or (without a tid) of a revision.
