@@ -22,7 +22,7 @@ enum Command {
     /// Real nodes of Cassandra on this machine: up, down, status.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
-    /// Measures: import, write, read, cassandra, kill. Builds with the release profile.
+    /// Measures: import, write, read, cassandra, retention, kill. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on; `--help` lists them.

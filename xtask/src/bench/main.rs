@@ -11,6 +11,7 @@ mod load;
 mod read;
 mod recorder;
 mod report;
+mod retention;
 mod service;
 mod write;
 mod writes;
@@ -49,6 +50,8 @@ enum Command {
     Read(read::Options),
     /// The service on one real node of Cassandra, and the same statements through the driver alone.
     Cassandra(cassandra::Options),
+    /// What retention costs: reads of current, recent and historical values, writes, readers beside a sweep.
+    Retention(retention::Options),
     /// kill -9 under a load of writes: nothing acknowledged is lost, nothing is there by half.
     Kill(kill::Options),
     /// The load generator itself, beside wrk.
@@ -78,6 +81,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Write(options) => write::run(options, &binary()?, runs, &clock)?,
         Command::Read(options) => read::run(options, &binary()?, runs, &clock)?,
         Command::Cassandra(options) => cassandra::run(options, &binary()?, runs, &clock)?,
+        Command::Retention(options) => retention::run(options, &binary()?, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,
         Command::Bare(options) => return read::bare::serve(options),

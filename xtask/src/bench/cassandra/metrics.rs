@@ -42,11 +42,12 @@ pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Resul
 }
 
 /// Puts all that is in memory on the disk.
-pub(super) fn flush(node: &Node, keyspace: &str) -> Result<()> {
+pub(crate) fn flush(node: &Node, keyspace: &str) -> Result<()> {
     nodetool(node, &["flush", keyspace]).map(drop)
 }
 
-fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
+/// What nodetool prints.
+pub(crate) fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
     let output = Command::new(node.nodetool()).args(arguments).output().context("cannot start nodetool")?;
     ensure!(
         output.status.success(),

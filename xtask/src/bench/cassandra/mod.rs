@@ -3,7 +3,7 @@
 mod calls;
 mod driver;
 mod import;
-mod metrics;
+pub(crate) mod metrics;
 mod statements;
 
 use std::{path::Path, sync::Arc, time::Duration};

@@ -1,0 +1,106 @@
+//! What a day of culls on hot pages leaves in the way of readers, as Cassandra itself counts it.
+//!
+//! A day is so many edits of a page, each of which has what it superseded culled. With a grace of a second
+//! they need not be a minute apart.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use xtask::http::Client;
+
+use super::{
+    Bench, UNCACHED, WARM_UP,
+    histograms::{OfReads, of_reads},
+    traces,
+    traffic::{Reads, latest},
+    watch::Watch,
+};
+use crate::{
+    cassandra::metrics,
+    load::{self, Pace, Plan},
+    report::Report,
+    writes::{Writes, titles},
+};
+
+/// Hot pages.
+const PAGES: usize = 10;
+/// The memory of the node is put on the disk so often within the day, as it would be.
+const FLUSHES: u32 = 8;
+/// On a cluster a row may have been written earlier than it counts as stored, by as much as the first line says.
+const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
+/// Within this after the last write all of it has been culled.
+const CULLED_WITHIN: Duration = Duration::from_secs(300);
+/// The tables that a read of the latest asks, and those that it would if it found nothing there.
+const TABLES: [&str; 4] = ["renders", "revisions", "render_content", "historical"];
+
+/// How it is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Day {
+    /// Edits of each hot page in a day: one a minute.
+    #[arg(long, default_value_t = 1_440)]
+    edits: u32,
+    /// Edits a second, of all pages together.
+    #[arg(long, default_value_t = 150.0)]
+    edit_rate: f64,
+}
+
+pub(super) fn how(options: &Day) -> String {
+    format!(
+        "Day: {} edits of each of {PAGES} pages in turn, {} a second with a grace of a second, {FLUSHES} flushes \
+         between; when all is culled and flushed, GET of the newest html of these pages by a closed loop, and what \
+         the node's TombstoneScannedHistogram (which takes none for one) and SSTablesPerReadHistogram say of these \
+         reads alone; then one more of each, traced",
+        options.edits, options.edit_rate
+    )
+}
+
+pub(super) fn run(bench: &Bench<'_>, options: &Day, report: &mut Report) -> Result<()> {
+    let store = bench.place.new_store()?;
+    let (cluster, keyspace) = store.keyspace().context("a day of culls is measured on Cassandra")?;
+    let node = &cluster.node;
+    let service = store.serve(bench.binary, &format!("{UNCACHED}{SETTINGS}"))?;
+    let titles = titles(PAGES);
+    let edits = f64::from(options.edits) * PAGES as f64;
+    let part = Duration::from_secs_f64(edits / options.edit_rate / f64::from(FLUSHES));
+    let plan = |pace, measure| Plan { measure, warm_up: Duration::ZERO, ..bench.plan(&service, pace) };
+    let mut writes = Writes::new(&bench.contents, titles.clone(), 1, bench.options.connections);
+    for _ in 0..FLUSHES {
+        load::run(&plan(Pace::Open(options.edit_rate), part), bench.clock, &mut writes)?;
+        metrics::flush(node, keyspace)?;
+    }
+    let superseded = writes.next() - 1 - PAGES as u64;
+    report.add("day, edits", "", (writes.next() - 1) as f64);
+    let mut watch = Watch::open(&service, bench.clock)?;
+    // A few requests may have been cut off with the connections of a part.
+    let cut_off = u64::from(FLUSHES) * bench.options.connections as u64;
+    watch.until(CULLED_WITHIN, |seen| seen.culled + cut_off >= superseded && seen.overdue == 0.0)?;
+    report.add("day, culled", "renders", watch.look()?.culled as f64);
+    metrics::flush(node, keyspace)?;
+
+    // What came before is not asked for again.
+    of_reads(node, keyspace)?;
+    let latest = latest(&titles);
+    let mut reads = Reads::new(&bench.contents, &latest, bench.options.connections);
+    let read = Plan { warm_up: WARM_UP, ..bench.plan(&service, Pace::Closed) };
+    load::run(&read, bench.clock, &mut reads)?;
+    let counted = of_reads(node, keyspace)?;
+    for table in TABLES {
+        if let Some(OfReads { tombstones, sstables }) = counted.get(table) {
+            for (what, counted) in [("tombstones", tombstones), ("SSTables", sstables)] {
+                report.add(&format!("day, {what} a SELECT of {table}, mean"), "", counted.mean());
+                report.add(&format!("day, {what} a SELECT of {table}, most"), "", counted.most());
+            }
+        }
+    }
+    let mut client = Client::connect(service.address())?;
+    let traced = traces::tombstones(node, &cluster.runtime, &cluster.session, || {
+        latest.iter().try_for_each(|(request, _)| client.send(request).map(drop))
+    })?;
+    for table in TABLES {
+        if let Some(met) = traced.get(table) {
+            let most = met.iter().max().copied().unwrap_or_default() as f64;
+            report.add(&format!("day, tombstones a SELECT of {table}, most, traced"), "", most);
+        }
+    }
+    Ok(())
+}

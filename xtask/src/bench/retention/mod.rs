@@ -1,0 +1,152 @@
+//! `retention`: what retention costs those who read and those who write.
+
+mod day;
+mod histograms;
+mod place;
+mod reads;
+mod sweep;
+mod traces;
+mod traffic;
+mod watch;
+mod writes;
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Result, ensure};
+use rashomon_clock::Clock;
+use xtask::{http::Client, service::Service};
+
+use self::place::{Kind, Place};
+use super::{
+    content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
+    load::{Pace, Plan, Traffic},
+    report::Report,
+    writes::{Acknowledged, Writes},
+};
+
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Settings of a server that keeps nothing in memory, so that every read goes to its store.
+const UNCACHED: &str = "cache_size = 0\nprepared_answers = 0\n";
+
+/// How it is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Where the revisions are kept. For `cassandra` a node is started, with nothing in it.
+    #[arg(long, value_enum, default_value_t = Kind::Sqlite)]
+    store: Kind,
+    /// Measures this alone; may be given several times.
+    #[arg(long, value_enum)]
+    only: Vec<Part>,
+    /// How long each measurement of reads and of writes takes, after a second to warm up.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// How many connections read, and how many write.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    #[command(flatten)]
+    sweep: sweep::Sweep,
+    #[command(flatten)]
+    day: day::Day,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Reads of current, recent and historical values.
+    Reads,
+    /// Writes with retention and without.
+    Writes,
+    /// Readers beside a sweep.
+    Sweep,
+    /// Tombstones and SSTables that a read of the latest crosses after many culls; on Cassandra alone.
+    Day,
+}
+
+impl Options {
+    fn measures(&self, part: Part) -> bool {
+        let asked = self.only.is_empty() || self.only.contains(&part);
+        asked && (part != Part::Day || self.store == Kind::Cassandra)
+    }
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    ensure!(
+        options.store == Kind::Cassandra || !options.only.contains(&Part::Day),
+        "what a day of culls leaves is asked of Cassandra: add --store cassandra"
+    );
+    let mut report = Report::new("retention", how(options));
+    let place = Place::open(options.store)?;
+    let bench = Bench { options, binary, clock, contents: Contents::new(1), place };
+    for number in 0..runs {
+        if options.measures(Part::Reads) {
+            reads::run(&bench, &mut report)?;
+        }
+        if options.measures(Part::Writes) {
+            writes::run(&bench, number, &mut report)?;
+        }
+        if options.measures(Part::Sweep) {
+            sweep::run(&bench, &options.sweep, &mut report)?;
+        }
+        if options.measures(Part::Day) {
+            day::run(&bench, &options.day, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+fn how(options: &Options) -> String {
+    let mut how = format!(
+        "{} revisions with html ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes), {} connections, app-ttl",
+        match options.store {
+            Kind::Sqlite => "on SQLite,",
+            Kind::Cassandra => "on one node as `cargo xtask cassandra up` starts it,",
+        },
+        options.connections,
+    );
+    let parts = [
+        (Part::Reads, reads::how(options)),
+        (Part::Writes, writes::how(options)),
+        (Part::Sweep, sweep::how(&options.sweep)),
+        (Part::Day, day::how(&options.day)),
+    ];
+    for (_, part) in parts.iter().filter(|(part, _)| options.measures(*part)) {
+        how.push_str(". ");
+        how.push_str(part);
+    }
+    how
+}
+
+/// What the measurements share.
+struct Bench<'a> {
+    options: &'a Options,
+    binary: &'a Path,
+    clock: &'a dyn Clock,
+    contents: Contents,
+    place: Place,
+}
+
+impl Bench<'_> {
+    fn plan(&self, service: &Service, pace: Pace) -> Plan {
+        Plan {
+            address: service.address(),
+            connections: self.options.connections,
+            pace,
+            warm_up: WARM_UP,
+            measure: Duration::from_secs(self.options.seconds),
+        }
+    }
+
+    /// Writes so many revisions to each of the pages, one after the other, and gives what was acknowledged.
+    fn fill(&self, service: &Service, titles: &[String], revisions: usize) -> Result<Vec<Acknowledged>> {
+        let mut client = Client::connect(service.address())?;
+        let mut writes = Writes::new(&self.contents, titles.to_vec(), 1, 1).with_journal();
+        let mut request = Vec::new();
+        for _ in 0..titles.len() * revisions {
+            writes.request(0, &mut request);
+            let (status, body) = client.send(&request)?;
+            writes.answer(0, status, &body)?;
+        }
+        Ok(writes.journal.unwrap_or_default())
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads of current, recent and historical values, by tid.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use xtask::{http::Client, service::Service};
+
+use super::{
+    Bench, UNCACHED,
+    traffic::{Reads, by_tid},
+    watch::Watch,
+};
+use crate::{
+    load::{self, Measured, Pace},
+    report::Report,
+    writes::titles,
+};
+
+/// How many pages are read in turn. There is one more whose superseded render nobody reads.
+const PAGES: usize = 200;
+
+/// So much of the rate that was just answered is asked for where latency is measured: little enough that a
+/// read which costs twice as much is not kept waiting by others.
+const PART_OF_THE_RATE: f64 = 0.25;
+
+/// What is superseded stays.
+const KEPT: &str = "[retention]\ngrace = '1h'\nttl = '1h'\nslack = '15m'\n";
+/// What is superseded goes at once, unless somebody read it. On a cluster a row may have been written earlier
+/// than it counts as stored, by as much as the first line says.
+const CULLED: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nttl = '1h'\nslack = '250ms'\nskew = '100ms'\n";
+/// Within this it has gone.
+const CULLED_WITHIN: Duration = Duration::from_secs(120);
+
+pub(super) fn how(options: &super::Options) -> String {
+    format!(
+        "Reads: html by tid URL of {PAGES} pages in turn, nothing kept in memory, {} s each, at a quarter of the rate at \
+         which the current ones were just answered by a closed loop: the current render, the one before (recent: \
+         it was read before, so it has been copied), and the same again after a restart with a grace of a second \
+         and the cull of all that was superseded (historical); a superseded render that nobody read answers 404 \
+         then",
+        options.seconds
+    )
+}
+
+pub(super) fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
+    let store = bench.place.new_store()?;
+    let titles = titles(PAGES + 1);
+    let service = store.serve(bench.binary, &format!("{UNCACHED}{KEPT}"))?;
+    let written = bench.fill(&service, &titles, 2)?;
+    let (superseded, latest) = written.split_at(titles.len());
+    let (unread, superseded) = superseded.split_first().context("there are pages")?;
+    let unread = by_tid(&titles, [unread]).remove(0).0;
+    let (superseded, latest) = (by_tid(&titles, superseded), by_tid(&titles, latest));
+
+    let first_reads = first_reads(bench, &service, &superseded)?;
+    report.add("recent, first read, p50", "ms", first_reads);
+    let closed = load::run(&bench.plan(&service, Pace::Closed), bench.clock, &mut reads(bench, &latest))?;
+    report.add("current, closed loop", "answers a second", closed.per_second());
+    let rate = closed.per_second() * PART_OF_THE_RATE;
+    report.add("rate for latency", "requests a second", rate);
+    let at_rate = |service: &Service, asked: &[(Vec<u8>, Option<u64>)]| {
+        load::run(&bench.plan(service, Pace::Open(rate)), bench.clock, &mut reads(bench, asked))
+    };
+    let current = at_rate(&service, &latest)?;
+    let recent = at_rate(&service, &superseded)?;
+    add(report, "current", &current);
+    add(report, "recent", &recent);
+    report.add("recent / current, p50", "", recent.latency_ms(0.5) / current.latency_ms(0.5));
+
+    ensure!(service.stop()?.success(), "the server did not end well");
+    let service = store.serve(bench.binary, &format!("{UNCACHED}{CULLED}"))?;
+    let all = titles.len() as u64;
+    Watch::open(&service, bench.clock)?.until(CULLED_WITHIN, |seen| seen.culled >= all)?;
+    let (status, _) = Client::connect(service.address())?.send(&unread)?;
+    ensure!(status == 404, "a culled render that nobody had read was answered with {status}");
+    let current = at_rate(&service, &latest)?;
+    let historical = at_rate(&service, &superseded)?;
+    add(report, "current after the cull", &current);
+    add(report, "historical", &historical);
+    report.add("historical / current, p50", "", historical.latency_ms(0.5) / current.latency_ms(0.5));
+    Ok(())
+}
+
+fn reads<'a>(bench: &'a Bench<'_>, asked: &'a [(Vec<u8>, Option<u64>)]) -> Reads<'a> {
+    Reads::new(&bench.contents, asked, bench.options.connections)
+}
+
+fn add(report: &mut Report, name: &str, measured: &Measured) {
+    report.add(&format!("{name}, p50"), "ms", measured.latency_ms(0.5));
+    report.add(&format!("{name}, p99"), "ms", measured.latency_ms(0.99));
+}
+
+/// Reads each once, one after the other, which copies it, and gives the median time in milliseconds.
+fn first_reads(bench: &Bench<'_>, service: &Service, asked: &[(Vec<u8>, Option<u64>)]) -> Result<f64> {
+    let mut client = Client::connect(service.address())?;
+    let mut took = Vec::with_capacity(asked.len());
+    for (request, _) in asked {
+        let started = bench.clock.monotonic();
+        let (status, _) = client.send(request)?;
+        ensure!(status == 200, "a render that was just superseded was answered with {status}");
+        took.push(bench.clock.monotonic() - started);
+    }
+    took.sort_unstable();
+    Ok(took[took.len() / 2].as_secs_f64() * 1e3)
+}

@@ -1,0 +1,184 @@
+//! Readers and writers beside a sweep that has much to do.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+use xtask::{http::Client, service::Service};
+
+use super::{
+    Bench, UNCACHED,
+    traffic::{Reads, latest},
+    watch::Watch,
+};
+use crate::{
+    load::{self, Pace, Plan, Traffic as _},
+    report::Report,
+    writes::{Writes, titles},
+};
+
+/// Revisions of each page; all but one of them fall due.
+const REVISIONS: u64 = 11;
+
+/// So much of the rate that was just answered is read while latency is measured.
+const PART_OF_THE_RATE: f64 = 0.25;
+
+/// Latency is measured in slices of so long, each after a second to warm up, until the sweep has done its work.
+const SLICE: Duration = Duration::from_secs(10);
+/// So many of them before the first value falls due.
+const SLICES_BEFORE: usize = 2;
+
+/// A sweep that takes longer has gone wrong.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// How it is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sweep {
+    /// Values that fall due.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
+    values: u64,
+    /// The grace in seconds: longer than it takes to write them and to measure before the first is due.
+    #[arg(long, default_value_t = 120)]
+    grace: u64,
+    /// Writes a second beside the readers.
+    #[arg(long, default_value_t = 50.0)]
+    writes: f64,
+}
+
+impl Sweep {
+    fn pages(&self) -> usize {
+        usize::try_from(self.values / (REVISIONS - 1)).unwrap_or(usize::MAX)
+    }
+
+    /// On a cluster a row may have been written earlier than it counts as stored, by as much as the first line
+    /// says.
+    fn settings(&self) -> String {
+        format!(
+            "skew = '0s'\n{UNCACHED}[retention]\ngrace = '{}s'\nslack = '1s'\nskew = '100ms'\n",
+            self.grace
+        )
+    }
+}
+
+pub(super) fn how(options: &Sweep) -> String {
+    format!(
+        "Sweep: {REVISIONS} revisions of {} pages each, written with a grace of {} s, each with its note of what is due; \
+         then GET of the newest html of all these pages in turn, nothing kept in memory, at a quarter of the rate \
+         that a closed loop just had, beside {} writes a second to them: for {} s before the first value falls \
+         due, and from then on until the sweep has done its work",
+        options.pages(),
+        options.grace,
+        options.writes,
+        SLICE.as_secs() * SLICES_BEFORE as u64
+    )
+}
+
+pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Result<()> {
+    let store = bench.place.new_store()?;
+    let service = store.serve(bench.binary, &options.settings())?;
+    let titles = titles(options.pages());
+    let due = (REVISIONS - 1) * titles.len() as u64;
+    write_all(bench, &service, &titles)?;
+
+    let latest = latest(&titles);
+    let reads = || Reads::new(&bench.contents, &latest, bench.options.connections);
+    let closed = load::run(&bench.plan(&service, Pace::Closed), bench.clock, &mut reads())?;
+    let rate = closed.per_second() * PART_OF_THE_RATE;
+    report.add("sweep, rate of readers", "requests a second", rate);
+    let mut load = Load {
+        bench,
+        service: &service,
+        titles: &titles,
+        next: titles.len() as u64 * REVISIONS + 1,
+        rate,
+        writes: options.writes,
+    };
+
+    let mut before = Histogram::new(3)?;
+    for _ in 0..SLICES_BEFORE {
+        before.add(load.slice(&mut reads())?)?;
+    }
+    let mut watch = Watch::open(&service, bench.clock)?;
+    let seen = watch.look()?;
+    ensure!(seen.notes == 0, "values fell due before all was measured: raise --grace, or lower --values");
+    let began = watch.until(Duration::from_secs(options.grace), |seen| seen.notes > 0)?;
+
+    let mut during = Histogram::new(3)?;
+    let ended = thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch.until(LIMIT, |seen| seen.culled >= due && seen.overdue == 0.0));
+        let mut slices = 0;
+        loop {
+            let slice = load.slice(&mut reads())?;
+            let finished = watcher.is_finished();
+            // The sweep did nothing any more in a part of the last one.
+            if !finished || slices == 0 {
+                during.add(slice)?;
+                slices += 1;
+            }
+            if finished {
+                return watcher.join().expect("the watcher does not panic");
+            }
+        }
+    })?;
+    let p99 = |latency: &Histogram<u64>| latency.value_at_quantile(0.99) as f64 / 1e6;
+    report.add("readers before the sweep, p99", "ms", p99(&before));
+    report.add("readers beside the sweep, p99", "ms", p99(&during));
+    report.add("readers beside / before the sweep, p99", "", p99(&during) / p99(&before));
+    let seconds = (ended - began).as_secs_f64();
+    report.add("sweep, time", "s", seconds);
+    report.add("sweep, rate", "values a second", due as f64 / seconds);
+    Ok(())
+}
+
+/// Writes all revisions of all pages, from as many connections as read.
+fn write_all(bench: &Bench<'_>, service: &Service, titles: &[String]) -> Result<()> {
+    let share = titles.len().div_ceil(bench.options.connections);
+    thread::scope(|scope| {
+        let write = |titles: &[String]| -> Result<()> {
+            let mut client = Client::connect(service.address())?;
+            let mut writes = Writes::new(&bench.contents, titles.to_vec(), 1, 1);
+            let mut request = Vec::new();
+            for _ in 0..titles.len() as u64 * REVISIONS {
+                writes.request(0, &mut request);
+                let (status, body) = client.send(&request)?;
+                writes.answer(0, status, &body)?;
+            }
+            Ok(())
+        };
+        let writers: Vec<_> = titles.chunks(share).map(|titles| scope.spawn(move || write(titles))).collect();
+        for writer in writers {
+            writer.join().expect("a writer does not panic").context("cannot write what falls due")?;
+        }
+        Ok(())
+    })
+}
+
+/// Readers and writers, each at a rate of their own.
+struct Load<'a> {
+    bench: &'a Bench<'a>,
+    service: &'a Service,
+    titles: &'a [String],
+    /// The number of the next write.
+    next: u64,
+    rate: f64,
+    writes: f64,
+}
+
+impl Load<'_> {
+    /// The latencies of the readers in a slice.
+    fn slice(&mut self, reads: &mut Reads<'_>) -> Result<Histogram<u64>> {
+        let plan = |rate| Plan { measure: SLICE, ..self.bench.plan(self.service, Pace::Open(rate)) };
+        let (reads_plan, writes_plan) = (plan(self.rate), plan(self.writes));
+        let connections = self.bench.options.connections;
+        let mut writes = Writes::new(&self.bench.contents, self.titles.to_vec(), self.next, connections);
+        let clock = self.bench.clock;
+        let measured = thread::scope(|scope| {
+            let writer = scope.spawn(|| load::run(&writes_plan, clock, &mut writes));
+            let read = load::run(&reads_plan, clock, reads);
+            writer.join().expect("the writer does not panic")?;
+            read
+        })?;
+        self.next = writes.next();
+        Ok(measured.latency)
+    }
+}

@@ -1,0 +1,78 @@
+//! What single SELECTs met, as Cassandra's own traces of them say: the histogram of tombstones takes none for
+//! one.
+
+use std::{collections::BTreeMap, thread, time::Duration};
+
+use anyhow::Result;
+use scylla::client::session::Session;
+use tokio::runtime::Runtime;
+use xtask::cassandra::Node;
+
+use crate::cassandra::metrics;
+
+/// Traces are written behind what they are of.
+const UNTIL_WRITTEN: Duration = Duration::from_secs(3);
+
+/// Has all requests traced while `ask` runs, and gives the tombstones that each SELECT of a table met.
+pub(super) fn tombstones(
+    node: &Node,
+    runtime: &Runtime,
+    session: &Session,
+    ask: impl FnOnce() -> Result<()>,
+) -> Result<BTreeMap<String, Vec<u64>>> {
+    metrics::nodetool(node, &["settraceprobability", "1"])?;
+    let asked = ask();
+    metrics::nodetool(node, &["settraceprobability", "0"])?;
+    asked?;
+    thread::sleep(UNTIL_WRITTEN);
+    runtime.block_on(read(session))
+}
+
+async fn read(session: &Session) -> Result<BTreeMap<String, Vec<u64>>> {
+    let sessions = "SELECT CAST(session_id AS text), parameters['query'] FROM system_traces.sessions";
+    let sessions = session.query_unpaged(sessions, ()).await?.into_rows_result()?;
+    let mut tables = BTreeMap::new();
+    for row in sessions.rows::<(String, Option<String>)>()? {
+        let (id, query) = row?;
+        if let Some(table) = query.as_deref().and_then(table_of) {
+            tables.insert(id, table.to_owned());
+        }
+    }
+    let events = "SELECT CAST(session_id AS text), activity FROM system_traces.events";
+    let events = session.query_unpaged(events, ()).await?.into_rows_result()?;
+    let mut met: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for row in events.rows::<(String, String)>()? {
+        let (id, activity) = row?;
+        if let (Some(table), Some(tombstones)) = (tables.get(&id), tombstones_in(&activity)) {
+            met.entry(table.clone()).or_default().push(tombstones);
+        }
+    }
+    Ok(met)
+}
+
+/// The table of a SELECT, without its keyspace and quotes.
+fn table_of(query: &str) -> Option<&str> {
+    let (_, from) = query.split_once(" FROM ")?;
+    let name = from.split([' ', ';']).next()?;
+    name.rsplit('.').next().map(|name| name.trim_matches('"'))
+}
+
+/// From `Read 1 live rows and 0 tombstone cells`.
+fn tombstones_in(activity: &str) -> Option<u64> {
+    let (_, rest) = activity.strip_prefix("Read ")?.split_once(" live rows and ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_say_what_was_asked_and_what_was_met() {
+        assert_eq!(table_of("SELECT body FROM k.\"renders\" WHERE page = ?"), Some("renders"));
+        assert_eq!(table_of("SELECT body FROM renders"), Some("renders"));
+        assert_eq!(table_of("INSERT INTO renders"), None);
+        assert_eq!(tombstones_in("Read 1 live rows and 12 tombstone cells"), Some(12));
+        assert_eq!(tombstones_in("Merged data from memtables and 2 sstables"), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a server says of its retention.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rashomon_clock::Clock;
+use xtask::{http::Client, service::Service};
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What its metrics say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Seen {
+    /// Renders that lost their bodies.
+    pub(super) culled: u64,
+    /// Notes that were worked off.
+    pub(super) notes: u64,
+    /// How long the oldest note has been due that the last pass did not get to, in seconds.
+    pub(super) overdue: f64,
+}
+
+/// A connection to look through.
+pub(super) struct Watch<'a> {
+    client: Client,
+    clock: &'a dyn Clock,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn open(service: &Service, clock: &'a dyn Clock) -> Result<Self> {
+        Ok(Self { client: Client::connect(service.address())?, clock })
+    }
+
+    pub(super) fn look(&mut self) -> Result<Seen> {
+        let (status, text) = self.client.get("/metrics")?;
+        ensure!(status == 200, "the metrics were answered with {status}");
+        parse(&String::from_utf8(text)?)
+    }
+
+    /// Looks again and again until this is seen, and gives when that was.
+    pub(super) fn until(&mut self, limit: Duration, is_it: impl Fn(&Seen) -> bool) -> Result<Duration> {
+        let started = self.clock.monotonic();
+        loop {
+            let (seen, now) = (self.look()?, self.clock.monotonic());
+            if is_it(&seen) {
+                return Ok(now);
+            }
+            ensure!(now - started < limit, "retention did not come so far in {limit:?}: {seen:?}");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Seen> {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = line.and_then(|value| value.trim().parse::<f64>().ok());
+        value.with_context(|| format!("no {name} in the metrics"))
+    };
+    Ok(Seen {
+        culled: value("retention_culled_renders_total")? as u64,
+        notes: value("retention_notes_total")? as u64,
+        overdue: value("retention_overdue_seconds")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_found_by_their_whole_names() {
+        let text = "# TYPE retention_notes counter\nretention_notes_total 12\n\
+                    retention_culled_renders_total 7\nretention_overdue_seconds_other 1\n\
+                    retention_overdue_seconds 0.25\n";
+        assert_eq!(parse(text).unwrap(), Seen { culled: 7, notes: 12, overdue: 0.25 });
+        assert!(parse("retention_notes_total 12\n").is_err());
+    }
+}
