@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rashomon-clock",
         ],
     ),
+    ("rashomon-fuzz", &["rashomon-blocks"]),
     // The benchmarks measure the table layer beside the service. Everything else that they measure they
     // drive as a user would: through the binary and over HTTP.
     (

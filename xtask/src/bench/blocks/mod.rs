@@ -1,0 +1,253 @@
+//! `blocks`: real histories in compression blocks, beside other ways to pack them.
+
+mod git;
+mod others;
+pub(crate) mod sets;
+
+use std::{fs::File, io};
+
+use anyhow::{Result, ensure};
+use fastrand::Rng;
+use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Limits, Settings};
+use rashomon_clock::Clock;
+
+use super::report::Report;
+use sets::{Set, Version, columns};
+
+/// Texts below and above this are read at different speeds.
+const LARGE: usize = 50 << 10;
+/// So many texts are read at random, in each run.
+const READS: usize = 3_000;
+/// So many entries of a page are appended at a time, to see what that costs.
+const APPENDED: usize = 32;
+
+/// Which histories, and beside what.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// `ovirt-wiki`, `documents`, `renders`; all of them unless some are named.
+    #[arg(value_parser = ["ovirt-wiki", "documents", "renders"])]
+    sets: Vec<String>,
+    /// Measures blocks alone, and nothing beside them.
+    #[arg(long)]
+    alone: bool,
+}
+
+/// How the pages of a set are put into blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// Pages share blocks.
+    Shared,
+    /// Each page has blocks of its own.
+    Apart,
+}
+
+pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new(
+        "blocks",
+        format!(
+            "whole histories in compression blocks, in the order of titles, with the default settings; each text \
+             comes back as it was. Sizes are per cent of the texts. {READS} texts at random: a block is opened and \
+             its hash compared, and one text read, warm; \"large\" are texts of {} KiB and more. Sequential: every \
+             block opened, every text decoded and compared with its checksum, on one core, beside the set's own file \
+             unpacked with zstd in the same way. Memory: the peak of what is resident while blocks are made, less \
+             what was before",
+            LARGE >> 10
+        ),
+    );
+    for name in ["ovirt-wiki", "documents", "renders"] {
+        if !options.sets.is_empty() && !options.sets.iter().any(|set| set == name) {
+            continue;
+        }
+        let set = Set::load(name)?;
+        eprintln!("{name}: {} bytes of text", set.raw());
+        for _ in 0..runs {
+            measure(&set, &mut report, clock)?;
+        }
+        sizes(&set, &mut report)?;
+        if !options.alone {
+            for (other, pack) in others::PACKERS {
+                eprintln!("{name}: {other}");
+                report.add(&format!("{name}: {other}"), "%", percent(pack(&set)?, &set));
+            }
+            report.add(&format!("{name}: git, blobs alone"), "%", percent(git::pack(&set)?, &set));
+        }
+    }
+    Ok(report)
+}
+
+/// What does not change from run to run.
+fn sizes(set: &Set, report: &mut Report) -> Result<()> {
+    let mut add = |what: &str, size: usize| {
+        report.add(&format!("{}: {what}", set.name), "%", percent(size, set));
+    };
+    let total = |blocks: &[Vec<u8>]| blocks.iter().map(Vec::len).sum();
+    add("blocks, each page on its own", total(&pack(set, Packing::Apart, Settings::default(), &[])?));
+    add(
+        "blocks with all that is known of revisions",
+        total(&pack(set, Packing::Shared, Settings::default(), &columns())?),
+    );
+    add("blocks, appended to 32 at a time", total(&appended(set)?));
+    let frames = pack(set, Packing::Shared, Settings::default(), &[])?;
+    let frames =
+        frames.iter().map(|block| Ok(Block::open(block, Limits::default())?.codec() == Codec::Frames));
+    let frames = frames.collect::<Result<Vec<_>>>()?;
+    report.add(&format!("{}: blocks", set.name), "", frames.len() as f64);
+    report.add(&format!("{}: of them frames", set.name), "", frames.iter().filter(|is| **is).count() as f64);
+    Ok(())
+}
+
+/// One run.
+fn measure(set: &Set, report: &mut Report, clock: &dyn Clock) -> Result<()> {
+    let mut add = |what: &str, unit, value| report.add(&format!("{}: {what}", set.name), unit, value);
+    let megabytes = set.raw() as f64 / 1e6;
+
+    let before = memory::reset()?;
+    let started = clock.monotonic();
+    let blocks = pack(set, Packing::Shared, Settings::default(), &[])?;
+    let packed = (clock.monotonic() - started).as_secs_f64();
+    add("memory to make blocks", "MiB", (memory::peak()?.saturating_sub(before)) as f64 / 1024.0);
+    add("blocks, small pages together", "%", percent(blocks.iter().map(Vec::len).sum(), set));
+    add("largest block", "KiB", blocks.iter().map(Vec::len).max().unwrap_or(0) as f64 / 1024.0);
+    add("compressed", "MB/s", megabytes / packed);
+
+    let started = clock.monotonic();
+    let mut read = 0;
+    for block in &blocks {
+        for content in Block::open(block, Limits::default())?.iter() {
+            read += content?.bytes.map_or(0, |bytes| bytes.len());
+        }
+    }
+    add("sequential", "MB/s", megabytes / (clock.monotonic() - started).as_secs_f64());
+    ensure!(read == set.raw(), "{read} bytes came back of {}", set.raw());
+    if set.name != "renders" {
+        let (bytes, seconds) = unpack_file(set.name, clock)?;
+        add("zstd of the whole file, unpacked", "MB/s", bytes as f64 / 1e6 / seconds);
+    }
+    random_reads(set, &blocks, clock, &mut add)
+}
+
+fn random_reads(
+    set: &Set,
+    blocks: &[Vec<u8>],
+    clock: &dyn Clock,
+    add: &mut dyn FnMut(&str, &'static str, f64),
+) -> Result<()> {
+    let texts: Vec<&[u8]> = set.texts().collect();
+    let lasts: Vec<u64> = blocks.iter().map(|block| last_ordinal(block)).collect::<Result<_>>()?;
+    let mut rng = Rng::with_seed(1);
+    let (mut small, mut large) = (Vec::new(), Vec::new());
+    for _ in 0..READS {
+        let ordinal = rng.usize(..texts.len());
+        let block = &blocks[lasts.partition_point(|last| *last < ordinal as u64)];
+        let started = clock.monotonic();
+        let text = Block::open(block, Limits::default())?.get(ordinal as u64)?;
+        let took = (clock.monotonic() - started).as_secs_f64() * 1e3;
+        ensure!(text == texts[ordinal], "entry {ordinal} came back as something else");
+        if text.len() < LARGE { small.push(took) } else { large.push(took) }
+    }
+    for (name, mut times) in [("random read", small), ("random read, large", large)] {
+        times.sort_by(f64::total_cmp);
+        for (label, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+            if let Some(time) = times.get((times.len() as f64 * quantile) as usize) {
+                add(&format!("{name}, {label}"), "ms", *time);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn last_ordinal(block: &[u8]) -> Result<u64> {
+    Ok(Block::open(block, Limits::default())?.ordinals().map_or(0, |(_, last)| last))
+}
+
+/// The blocks of a set. Their ordinals are the places of the texts.
+fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> Result<Vec<Vec<u8>>> {
+    let mut builder = BlockBuilder::new(settings, columns.to_vec(), 0)?;
+    let mut blocks = Vec::new();
+    for page in &set.pages {
+        if packing == Packing::Apart && !builder.is_empty() {
+            blocks.push(builder.finish()?);
+        }
+        for version in &page.versions {
+            if builder.should_seal() {
+                blocks.push(builder.finish()?);
+            }
+            push(&mut builder, &page.title, version)?;
+        }
+    }
+    if !builder.is_empty() {
+        blocks.push(builder.finish()?);
+    }
+    Ok(blocks)
+}
+
+/// Blocks of each page on its own, made by appending some entries at a time.
+fn appended(set: &Set) -> Result<Vec<Vec<u8>>> {
+    let mut blocks = Vec::new();
+    for page in &set.pages {
+        let mut open: Option<Vec<u8>> = None;
+        for versions in page.versions.chunks(APPENDED) {
+            let mut builder = match &open {
+                Some(block) => {
+                    BlockBuilder::resume(Settings::default(), &Block::open(block, Limits::default())?)?
+                }
+                None => BlockBuilder::new(Settings::default(), Vec::new(), 0)?,
+            };
+            for version in versions {
+                push(&mut builder, &page.title, version)?;
+            }
+            let is_full = builder.should_seal();
+            open = Some(builder.finish()?);
+            if is_full {
+                blocks.extend(open.take());
+            }
+        }
+        blocks.extend(open);
+    }
+    Ok(blocks)
+}
+
+/// Adds a version, with what is known of it if there are columns for that.
+fn push(builder: &mut BlockBuilder, title: &str, version: &Version) -> Result<()> {
+    let values = if builder.columns().is_empty() { &[] } else { version.values.as_slice() };
+    builder.push(title.as_bytes(), &version.text, values)?;
+    Ok(())
+}
+
+/// Unpacks the file that a set comes in, and gives its bytes and the seconds that it took.
+fn unpack_file(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
+    let file = File::open(xtask::test_data().join(format!("{name}.xml.zst")))?;
+    let started = clock.monotonic();
+    let mut unpacked = zstd::Decoder::new(file)?;
+    unpacked.window_log_max(31)?;
+    let bytes = io::copy(&mut unpacked, &mut io::sink())?;
+    Ok((bytes, (clock.monotonic() - started).as_secs_f64()))
+}
+
+fn percent(size: usize, set: &Set) -> f64 {
+    size as f64 * 100.0 / set.raw() as f64
+}
+
+/// The resident memory of this process, in KiB.
+mod memory {
+    use std::fs;
+
+    use anyhow::{Context, Result};
+
+    /// Forgets the peak so far, and says what there is now.
+    pub(super) fn reset() -> Result<u64> {
+        fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
+        field("VmRSS:")
+    }
+
+    pub(super) fn peak() -> Result<u64> {
+        field("VmHWM:")
+    }
+
+    fn field(name: &str) -> Result<u64> {
+        let status = fs::read_to_string("/proc/self/status")?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix(name)).context("the kernel does not say it")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}

@@ -1,0 +1,129 @@
+//! The real histories that blocks are measured with.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::Path,
+};
+
+use anyhow::{Context, Result, ensure};
+use rashomon_blocks::{Column, Value};
+use rashomon_buckets::{Parent, RevisionRecord};
+use rashomon_dumps::{Event, HistoryReader, ReadLimits, Source, compression};
+use serde_json::Value as Json;
+
+/// The histories of several pages.
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) name: &'static str,
+    pub(crate) pages: Vec<Page>,
+}
+
+/// The history of a page.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) title: String,
+    pub(crate) versions: Vec<Version>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) text: Vec<u8>,
+    /// What is known of it, in the order of [`columns`].
+    pub(crate) values: Vec<Value>,
+}
+
+/// What is known of a revision beside its text.
+pub(crate) fn columns() -> Vec<Column> {
+    vec![
+        Column::integer("rev"),
+        Column::integer("parent"),
+        Column::integer("timestamp"),
+        Column::bytes("user"),
+        Column::bytes("comment"),
+        Column::integer("minor"),
+    ]
+}
+
+impl Set {
+    /// One of the sets of `RASHOMON_TEST_DATA`.
+    pub(crate) fn load(name: &'static str) -> Result<Self> {
+        let data = xtask::test_data();
+        let pages = match name {
+            "renders" => renders(&data.join("renders")),
+            _ => xml(&data.join(format!("{name}.xml.zst"))),
+        };
+        let mut pages = pages.with_context(|| {
+            format!("cannot read {name} in {}: RASHOMON_TEST_DATA says where the data is", data.display())
+        })?;
+        // The sealer packs small pages in this order.
+        pages.sort_by(|a, b| a.title.cmp(&b.title));
+        Ok(Self { name, pages })
+    }
+
+    /// All texts, the pages one after the other.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.pages.iter().flat_map(|page| &page.versions).map(|version| version.text.as_slice())
+    }
+
+    /// The bytes of all texts.
+    pub(crate) fn raw(&self) -> usize {
+        self.texts().map(<[u8]>::len).sum()
+    }
+}
+
+fn xml(path: &Path) -> Result<Vec<Page>> {
+    let mut pages: BTreeMap<String, Page> = BTreeMap::new();
+    compression::read(Source::file(File::open(path)?)?, &Default::default(), |input, _| {
+        let mut reader = HistoryReader::new(input, ReadLimits::default())?;
+        while let Some(event) = reader.next()? {
+            let Event::Revision(title, revision) = event else { continue };
+            let values = values(&revision.record);
+            let text = revision.properties.into_iter().find(|property| property.name.as_str() == "wikitext");
+            let text = text.map(|text| text.body.to_vec()).unwrap_or_default();
+            let title = title.to_string();
+            let page = pages.entry(title.clone()).or_insert_with(|| Page { title, versions: Vec::new() });
+            page.versions.push(Version { text, values });
+        }
+        anyhow::Ok(())
+    })??;
+    Ok(pages.into_values().collect())
+}
+
+fn values(record: &RevisionRecord) -> Vec<Value> {
+    let bytes =
+        |text: &Option<String>| text.as_ref().map_or(Value::Absent, |text| Value::Bytes(text.clone().into()));
+    let parent = match record.parent {
+        Some(Parent::Revision(parent)) => Value::Integer(parent.get()),
+        _ => Value::Absent,
+    };
+    vec![
+        Value::Integer(record.rev.get()),
+        parent,
+        Value::Integer(record.timestamp.as_micros()),
+        bytes(&record.user),
+        bytes(&record.comment),
+        if record.minor { Value::Integer(1) } else { Value::Absent },
+    ]
+}
+
+/// Each file has the renders of a page, one a line.
+fn renders(folder: &Path) -> Result<Vec<Page>> {
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let file = BufReader::new(zstd::Decoder::new(File::open(entry?.path())?)?);
+        let mut page = Page { title: String::new(), versions: Vec::new() };
+        for line in file.lines() {
+            let line: Json = serde_json::from_str(&line?)?;
+            page.title = line["title"].as_str().context("a render has a title")?.to_owned();
+            let text = line["html"].as_str().context("a render has html")?.as_bytes().to_vec();
+            let mut values = vec![Value::Absent; columns().len()];
+            values[0] = line["rev"].as_i64().map_or(Value::Absent, Value::Integer);
+            page.versions.push(Version { text, values });
+        }
+        ensure!(!page.versions.is_empty(), "a file has no renders");
+        pages.push(page);
+    }
+    Ok(pages)
+}
