@@ -25,7 +25,7 @@ use scylla::{
         unprepared::Statement,
     },
 };
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     Compression, Consistency, Options, SerialConsistency, ddl,
@@ -65,11 +65,13 @@ impl Cluster {
     /// Finds the cluster. The error names the contact points.
     pub(crate) async fn connect(options: &Options) -> Result<Self> {
         options.check()?;
-        let builder = builder(options)?;
-        let session = tokio::time::timeout(options.connect_timeout, builder.build())
-            .await
-            .map_err(|_| no_cluster(options, &format!("no answer within {:?}", options.connect_timeout)))?
-            .map_err(|error| not_connected(options, &error))?;
+        let deadline = Instant::now() + options.connect_timeout;
+        let session = match session(options, deadline).await {
+            Err(Error::Unavailable(why)) => {
+                return Err(refusal(options, deadline).await.unwrap_or(Error::Unavailable(why)));
+            }
+            found => found?,
+        };
         let mut cluster = Self {
             session,
             keyspace: options.keyspace.clone(),
@@ -191,6 +193,29 @@ impl Cluster {
         };
         done.map(drop).map_err(|error| unavailable(&error))
     }
+}
+
+async fn session(options: &Options, deadline: Instant) -> Result<Session> {
+    tokio::time::timeout_at(deadline, builder(options)?.build())
+        .await
+        .map_err(|_| no_cluster(options, &format!("no answer within {:?}", options.connect_timeout)))?
+        .map_err(|error| not_connected(options, &error))
+}
+
+/// Why a contact point does not take us, if one does not. Of several the driver tells what the last one said,
+/// which may be one that is not there.
+async fn refusal(options: &Options, deadline: Instant) -> Option<Error> {
+    if options.contact_points.len() < 2 {
+        return None;
+    }
+    for point in &options.contact_points {
+        let alone = Options { contact_points: vec![point.clone()], ..options.clone() };
+        match session(&alone, deadline).await {
+            Ok(_) | Err(Error::Unavailable(_)) => {}
+            Err(refusal) => return Some(refusal),
+        }
+    }
+    None
 }
 
 fn builder(options: &Options) -> Result<SessionBuilder> {

@@ -26,6 +26,9 @@ const HEAP: &str = "-Xmx768m";
 /// The file with the certificate of a node for tests.
 pub(super) const CERTIFICATE: &str = "certificate.pem";
 
+/// The script by which a node is asked and told things.
+const NODETOOL: &str = "nodetool";
+
 /// What a node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -101,7 +104,9 @@ impl Server {
             settings.push_str(&for_tests(&folder));
         }
         fs::write(folder.join("cassandra.yaml"), settings)?;
-        self.write_nodetool(&folder, number)
+        let port = format!("-p {}", management_port(number));
+        self.write_tool(&folder, NODETOOL, &format!("org.apache.cassandra.tools.NodeTool {port}"))?;
+        self.write_tool(&folder, "sstabledump", "org.apache.cassandra.tools.SSTableExport")
     }
 
     /// Starts a node that was made, with all that is in it.
@@ -114,8 +119,7 @@ impl Server {
             .arg(java_arguments())
             .arg(format!("-javaagent:{}", self.jar("jamm-")?.display()))
             .args([HEAP, "-Xms256m", "-XX:MaxDirectMemorySize=256m"])
-            .arg(format!("-Dcassandra.config=file://{}", folder.join("cassandra.yaml").display()))
-            .arg(format!("-Dcassandra.storagedir={}", folder.display()))
+            .args([settings_of(&folder), storage(&folder)])
             .arg(format!("-Djava.io.tmpdir={}", folder.join("tmp").display()))
             .arg(format!("-Djna.tmpdir={}", folder.join("tmp").display()))
             .args(logging(&folder))
@@ -135,7 +139,7 @@ impl Server {
         if let Some(group) = surroundings.group {
             command.gid(group);
         }
-        let nodetool = nodetool(&folder);
+        let nodetool = folder.join(NODETOOL);
         Node::spawn(command, number, folder, nodetool)
     }
 
@@ -155,18 +159,19 @@ impl Server {
         Ok(())
     }
 
-    /// A script that runs Cassandra's own nodetool on a node.
-    fn write_nodetool(&self, folder: &Path, number: u8) -> Result<()> {
+    /// A script that runs one of Cassandra's own tools on a node.
+    fn write_tool(&self, folder: &Path, name: &str, class_and_options: &str) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
-        let script = nodetool(folder);
+        let script = folder.join(name);
         let [configuration, logs] = logging(folder);
         let text = format!(
-            "#!/bin/sh\nexec '{}' '{}' -Xmx128m -XX:TieredStopAtLevel=1 '{configuration}' '{logs}' -cp '{}/*' \
-             org.apache.cassandra.tools.NodeTool -p {} \"$@\"\n",
+            "#!/bin/sh\nexec '{}' '{}' -Xmx128m -XX:TieredStopAtLevel=1 '{configuration}' '{logs}' '{}' '{}' -cp '{}/*' \
+             {class_and_options} \"$@\"\n",
             self.java.display(),
             java_arguments(),
+            settings_of(folder),
+            storage(folder),
             self.jars.display(),
-            management_port(number)
         );
         fs::write(&script, text)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -187,10 +192,6 @@ pub(super) fn source(name: &str) -> PathBuf {
     crate::root().join("xtask/cassandra").join(name)
 }
 
-fn nodetool(folder: &Path) -> PathBuf {
-    folder.join("nodetool")
-}
-
 fn java_arguments() -> String {
     format!("@{}", source("java.args").display())
 }
@@ -200,6 +201,14 @@ fn logging(folder: &Path) -> [String; 2] {
         format!("-Dlogback.configurationFile=file:{}", source("logback.xml").display()),
         format!("-Dcassandra.logdir={}", folder.join("logs").display()),
     ]
+}
+
+fn settings_of(folder: &Path) -> String {
+    format!("-Dcassandra.config=file://{}", folder.join("cassandra.yaml").display())
+}
+
+fn storage(folder: &Path) -> String {
+    format!("-Dcassandra.storagedir={}", folder.display())
 }
 
 fn management_port(number: u8) -> u16 {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::process::Stopwatch;
+pub(crate) use steps::EVERYTHING;
 use steps::{Need, STEPS, Step};
 pub(crate) use tools::{Tool, Toolbox};
 

@@ -17,7 +17,7 @@ use crate::{
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// What clippy, the build and the tests have in common, so that nothing is compiled twice.
-pub(super) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
+pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
 
 /// Where tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
@@ -212,6 +212,7 @@ fn faults(toolbox: &mut Toolbox) -> Result<Outcome> {
     for fault in ["kill", "stall", "quorum", "cut", "clock"] {
         command.args(["--only", fault]);
     }
+    command.arg("--repair");
     finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does all of them".to_owned())
 }
 

@@ -61,6 +61,29 @@ fn a_wrong_password_is_said() {
     });
 }
 
+/// Whichever of the nodes that are not there is named beside the one that refuses.
+#[test]
+fn a_wrong_password_is_said_where_other_nodes_are_not_there() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        if !asks_for_a_password(&keyspace).await {
+            return;
+        }
+        let [nobody, node, no_one] = ["127.0.0.1:1", keyspace.node(), "127.0.0.1:2"].map(str::to_owned);
+        for contact_points in [
+            vec![nobody.clone(), node.clone()],
+            vec![node.clone(), nobody.clone()],
+            vec![nobody, node, no_one],
+        ] {
+            let credentials = Credentials { user: "cassandra".to_owned(), password: "wrong".to_owned() };
+            let options = Options { credentials: Some(credentials), contact_points, ..keyspace.options() };
+            let refused = connect(options).await;
+            let Err(Error::Unsupported(message)) = refused else { panic!("{refused:?}") };
+            assert!(message.contains("user cassandra"), "{message}");
+        }
+    });
+}
+
 /// Somebody else makes the tables; the service only reads and writes, and says what is missing.
 #[test]
 fn the_right_to_make_tables_is_not_needed() {

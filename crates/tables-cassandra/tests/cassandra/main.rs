@@ -7,5 +7,6 @@ mod faults;
 mod fixtures;
 mod limits;
 mod mutations;
+mod repair;
 mod schema;
 mod sizes;

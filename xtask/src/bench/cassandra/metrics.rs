@@ -1,9 +1,12 @@
 //! What Cassandra itself counts.
 
-use std::{ops::Sub, process::Command};
+use std::{ops::Sub, process::Command, thread, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use xtask::cassandra::Node;
+
+/// How often it is looked at whether compactions have come to an end, a second and more apart.
+const SETTLE_LOOKS: usize = 60;
 
 /// Requests of clients since the node started.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,6 +42,18 @@ pub(super) struct SsTables {
 /// As of the last minutes, which the metric remembers.
 pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Result<SsTables> {
     parse_sstables(&nodetool(node, &["tablehistograms", keyspace, table])?)
+}
+
+/// Puts all that is in memory on the disk, and waits for what that leads to.
+pub(super) fn settle(node: &Node, keyspace: &str) -> Result<()> {
+    flush(node, keyspace)?;
+    for _ in 0..SETTLE_LOOKS {
+        if nodetool(node, &["compactionstats"])?.contains("pending tasks: 0") {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    bail!("compactions go on and on")
 }
 
 /// Puts all that is in memory on the disk.

@@ -6,9 +6,9 @@ mod import;
 pub(crate) mod metrics;
 mod statements;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, thread, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use rashomon_clock::Clock;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -28,6 +28,8 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
+/// The server compiles what it does often while it does it, and is several times as fast when that is done.
+const ROUNDS_TO_WARM_UP: usize = 6;
 /// How many pages the service writes and reads in turn, and the driver as many others.
 const PAGES: usize = 200;
 /// The keyspace of writes and reads.
@@ -47,6 +49,9 @@ pub(crate) struct Options {
     /// How many writes the driver makes in a measurement: made ready beforehand, hence no time.
     #[arg(long, default_value_t = 3_000)]
     writes: usize,
+    /// How many reads of the newest it makes in a measurement.
+    #[arg(long, default_value_t = 10_000)]
+    reads: usize,
 }
 
 pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
@@ -54,8 +59,9 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     let node = start_for_benchmarks()?;
     let runtime = Runtime::new()?;
     let mut bench = Bench::start(options, binary, node, &runtime, clock)?;
-    // The server compiles what it does often while it does it.
-    bench.round(&mut Report::new("warm-up", ""))?;
+    for _ in 0..ROUNDS_TO_WARM_UP {
+        bench.round(&mut Report::new("warm-up", ""))?;
+    }
     for _ in 0..runs {
         bench.round(&mut report)?;
     }
@@ -74,13 +80,15 @@ fn how(options: &Options) -> String {
          POST of new revisions with html ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes), {} \
          connections, {PAGES} pages in turn, {} s after {} s to warm up; then {} such writes by as many tasks \
          through the scylla driver alone, the batches as they are, and as many with the reads that come before a \
-         batch. After a flush, GET of the newest html of these pages, and as many such reads through the driver. \
+         batch. Then both kinds of requests at once. After a flush and its compactions, GET of the newest html of these pages, and {} such reads through \
+         the driver. Who is first changes from round to round; {ROUNDS_TO_WARM_UP} rounds before do not count. \
          Requests as Cassandra counts them. Import of the oVirt wiki from the start of the command to its end, \
          the size of the tables' files after a flush",
         options.connections,
         options.seconds,
         WARM_UP.as_secs(),
         options.writes,
+        options.reads,
     )
 }
 
@@ -96,6 +104,8 @@ struct Bench<'a> {
     titles: Vec<String>,
     /// The number of the service's next write.
     next: u64,
+    /// Whether the driver is measured before the service, in this round.
+    driver_first: bool,
     recording: Recording,
     node: Node,
     service: Service,
@@ -143,6 +153,7 @@ impl<'a> Bench<'a> {
             runtime,
             titles: titles.to_vec(),
             next,
+            driver_first: false,
             recording,
             node,
             service,
@@ -154,8 +165,27 @@ impl<'a> Bench<'a> {
 
     fn round(&mut self, report: &mut Report) -> Result<()> {
         self.writes(report)?;
-        metrics::flush(&self.node, KEYSPACE)?;
+        self.both(report)?;
+        metrics::settle(&self.node, KEYSPACE)?;
         self.reads(report)?;
+        self.driver_first = !self.driver_first;
+        Ok(())
+    }
+
+    /// Reads of the newest while the same pages are written.
+    fn both(&mut self, report: &mut Report) -> Result<()> {
+        let contents = Arc::clone(&self.contents);
+        let mut writes = Writes::new(&contents, self.titles.clone(), self.next, self.options.connections);
+        let mut reads = LatestReads::of(&self.titles);
+        let (plan, clock) = (self.plan(), self.clock);
+        let read = thread::scope(|scope| {
+            let writing = scope.spawn(|| load::run(&plan, clock, &mut writes));
+            let read = load::run(&plan, clock, &mut reads);
+            writing.join().map_err(|_| anyhow!("the writers panicked"))??;
+            read
+        })?;
+        self.next = writes.next();
+        report.add("latest reads beside as many writers", "a second", read.per_second());
         let sstables = metrics::sstables_a_read(&self.node, KEYSPACE, BODIES)?;
         report.add("SSTables a read, median", "", sstables.median);
         report.add("SSTables a read, 99th percentile", "", sstables.p99);
@@ -163,7 +193,33 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    /// Both, in the order of this round.
+    fn in_turn<D>(
+        &mut self,
+        report: &mut Report,
+        ours: impl FnOnce(&mut Self, &mut Report) -> Result<f64>,
+        driven: impl FnOnce(&mut Self) -> Result<D>,
+    ) -> Result<(f64, D)> {
+        if self.driver_first {
+            let driven = driven(self)?;
+            Ok((ours(self, report)?, driven))
+        } else {
+            Ok((ours(self, report)?, driven(self)?))
+        }
+    }
+
     fn writes(&mut self, report: &mut Report) -> Result<()> {
+        let (ours, driven) = self.in_turn(report, Self::writes_over_http, |bench| {
+            Ok([bench.writes_by_the_driver(false)?, bench.writes_by_the_driver(true)?])
+        })?;
+        for (name, driven) in ["batches alone", "with its read"].into_iter().zip(driven) {
+            report.add(&format!("writes by the driver, {name}"), "a second", driven);
+            report.add(&format!("writes, HTTP / driver, {name}"), "", ours / driven);
+        }
+        Ok(())
+    }
+
+    fn writes_over_http(&mut self, report: &mut Report) -> Result<f64> {
         let before = metrics::requests(&self.node)?;
         let contents = Arc::clone(&self.contents);
         let mut traffic = Writes::new(&contents, self.titles.clone(), self.next, self.options.connections);
@@ -171,45 +227,46 @@ impl<'a> Bench<'a> {
         let sent = (traffic.next() - self.next) as f64;
         self.next = traffic.next();
         let requests = metrics::requests(&self.node)? - before;
-        let ours = measured.per_second();
-        report.add("writes over HTTP", "a second", ours);
+        report.add("writes over HTTP", "a second", measured.per_second());
         report.add("writes over HTTP, p50", "ms", measured.latency_ms(0.5));
         report.add("writes over HTTP, p99", "ms", measured.latency_ms(0.99));
         report.add("SELECTs a write", "", requests.reads / sent);
         report.add("mutations a write", "", requests.writes / sent);
+        Ok(measured.per_second())
+    }
 
-        for (name, with_reads) in [("batches alone", false), ("with its read", true)] {
-            let mut calls = self.runtime.block_on(self.recording.writes(self.options.writes))?;
-            if !with_reads {
-                calls.iter_mut().for_each(|call| call.reads.clear());
-            }
-            let sending = self.driver.send(&calls, calls.len(), self.options.connections, self.clock);
-            let driven = self.runtime.block_on(sending)?;
-            report.add(&format!("writes by the driver, {name}"), "a second", driven);
-            report.add(&format!("writes, HTTP / driver, {name}"), "", ours / driven);
+    fn writes_by_the_driver(&mut self, with_reads: bool) -> Result<f64> {
+        let mut calls = self.runtime.block_on(self.recording.writes(self.options.writes))?;
+        if !with_reads {
+            calls.iter_mut().for_each(|call| call.reads.clear());
         }
-        Ok(())
+        let sending = self.driver.send(&calls, calls.len(), self.options.connections, self.clock);
+        self.runtime.block_on(sending)
     }
 
     fn reads(&mut self, report: &mut Report) -> Result<()> {
+        let (ours, driven) = self.in_turn(report, Self::reads_over_http, Self::reads_by_the_driver)?;
+        report.add("latest reads by the driver", "a second", driven);
+        report.add("latest reads, HTTP / driver", "", ours / driven);
+        Ok(())
+    }
+
+    fn reads_over_http(&mut self, report: &mut Report) -> Result<f64> {
         let before = metrics::requests(&self.node)?;
         let mut traffic = LatestReads::of(&self.titles);
         let measured = load::run(&self.plan(), self.clock, &mut traffic)?;
         let requests = metrics::requests(&self.node)? - before;
-        let ours = measured.per_second();
-        report.add("latest reads over HTTP", "a second", ours);
+        report.add("latest reads over HTTP", "a second", measured.per_second());
         report.add("latest reads over HTTP, p50", "ms", measured.latency_ms(0.5));
         report.add("latest reads over HTTP, p99", "ms", measured.latency_ms(0.99));
         report.add("SELECTs a latest read", "", requests.reads / traffic.sent as f64);
+        Ok(measured.per_second())
+    }
 
+    fn reads_by_the_driver(&mut self) -> Result<f64> {
         let calls = self.runtime.block_on(self.recording.latest_reads())?;
-        // As many as were just answered, so that both take about as long.
-        let count = usize::try_from(measured.answers)?;
-        let sending = self.driver.send(&calls, count, self.options.connections, self.clock);
-        let driven = self.runtime.block_on(sending)?;
-        report.add("latest reads by the driver", "a second", driven);
-        report.add("latest reads, HTTP / driver", "", ours / driven);
-        Ok(())
+        let sending = self.driver.send(&calls, self.options.reads, self.options.connections, self.clock);
+        self.runtime.block_on(sending)
     }
 
     fn plan(&self) -> Plan {

@@ -5,6 +5,8 @@
 //! - whatever happens, 99.9 % of the writes and of the reads succeed, but for the five seconds after a fault
 //!   and after its end;
 //! - a write that ended so that nobody knows, and is made again with the same revision and tid, is there once.
+//!
+//! At the end, without the service, nodes miss a range delete and a later row, and are repaired.
 
 mod client;
 mod clock;
@@ -13,6 +15,7 @@ mod fault;
 mod journal;
 mod judge;
 pub(crate) mod network;
+mod repair;
 mod report;
 mod ring;
 mod traffic;
@@ -56,6 +59,9 @@ pub struct Options {
     /// Only this fault; may be given several times.
     #[arg(long, value_name = "FAULT")]
     only: Vec<Fault>,
+    /// With `--only`: nodes that missed something are repaired at the end, too.
+    #[arg(long)]
+    repair: bool,
     /// How long a fault lasts, where that is not part of it.
     #[arg(long, default_value_t = 12)]
     seconds: u64,
@@ -76,6 +82,12 @@ pub struct Options {
     inside: bool,
 }
 
+impl Options {
+    fn repairs(&self) -> bool {
+        self.repair || self.only.is_empty()
+    }
+}
+
 /// Runs the faults, and says whether all promises held.
 pub(super) fn run(options: &Options) -> Result<bool> {
     if options.inside {
@@ -92,6 +104,9 @@ pub(super) fn run(options: &Options) -> Result<bool> {
         let build = ["build", "--quiet", "--locked", "--package", "rashomon"];
         let status = Command::new(cargo()).args(build).current_dir(crate::root()).status()?;
         ensure!(status.success(), "the service does not build");
+    }
+    if options.repairs() {
+        ensure!(repair::build()?, "the test of a repair does not build");
     }
     match network::continue_in_a_new_one(&["--inside"])? {}
 }
@@ -138,7 +153,8 @@ fn run_inside(options: &Options) -> Result<bool> {
     report::print(&rows, &folder);
     let status = service.stop()?;
     ensure!(status.success(), "the service ended with {status} when it was asked to end");
-    Ok(verify(binary)? && rows.iter().all(Row::is_fine))
+    let is_repaired = !options.repairs() || repair::check(&ring)?;
+    Ok(verify(binary)? && is_repaired && rows.iter().all(Row::is_fine))
 }
 
 fn faults(only: &[Fault]) -> Vec<Fault> {

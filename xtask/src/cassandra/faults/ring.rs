@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -73,6 +73,11 @@ impl Ring {
     pub(super) fn store() -> String {
         let hosts: Vec<_> = (1..=NODES).map(Node::host).collect();
         format!("cassandra://{}/faults?replication={NODES}", hosts.join(","))
+    }
+
+    /// Where the nodes lie.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Sends a signal to a node that goes on.
