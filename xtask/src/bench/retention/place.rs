@@ -7,7 +7,10 @@ use std::{
 };
 
 use anyhow::Result;
-use scylla::client::{session::Session, session_builder::SessionBuilder};
+use scylla::{
+    client::{execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
+    frame::types::Consistency,
+};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use xtask::{
@@ -54,7 +57,11 @@ impl Place {
         }
         let node = start_for_benchmarks()?;
         let runtime = Runtime::new()?;
-        let session = SessionBuilder::new().known_node_addr(Node::address(1));
+        // Of traces the node wants two copies, and is alone.
+        let profile = ExecutionProfile::builder().consistency(Consistency::One).build();
+        let session = SessionBuilder::new()
+            .known_node_addr(Node::address(1))
+            .default_execution_profile_handle(profile.into_handle());
         let session = runtime.block_on(session.build())?;
         Ok(Self::Keyspaces(Box::new(Cluster { node, runtime, session, made: AtomicU32::new(0) })))
     }
