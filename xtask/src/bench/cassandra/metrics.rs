@@ -48,7 +48,7 @@ pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Resul
 pub(super) fn settle(node: &Node, keyspace: &str) -> Result<()> {
     flush(node, keyspace)?;
     for _ in 0..SETTLE_LOOKS {
-        if nodetool(node, &["compactionstats"])?.contains("pending tasks: 0") {
+        if pending(&nodetool(node, &["compactionstats"])?)? == 0 {
             return Ok(());
         }
         thread::sleep(Duration::from_secs(1));
@@ -71,6 +71,13 @@ pub(crate) fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A name and a number a line.
+fn pending(text: &str) -> Result<u64> {
+    let line = text.lines().find(|line| line.starts_with("pending tasks"));
+    let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
+    number.with_context(|| format!("no pending tasks in {text}"))
 }
 
 /// A line with the bean's name, and then one with its count.
@@ -110,6 +117,13 @@ mod tests {
                     org.apache.cassandra.metrics:type=ClientRequest,scope=Write,name=Latency\n58\n";
         assert_eq!(parse_requests(text).unwrap(), Requests { reads: 291.0, writes: 58.0 });
         assert!(parse_requests("").is_err());
+    }
+
+    #[test]
+    fn compactions_that_wait_are_counted() {
+        let text = "concurrent compactors           1\npending tasks                   12\ncompactions completed     7\n";
+        assert_eq!(pending(text).unwrap(), 12);
+        assert!(pending("").is_err());
     }
 
     #[test]
