@@ -176,8 +176,12 @@ impl Shared {
         tid: Tid,
         bodies: Bodies,
     ) -> Result<()> {
-        let until = self.clock.now().saturating_add(policy.ttl).saturating_add(policy.ttl);
-        let mut copies = self.copies(page, policy, (rev, tid), &bodies, until).await?;
+        let now = self.clock.now();
+        let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+        // Later than whatever replaced one of them just now, by a clock that is ahead of ours: it would stand
+        // above the new copy, and go before the others.
+        let times = (now.saturating_add(policy.skew), until);
+        let mut copies = self.copies(page, policy, (rev, tid), &bodies, times).await?;
         let by_tid = copies.swap_remove(0);
         self.store.write(copies, by_tid).await?;
         self.retained.kept_renders.fetch_add(1, Relaxed);

@@ -1,6 +1,7 @@
 //! What somebody read stays until he may come back (R3).
 
 use rashomon_buckets::{Policy, schemas};
+use rashomon_clock::Clock;
 
 use crate::{
     DAY, HOUR, SECOND, policy, retaining,
@@ -21,6 +22,7 @@ on_every_store![
     what_a_revision_got_after_its_own_went_can_be_read,
     a_copy_is_replaced_with_what_it_is_a_copy_of,
     a_copy_stands_long_enough_for_a_clock_that_is_ahead,
+    a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render,
     what_came_again_after_its_revision_went_is_gone_and_not_damaged,
 ];
 
@@ -218,4 +220,25 @@ async fn a_copy_stands_long_enough_for_a_clock_that_is_ahead(world: World) {
     let needed = rashomon_clock::Clock::now(&*world.clock).saturating_add(DAY).saturating_add(skew);
     let copies = world.rows(&schemas::HISTORICAL).await;
     assert!(copies.iter().all(|row| row.expires_at >= Some(needed)), "{copies:?}");
+}
+
+/// Two processes, of which one has a clock that is ahead: it replaces a property, and then the other one's reader
+/// has the copies kept for longer.
+async fn a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render(world: World) {
+    let two_days = Policy { ttl: 2 * DAY, ..policy() };
+    let (world, page) = (retaining(world, two_days).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
+    world.pass(2 * DAY + HOUR);
+    let now = world.clock.now();
+    world.clock.set(now.saturating_add(policy().skew));
+    world.rewrite(&page, first.tid, "data-parsoid", "[]").await.unwrap();
+    world.clock.set(now);
+    assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
+    world.pass(2 * DAY - SECOND);
+    world.sweep().await;
+    world.assert_stored(first.tid, "data-parsoid", false).await;
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await.as_deref(), Some(&b"<p>"[..]));
+    assert_eq!(world.read_if_kept(&page, first.tid, "data-parsoid").await.as_deref(), Some(&b"[]"[..]));
 }

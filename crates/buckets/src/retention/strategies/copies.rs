@@ -32,7 +32,7 @@ impl Shared {
         self.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
     }
 
-    /// What copies the bodies of a render, to stand until then: a batch for what is asked for by tid, and,
+    /// What copies the bodies of a render, written at one time to stand until another: a batch for what is asked for by tid, and,
     /// where the bucket has a table for it and the render is the newest of its revision, one for what is asked
     /// for by revision. Each copies all of the render, or nothing.
     pub(crate) async fn copies(
@@ -41,9 +41,8 @@ impl Shared {
         policy: &Policy,
         (rev, tid): (Revision, Tid),
         bodies: &Bodies,
-        until: Timestamp,
+        (written_at, until): (Timestamp, Timestamp),
     ) -> Result<Vec<Batch>> {
-        let now = self.clock.now();
         let mut batches = Vec::new();
         let mut by_tid = Batch::new(partition_of(page));
         for (name, body) in self.fit_until(bodies.clone(), until).await? {
@@ -51,7 +50,7 @@ impl Shared {
                 table: &HISTORICAL,
                 clustering: copy_key(rev, tid, &name),
                 values: body.to_values(),
-                written_at: now,
+                written_at,
                 expires_at: Some(until),
             });
         }
@@ -65,7 +64,7 @@ impl Shared {
                     table: &BY_REV,
                     clustering: by_rev_key(rev, &name),
                     values,
-                    written_at: now,
+                    written_at,
                     expires_at: Some(until),
                 });
             }

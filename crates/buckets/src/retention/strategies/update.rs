@@ -73,7 +73,7 @@ impl Shared {
         tid: Tid,
     ) -> Result<After> {
         let (page, strategy) = (write.page, policy.strategy);
-        let until = self.kept_for_the_grace(policy);
+        let times = (self.clock.now(), self.kept_for_the_grace(policy));
         let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
         let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
         let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
@@ -83,7 +83,7 @@ impl Shared {
             None => None,
         };
         if let Some(old) = &superseded {
-            let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, until).await?;
+            let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, times).await?;
             // Of a revision that stays, what is new is what is asked for by revision.
             let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
             write.first.extend(copies);
@@ -91,7 +91,7 @@ impl Shared {
         // What a reader finds until the row of the latest is set is a copy.
         if strategy.copies_new() || strategy.is_one_row() || !is_latest {
             let new = write.bodies.iter().map(|body| (body.name.clone(), body.body.clone())).collect();
-            let copies = self.copies(page, policy, (rev, tid), &new, until).await?;
+            let copies = self.copies(page, policy, (rev, tid), &new, times).await?;
             write.first.extend(copies);
         }
         if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
