@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use rashomon_buckets::schemas::RENDERS;
+use rashomon_buckets::{Current, Fill, NewRevision, Parent, Policy, Strategy, schemas::RENDERS};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Decorator, Error, Memory, Mutation, Result, TableStore};
 
 use crate::{
-    DAY, HOUR, policy, settings,
-    support::{Cluster, START, World, page},
+    DAY, HOUR, by, policy, settings,
+    support::{Cluster, START, World, page, rev},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
@@ -53,10 +53,14 @@ impl Post {
 }
 
 async fn world_with_post() -> (World, Arc<Post>) {
+    world_with_post_and(policy()).await
+}
+
+async fn world_with_post_and(policy: Policy) -> (World, Arc<Post>) {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let post = Arc::new(Post { cluster, keeps: AtomicBool::new(false), kept: Mutex::new(None) });
-    (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy()), 1).await, post)
+    (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy), 1).await, post)
 }
 
 /// The note of the late render falls due before it comes, and its revision has another.
@@ -89,4 +93,24 @@ async fn it_is_looked_for_as_long_as_it_may_come_and_no_longer() {
     world.pass(HOUR + 4 * policy().skew);
     let sweep = world.sweep().await;
     assert_eq!((sweep.notes, sweep.renders), (1, 1), "{sweep:?}");
+}
+
+/// A write on a condition is taken back where nobody knows whether it happened. What it was to supersede stands,
+/// also when it comes.
+#[tokio::test]
+async fn a_write_that_was_taken_back_deletes_nothing_when_it_comes() {
+    let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
+    let ((world, post), page) = (world_with_post_and(written_through).await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    // Its copies expire.
+    world.pass(100 * DAY);
+    let new = world.new_revision(&page, 2, HTML).await;
+    post.keeps.store(true, Ordering::SeqCst);
+    let if_latest = Some(Parent::Revision(rev(1)));
+    world.buckets.put_revision(&page, NewRevision { if_latest, ..new }).await.unwrap_err();
+    post.deliver().await;
+    assert_eq!(world.latest_rev(&page).await, Some(1));
+    for (property, body) in HTML {
+        assert_eq!(world.read_latest(&page, property).await, body.as_bytes());
+    }
 }

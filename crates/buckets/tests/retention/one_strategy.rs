@@ -8,7 +8,7 @@ use rashomon_tables::{Call, Fault, Faulty, Plan, Row, Swap, Value};
 
 use crate::{
     DAY, HOUR, SECOND, by, policy, retaining, settings,
-    support::{World, on_every_store, page},
+    support::{World, noise, on_every_store, page},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -83,11 +83,16 @@ async fn a_delete_that_fails_only_delays() {
 /// all the same, and either the same again or the sweep finishes it before its copies expire.
 #[tokio::test]
 async fn a_row_that_was_not_set_is_set_later() {
-    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
-    for again in [true, false] {
+    for (fill, again) in [
+        (Fill::CopyOnUpdate, true),
+        (Fill::CopyOnUpdate, false),
+        (Fill::CopyOnRead, false),
+        (Fill::WriteThrough, false),
+    ] {
+        let one_row = by(Strategy::TablePerQuery(Current::OneRow, fill));
         // The first three are those of the first revision; then data-parsoid is set, and html last.
         let plan = Plan::empty().on(Call::Swap, 5, Fault::Before);
-        let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row.clone())).await;
+        let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
         let page = page("Main_Page");
         world.put_revision(&page, 1, HTML).await.unwrap();
         let new: &[(&str, &str)] = &[("html", "<b>"), ("data-parsoid", "[]"), ("wikitext", "new")];
@@ -105,6 +110,105 @@ async fn a_row_that_was_not_set_is_set_later() {
         assert_eq!(world.read_latest(&page, "html").await, b"<b>");
         assert_eq!(world.read_latest(&page, "data-parsoid").await, b"[]");
         assert_eq!(world.read_latest(&page, "wikitext").await, b"new");
+        world.assert_whole().await;
+    }
+}
+
+/// A writer that goes away between the rows of the latest leaves the html that was: html is set last.
+#[tokio::test]
+async fn html_is_set_after_what_belongs_to_it() {
+    for number in 4..=6 {
+        // The first three are those of the first revision.
+        let plan = Plan::empty().on(Call::Swap, number, Fault::Before);
+        let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+        let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
+        let page = page("Main_Page");
+        world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap_err();
+        let rows = world.rows(&schemas::CURRENT).await;
+        let html = rows.iter().find(|row| row.key.clustering == [Value::from("html")]).unwrap();
+        assert_eq!(html.values[6], Some(Value::Int(1)), "the call that failed is number {number}");
+    }
+}
+
+/// R5: where the row of what the latest lacks cannot be cleared, the writer is none the wiser, and the sweep does it.
+#[tokio::test]
+async fn a_row_that_was_not_cleared_is_cleared_later() {
+    // Four rows are set for the first revision and three for the second; then that of meta is cleared.
+    let plan = Plan::empty().on(Call::Swap, 8, Fault::Before);
+    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
+    let page = page("Main_Page");
+    let with_meta = [HTML, &[("meta", "{}")]].concat();
+    let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    assert!(world.places(first.tid, "meta").await.contains(&"current"), "it was to be cleared");
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.assert_somewhere(first.tid, "meta", false).await;
+    world.assert_whole().await;
+}
+
+/// The same of a large body, whose chunks then stay as well.
+#[tokio::test]
+async fn a_large_row_that_was_not_set_is_set_later() {
+    let plan = Plan::empty().on(Call::Swap, 6, Fault::Before);
+    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
+    let page = page("Main_Page");
+    let large = noise(1, 2_500_000);
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    let new = [("html", &large[..]), ("data-parsoid", b"[]"), ("wikitext", b"new")];
+    world.put_revision(&page, 2, &new).await.unwrap_err();
+    world.pass(DAY + HOUR);
+    world.sweep().await;
+    world.pass(100 * DAY);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.read_latest(&page, "html").await, large);
+    world.assert_whole().await;
+}
+
+/// R2 of what was cut off before its rows were set, and superseded before the sweep finished it.
+#[tokio::test]
+async fn what_was_not_set_can_be_read_for_a_grace() {
+    let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
+    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap_err();
+    let second = world.buckets.latest_render(&page).await.unwrap().tid;
+    world.pass(20 * HOUR);
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    for (property, body) in HTML {
+        assert_eq!(world.read(&page, second, property).await, body.as_bytes());
+    }
+}
+
+/// R2 and R4 of the latest that lies in its one row, once another strategy writes what supersedes it: neither write
+/// copies it.
+#[tokio::test]
+async fn what_lies_in_the_row_of_the_latest_stays_for_a_grace() {
+    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    for by_a_render in [true, false] {
+        let (world, page) = (retaining(World::in_memory().await, one_row.clone()).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        // Its copies expire, and its note waits for the sweep.
+        world.pass(2 * DAY);
+        let world = retaining(world, policy()).await;
+        match by_a_render {
+            true => world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap(),
+            false => world.put_revision(&page, 2, HTML).await.unwrap(),
+        };
+        world.pass(DAY - SECOND);
+        world.sweep().await;
+        assert_eq!(world.places(first.tid, "html").await, ["current"]);
+        assert_eq!(world.read(&page, first.tid, "wikitext").await, b"text");
+        world.pass(4 * DAY);
+        world.sweep().await;
+        world.assert_somewhere(first.tid, "html", false).await;
         world.assert_whole().await;
     }
 }

@@ -144,6 +144,7 @@ async fn what_is_superseded_can_be_read_for_a_grace(world: World, strategy: Stra
     let two_again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
     world.put_revision(&page, 9, HTML).await.unwrap();
     let late = world.put_revision(&page, 4, HTML).await.unwrap();
+    world.assert_stored(late.tid, "html", strategy == Strategy::TwoTable).await;
     world.sweep().await;
     world.pass(DAY - SECOND);
     world.sweep().await;
@@ -177,10 +178,17 @@ async fn what_nobody_read_lately_is_gone_when_superseded(world: World, strategy:
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(100 * DAY);
     world.sweep().await;
-    world.put_revision(&page, 2, HTML).await.unwrap();
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
     world.assert_somewhere(first.tid, "html", false).await;
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await, None);
+    world.assert_whole().await;
+    // The same of a render of a revision that stays.
+    world.pass(100 * DAY);
+    world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+    world.assert_somewhere(second.tid, "html", false).await;
+    assert_eq!(world.read_latest(&page, "data-parsoid").await, b"{}");
+    assert_eq!(world.read_latest(&page, "wikitext").await, b"text");
     world.assert_whole().await;
 }
 
@@ -233,7 +241,9 @@ async fn what_nobody_reads_goes(world: World, strategy: Strategy) {
     gone.push(world.put_revision(&page, 4, HTML).await.unwrap().tid);
     gone.push(world.put_render(&page, 4, &[("html", "<b>")]).await.unwrap().tid);
     let latest = world.put_revision(&page, 5, HTML).await.unwrap();
-    gone.push(world.put_revision(&page, 3, HTML).await.unwrap().tid);
+    let late = world.put_revision(&page, 3, HTML).await.unwrap().tid;
+    world.assert_somewhere(late, "html", true).await;
+    gone.push(late);
     world.pass(DAY + policy().slack);
     world.sweep().await;
     for tid in gone {
@@ -278,6 +288,8 @@ async fn what_is_replaced_gets_its_time_again(world: World, strategy: Strategy) 
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, b"mended");
+    let is_one_row = matches!(strategy, Strategy::TablePerQuery(Current::OneRow, _));
+    world.assert_stored(first.tid, "html", !is_one_row).await;
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY);
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await.as_deref(), Some(&b"mended"[..]));
@@ -336,6 +348,8 @@ async fn a_jump_of_the_clock_expires_copies(world: World, strategy: Strategy) {
     // What a write supersedes while the clock cannot be trusted is deleted by nobody.
     let second = world.buckets.latest_render(&page).await.unwrap().tid;
     world.put_revision(&page, 3, HTML).await.unwrap();
+    let is_one_row = matches!(strategy, Strategy::TablePerQuery(Current::OneRow, _));
+    world.assert_stored(second, "html", !is_one_row).await;
     assert_eq!(world.read(&page, second, "html").await, b"<p>");
 }
 
@@ -451,6 +465,7 @@ async fn what_the_latest_lacks_goes_too(world: World, strategy: Strategy) {
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
     for number in 2..=30 {
         world.put_revision(&page, number, HTML).await.unwrap();
+        assert!(!world.places(first.tid, "meta").await.contains(&"current"));
         world.pass(2 * HOUR);
         world.sweep().await;
     }
@@ -473,7 +488,12 @@ async fn what_is_asked_for_by_revision_is_found(world: World, strategy: Strategy
     assert_eq!(world.rows(&schemas::BY_REV).await.len(), 2 * HTML.len());
     let of_first = world.buckets.property(&page, again.tid, &html).await.unwrap();
     assert_eq!(bytes(&of_first).await, b"<b>");
+    let lies_by_rev = async || world.places(again.tid, "html").await.contains(&"by_rev");
+    world.put_render_at(&page, 1, at(-100), HTML).await.unwrap();
+    assert!(lies_by_rev().await, "what comes late does not take its place");
+    assert_eq!(newest_with(1).await, again.tid);
     // What is replaced is not found there as it was.
     world.rewrite(&page, again.tid, "html", "mended").await.unwrap();
+    assert!(!lies_by_rev().await);
     assert_eq!(world.read(&page, newest_with(1).await, "html").await, b"mended");
 }
