@@ -3,6 +3,7 @@
 //! Nothing here knows HTTP, SQL or CQL. What comes in has been parsed into the types of this crate, whose
 //! constructors check; what goes out is plain data.
 
+mod archive;
 mod catalog;
 mod content;
 mod definitions;
@@ -18,6 +19,7 @@ mod rows;
 pub mod schemas;
 mod tid;
 
+pub use archive::{ArchiveSettings, ArchiveStats, Sealed, Sealing};
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
 pub use definitions::{Definition, Definitions, Versions};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Error as StoreError, Key, Row, Value};
+use rashomon_tables::{ColumnType, Error as StoreError, Key, Row, Value};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
@@ -150,7 +150,7 @@ pub(crate) fn index_size(properties: &Properties) -> usize {
     properties_to_json(properties).size()
 }
 
-fn properties_from_json(json: &str) -> Option<Properties> {
+pub(crate) fn properties_from_json(json: &str) -> Option<Properties> {
     let json: BTreeMap<PropertyName, PropertyJson> = serde_json::from_str(json).ok()?;
     (json.into_iter())
         .map(|(name, json)| {
@@ -165,8 +165,34 @@ fn properties_from_json(json: &str) -> Option<Properties> {
         .collect()
 }
 
+/// A value of a key in JSON, as people and programs can read it.
+pub(crate) fn value_to_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Text(text) => text.as_str().into(),
+        Value::Int(number) => (*number).into(),
+        Value::Timestamp(time) => time.as_micros().into(),
+        Value::TimeUuid(uuid) => Tid::from(*uuid).to_string().into(),
+        Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+    }
+}
+
+/// The opposite of [`value_to_json`], for a column of this type.
+pub(crate) fn value_from_json(column: ColumnType, json: &serde_json::Value) -> Option<Value> {
+    Some(match column {
+        ColumnType::Text => json.as_str()?.into(),
+        ColumnType::Int => json.as_i64()?.into(),
+        ColumnType::Timestamp => Timestamp::from_micros(json.as_i64()?).into(),
+        ColumnType::TimeUuid => json.as_str()?.parse::<Tid>().ok()?.as_time_uuid().into(),
+        ColumnType::Blob => {
+            let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+            let bytes: Option<Vec<u8>> = json.as_str()?.as_bytes().chunks(2).map(byte).collect();
+            Value::Blob(bytes?.into())
+        }
+    })
+}
+
 /// A row of `revisions`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RevisionRow {
     pub(crate) record: RevisionRecord,
     pub(crate) properties: Properties,
@@ -228,7 +254,7 @@ impl RevisionRow {
 }
 
 /// A row of `renders`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RenderRow {
     pub(crate) rev: Revision,
     pub(crate) tid: Tid,

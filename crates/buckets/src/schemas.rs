@@ -270,9 +270,54 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// Which blocks of the archive have revisions of the page, those with the highest first: which revisions, times
+/// of edits and renders, and the names of their properties (`properties`, JSON). `generation` rises when a block
+/// is made anew of others.
+pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("archive_index")
+        .clustering("last_rev", Int, Descending)
+        .clustering("block", Blob, Ascending)
+        .value("first_rev", Int)
+        .value("first_time", Timestamp)
+        .value("last_time", Timestamp)
+        .value("first_tid", TimeUuid)
+        .value("last_tid", TimeUuid)
+        .value("properties", Text)
+        .value("revisions", Int)
+        .value("renders", Int)
+        .value("raw_bytes", Int)
+        .value("generation", Int)
+        .build()
+});
+
+/// The compression blocks of the archive, each in so many pieces (`parts`). Never changed.
+pub static ARCHIVE_BLOCKS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("archive_blocks")
+        .partition("domain", Text)
+        .partition("bucket", Text)
+        .partition("block", Blob)
+        .clustering("part", Int, Ascending)
+        .value("parts", Int)
+        .value("value", Blob)
+        .build()
+});
+
+/// Blocks that somebody must look at: is one named by a page by then, or is it nobody's? By the hour they were
+/// noted, with the pages that it is of (`titles`, JSON).
+pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("archive_notes")
+        .partition("hour", Int)
+        .clustering("block", Blob, Ascending)
+        .value("domain", Text)
+        .value("bucket", Text)
+        .value("titles", Text)
+        .value("noted_at", Timestamp)
+        .build()
+});
+
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 24] {
+pub fn all() -> [&'static Schema; 27] {
     [
         &REVISIONS,
         &RENDERS,
@@ -298,5 +343,8 @@ pub fn all() -> [&'static Schema; 24] {
         &DUE,
         &DUE_CURSORS,
         &RETENTION_WALKS,
+        &ARCHIVE_INDEX,
+        &ARCHIVE_BLOCKS,
+        &ARCHIVE_NOTES,
     ]
 }

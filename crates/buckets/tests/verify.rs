@@ -62,9 +62,9 @@ async fn an_undamaged_store_is_whole() {
     assert!(progress.is_sorted() && progress.last() == Some(&report.bodies));
 }
 
-/// The tables whose rows are notes of work to do, or that only retention has: nothing is lost with a note, and
-/// what retention has is tested with it.
-const NOTES: [&str; 12] = [
+/// The tables whose rows are notes of work to do, or that only retention or the archive have: nothing is lost
+/// with a note, and what those have is tested with them.
+const NOTES: [&str; 15] = [
     "chunk_sets",
     "heads",
     "due",
@@ -77,6 +77,9 @@ const NOTES: [&str; 12] = [
     "current",
     "culled",
     "culled_renders",
+    "archive_index",
+    "archive_blocks",
+    "archive_notes",
 ];
 
 /// The tables of what exports say beside revisions, which a store may have or not.

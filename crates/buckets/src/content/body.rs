@@ -112,11 +112,21 @@ pub(crate) struct BodyRow {
 impl BodyRow {
     /// The value columns.
     pub(crate) fn to_values(&self) -> Vec<Option<Value>> {
-        let (encoding, value) = match &self.stored {
-            Stored::Identity(bytes) => ("identity", bytes.clone()),
-            Stored::Zstd(bytes) => ("zstd", bytes.clone()),
-            Stored::Chunks(set) => ("chunks", set.to_bytes()),
-        };
+        match &self.stored {
+            Stored::Identity(bytes) => self.values("identity", bytes.clone()),
+            Stored::Zstd(bytes) => self.values("zstd", bytes.clone()),
+            Stored::Chunks(set) => self.values("chunks", set.to_bytes()),
+            // It is written again, as any other body.
+            Stored::Archived(plain) => Self { stored: Stored::inline(plain), ..self.clone() }.to_values(),
+        }
+    }
+
+    /// The value columns of a row that is in no table, but in a block of the archive.
+    pub(crate) fn to_archived_values(&self, plain: Bytes) -> Vec<Option<Value>> {
+        self.values("archived", plain)
+    }
+
+    fn values(&self, encoding: &str, value: Bytes) -> Vec<Option<Value>> {
         vec![
             Some(rows::to_json(&self.info.headers)),
             Some(Value::Int(i64::try_from(self.info.size).unwrap_or(i64::MAX))),
@@ -134,6 +144,7 @@ impl BodyRow {
                 "identity" => Stored::Identity(bytes),
                 "zstd" => Stored::Zstd(bytes),
                 "chunks" => Stored::Chunks(ChunkSet::from_bytes(&bytes)?),
+                "archived" => Stored::Archived(bytes),
                 _ => return None,
             };
             let info = PropertyInfo {
@@ -150,7 +161,9 @@ impl BodyRow {
     /// The bytes, or the way to them.
     pub(crate) fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
         let body = match self.stored {
-            Stored::Identity(plain) => Body::Inline(InlineBody { plain, zstd: None }),
+            Stored::Identity(plain) | Stored::Archived(plain) => {
+                Body::Inline(InlineBody { plain, zstd: None })
+            }
             Stored::Zstd(zstd) => {
                 let plain = decompress(&zstd, self.info.size as usize)?;
                 Body::Inline(InlineBody { plain, zstd: Some(zstd) })

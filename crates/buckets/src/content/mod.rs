@@ -89,6 +89,8 @@ pub(crate) enum Stored {
     Zstd(Bytes),
     /// In chunks.
     Chunks(ChunkSet),
+    /// In a block of the archive, out of which it came just now.
+    Archived(Bytes),
 }
 
 impl Stored {
@@ -96,7 +98,7 @@ impl Stored {
     pub(crate) fn plain(&self, size: u64) -> crate::Result<Option<Bytes>> {
         Ok(match self {
             Self::Chunks(_) => None,
-            Self::Identity(plain) => Some(plain.clone()),
+            Self::Identity(plain) | Self::Archived(plain) => Some(plain.clone()),
             Self::Zstd(frame) => Some(decompress(frame, size as usize)?),
         })
     }
@@ -104,7 +106,7 @@ impl Stored {
     /// The bytes that it takes in its row.
     pub(crate) fn row_size(&self) -> usize {
         match self {
-            Self::Identity(bytes) | Self::Zstd(bytes) => bytes.len(),
+            Self::Identity(bytes) | Self::Zstd(bytes) | Self::Archived(bytes) => bytes.len(),
             Self::Chunks(_) => ChunkSet::ROW_SIZE,
         }
     }

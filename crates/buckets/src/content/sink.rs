@@ -61,7 +61,7 @@ impl PropertySink {
 
 impl Stored {
     /// Compressed, where that makes it smaller.
-    fn inline(plain: &[u8]) -> Self {
+    pub(super) fn inline(plain: &[u8]) -> Self {
         let frame = compress(plain);
         if frame.len() < plain.len() {
             Self::Zstd(frame)

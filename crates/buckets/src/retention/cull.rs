@@ -173,7 +173,7 @@ impl Culls {
 impl Shared {
     /// By how much a row may have been written before the time at which it counts as stored: under a
     /// reservation rows get an earlier time than now; see `write_time`.
-    pub(super) fn early(&self) -> Duration {
+    pub(crate) fn early(&self) -> Duration {
         if self.is_alone() { Duration::ZERO } else { self.settings.skew }
     }
 

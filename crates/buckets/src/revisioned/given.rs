@@ -56,7 +56,7 @@ pub(crate) fn body_of(
 }
 
 /// A digest of names, headers and bytes.
-pub(super) fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
+pub(crate) fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
     let mut hash = Xxh3::new();
     for (name, info) in properties {
         for text in [name.as_str(), info.headers.content_type.as_str()] {

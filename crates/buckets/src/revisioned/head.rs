@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ColumnType, Key, Mutation, Row, Schema, Value};
+use rashomon_tables::{Batch, Key, Mutation, Row, Schema, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Page, Result, Tid,
-    rows::{blob, partition_of, text, timestamp, to_json, unreadable},
+    Page, Result,
+    rows::{blob, partition_of, text, timestamp, to_json, unreadable, value_from_json, value_to_json},
     schemas,
 };
 
@@ -141,34 +141,10 @@ fn rows_from_json(json: &str) -> Option<Vec<RowName>> {
     rows.into_iter().map(read).collect()
 }
 
-fn value_to_json(value: &Value) -> serde_json::Value {
-    match value {
-        Value::Text(text) => text.as_str().into(),
-        Value::Int(number) => (*number).into(),
-        Value::Timestamp(time) => time.as_micros().into(),
-        Value::TimeUuid(uuid) => Tid::from(*uuid).to_string().into(),
-        Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
-    }
-}
-
-fn value_from_json(column: ColumnType, json: &serde_json::Value) -> Option<Value> {
-    Some(match column {
-        ColumnType::Text => json.as_str()?.into(),
-        ColumnType::Int => json.as_i64()?.into(),
-        ColumnType::Timestamp => Timestamp::from_micros(json.as_i64()?).into(),
-        ColumnType::TimeUuid => json.as_str()?.parse::<Tid>().ok()?.as_time_uuid().into(),
-        ColumnType::Blob => {
-            let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
-            let bytes: Option<Vec<u8>> = json.as_str()?.as_bytes().chunks(2).map(byte).collect();
-            Value::Blob(bytes?.into())
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BucketName, Revision};
+    use crate::{BucketName, Revision, Tid};
 
     #[test]
     fn a_head_is_read_as_it_was_written() {

@@ -25,7 +25,7 @@ use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, Tab
 use tokio::sync::{OnceCell, Semaphore};
 
 pub(crate) use self::{
-    given::{Bodies, body_of},
+    given::{Bodies, body_of, digest},
     page_write::{PageBody, PageWrite, WriteKind},
     read::INDEX_PAGE,
     write::{MAX_BODIES, whole},
@@ -39,6 +39,7 @@ use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Page, PropertyName, PropertySink, Result, Retention,
     RetentionStats, Revision, Staged, Tid, Versions,
+    archive::{self, ArchiveSettings, BlockStore, Overlay},
     content::ChunkStore,
     locks::Locks,
     retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
@@ -57,6 +58,8 @@ pub struct Settings {
     pub skew: Duration,
     /// What is kept, and for how long.
     pub retention: Retention,
+    /// What is sealed in blocks; `None`: nothing more. What was sealed is read all the same.
+    pub archive: Option<ArchiveSettings>,
 }
 
 impl Default for Settings {
@@ -66,6 +69,7 @@ impl Default for Settings {
             cache_bytes: 256 << 20,
             skew: Duration::from_secs(300),
             retention: Retention::default(),
+            archive: None,
         }
     }
 }
@@ -76,6 +80,7 @@ pub struct Revisioned(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// With what was sealed as if it had not been.
     pub(crate) store: Arc<dyn TableStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Settings,
@@ -95,6 +100,8 @@ pub(crate) struct Shared {
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,
     pub(crate) retained: Counters,
+    /// Where there is an archive.
+    pub(crate) blocks: Option<Arc<BlockStore>>,
 }
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
@@ -117,6 +124,7 @@ impl Revisioned {
         for schema in schemas::all() {
             store.create(schema).await?;
         }
+        let blocks = archive::blocks_of(&store, settings.archive.as_ref()).await?;
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
@@ -132,7 +140,11 @@ impl Revisioned {
             unnoted: Cache::new(UNNOTED),
             culls: Arc::new(Semaphore::new(CULLS)),
             retained: Counters::default(),
-            store,
+            store: match &blocks {
+                Some(blocks) => Arc::new(Overlay::new(Arc::clone(blocks))),
+                None => store,
+            },
+            blocks,
             clock,
             settings,
         })))
@@ -180,8 +192,12 @@ impl Revisioned {
 
     /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of
     /// writes that were refused or cut short, and of bodies that were replaced. `age` is longer than any write
-    /// may take. Gives the number of bodies deleted.
+    /// may take. Gives the number of bodies deleted. Blocks of the archive that no page came to name go, too.
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
+        if let Some(blocks) = &self.0.blocks {
+            let now = self.0.clock.now();
+            blocks.collect(now.saturating_sub(age.max(archive::MIN_AGE)), now).await?;
+        }
         self.0.chunks.collect(age).await
     }
 

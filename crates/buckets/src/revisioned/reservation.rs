@@ -290,6 +290,19 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether somebody has reserved the page, or had when he died: that is seen to.
+    pub(crate) async fn is_held(&self, page: &Page) -> Result<bool> {
+        if self.is_alone() {
+            return Ok(false);
+        }
+        let Some(row) = self.store.get(&HEADS, &Head::key(page)).await? else { return Ok(false) };
+        let Some(held) = Head::from_row(Some(&row))?.held else { return Ok(false) };
+        if self.is_dead(&held, false) {
+            self.wait_for(page, &row, false, 0).await?;
+        }
+        Ok(true)
+    }
+
     /// Sees to it that a write has happened as a whole or never will: `None` where it has, else the time at
     /// which its rows were deleted. What comes later of it is hidden by that.
     ///

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::Revisioned;
 use crate::{
-    BucketName, DomainName, Page, PropertyName, Result,
+    ArchiveStats, BucketName, DomainName, Page, PropertyName, Result,
+    archive::Counter,
     content::{BodyRow, Stored},
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -26,10 +27,13 @@ pub struct DomainStats {
     pub renders: u64,
     /// Bytes of all bodies, as they came.
     pub raw_bytes: u64,
-    /// Bytes of all bodies, as they are stored.
+    /// Bytes of all bodies, as they are stored, blocks of the archive included.
     pub stored_bytes: u64,
     /// The same by property.
     pub properties: BTreeMap<PropertyName, PropertyStats>,
+    /// What of it is in blocks; `None` where the store has no archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveStats>,
 }
 
 /// How much there is of one property.
@@ -39,14 +43,27 @@ pub struct PropertyStats {
     pub bodies: u64,
     /// Their bytes, as they came.
     pub raw_bytes: u64,
-    /// Their bytes, as they are stored.
+    /// The bytes of those that are not in blocks of the archive, as they are stored: in a block properties share
+    /// what they have in common.
     pub stored_bytes: u64,
+    /// Those that are in blocks.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub archived: u64,
+    /// The bytes of these, as they came.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub archived_raw_bytes: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Revisioned {
     /// Counts all that a domain's pages have, by reading it.
     pub async fn stats(&self, domain: &DomainName) -> Result<DomainStats> {
         let mut stats = DomainStats::default();
+        let mut archive = Counter::default();
         let mut last = None;
         loop {
             let titles =
@@ -54,9 +71,16 @@ impl Revisioned {
             for title in titles.items {
                 let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
                 self.count_page(&page, &mut stats).await?;
+                if let Some(blocks) = &self.0.blocks {
+                    archive.add(blocks, &page).await?;
+                }
             }
             last = titles.next;
             if last.is_none() {
+                if self.0.blocks.is_some() {
+                    stats.stored_bytes += archive.stats.block_bytes;
+                    stats.archive = Some(archive.stats);
+                }
                 return Ok(stats);
             }
         }
@@ -98,9 +122,15 @@ impl Revisioned {
                 }
                 bytes
             }
+            // With its block.
+            Stored::Archived(_) => 0,
         };
         let property = stats.properties.entry(name).or_default();
         property.bodies += 1;
+        if matches!(body.stored, Stored::Archived(_)) {
+            property.archived += 1;
+            property.archived_raw_bytes += body.info.size;
+        }
         property.raw_bytes += body.info.size;
         property.stored_bytes += stored;
         stats.raw_bytes += body.info.size;

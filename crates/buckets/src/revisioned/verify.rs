@@ -46,6 +46,8 @@ pub struct VerifyReport {
     pub bodies: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Blocks of the archive, each decoded to its last byte.
+    pub blocks: u64,
     /// What is wrong, at most a thousand of it.
     pub problems: Vec<String>,
     /// What else is wrong.
@@ -53,7 +55,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    fn problem(&mut self, page: &Page, problem: impl Display) {
+    pub(crate) fn problem(&mut self, page: &Page, problem: impl Display) {
         self.problem_of(in_words(page), problem);
     }
 
@@ -72,13 +74,18 @@ impl VerifyReport {
         self.renders += page.renders;
         self.bodies += page.bodies;
         self.bytes += page.bytes;
+        self.blocks += page.blocks;
         let room = MAX_PROBLEMS - self.problems.len();
         self.more_problems += page.more_problems + page.problems.len().saturating_sub(room) as u64;
         self.problems.extend(page.problems.into_iter().take(room));
     }
 
     /// What cannot be understood is a problem of a place, and no reason to look at no other.
-    fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
+    pub(crate) fn corrupt_is_problem<T>(
+        &mut self,
+        place: impl Display,
+        result: Result<T>,
+    ) -> Result<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),
             Err(Error::Store(StoreError::Corrupt(problem))) => {
@@ -137,6 +144,7 @@ impl Revisioned {
                 }
             }
         }
+        self.0.verify_archive(&mut report).await?;
         for domain in self.catalog().domains().await? {
             report.corrupt_is_problem(
                 format_args!("domain {domain}"),

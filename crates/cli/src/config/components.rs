@@ -14,6 +14,7 @@ impl Settings {
             cache_bytes: self.cache_size.0,
             skew: self.skew.0,
             retention: self.retention(),
+            archive: None,
         }
     }
 

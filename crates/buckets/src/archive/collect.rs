@@ -1,0 +1,105 @@
+//! Blocks that no page names: of a sealing that was cut off.
+
+use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Result as StoreResult, Row, Scan, Value};
+
+use super::{
+    blocks::{BlockStore, name_of, partition},
+    index::{BlockId, index_of},
+};
+use crate::{
+    Page, Result, Title,
+    rows::{self, partition_of, to_json},
+    schemas::{ARCHIVE_BLOCKS, ARCHIVE_NOTES},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Notes, and hours of them, that are looked at together.
+const NOTES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+
+/// A block that was noted.
+struct Note {
+    id: BlockId,
+    pages: Vec<Page>,
+}
+
+impl Note {
+    fn from_row(row: &Row) -> Option<(Self, Timestamp)> {
+        let Some(Value::Blob(id)) = row.key.clustering.first() else { return None };
+        let (domain, bucket) = (rows::text(row, 0)?, rows::text(row, 1)?);
+        let titles: BTreeSet<Title> = serde_json::from_str(rows::text(row, 2)?).ok()?;
+        let pages = titles.iter().map(|title| Page::parse(domain, bucket, title.as_str()));
+        let note = Self { id: id.as_ref().try_into().ok()?, pages: pages.collect::<Option<_>>()? };
+        Some((note, rows::timestamp(row, 3)?))
+    }
+}
+
+impl BlockStore {
+    /// Has somebody look later whether a page names the block.
+    pub(super) async fn note(
+        &self,
+        of: &Page,
+        id: BlockId,
+        titles: &BTreeSet<Title>,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
+        let (domain, bucket) = (of.domain.as_str(), of.bucket.as_str());
+        let values = vec![Some(domain.into()), Some(bucket.into()), Some(to_json(titles)), Some(now.into())];
+        note.put(&ARCHIVE_NOTES, vec![name_of(id)], values, now);
+        self.store.write(Vec::new(), note).await
+    }
+
+    /// Looks at the blocks that were noted at `due` or before: deletes those that no page names, and the notes.
+    /// Gives the number of blocks deleted.
+    pub(crate) async fn collect(&self, due: Timestamp, now: Timestamp) -> Result<u64> {
+        let (mut collected, mut hours_after) = (0, None);
+        loop {
+            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
+            for hour in hours.items {
+                let mut after = None;
+                loop {
+                    let scan = Scan::new(hour.clone(), NOTES).after(after);
+                    let notes = self.store.scan(&ARCHIVE_NOTES, scan).await?;
+                    for row in notes.items {
+                        let Some((note, noted_at)) = Note::from_row(&row) else { continue };
+                        if noted_at > due {
+                            continue;
+                        }
+                        collected += u64::from(self.collect_block(&note, now).await?);
+                        let mut done = Batch::new(hour.clone());
+                        done.delete(&ARCHIVE_NOTES, row.key.clustering.clone(), row.written_at);
+                        self.store.write(Vec::new(), done).await?;
+                    }
+                    after = notes.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+            hours_after = hours.next;
+            if hours_after.is_none() {
+                return Ok(collected);
+            }
+        }
+    }
+
+    /// Deletes a block unless a page names it.
+    async fn collect_block(&self, note: &Note, now: Timestamp) -> Result<bool> {
+        for page in &note.pages {
+            let index = index_of(&*self.store, &partition_of(page)).await?;
+            if index.iter().any(|row| row.block == note.id) {
+                return Ok(false);
+            }
+        }
+        let Some(of) = note.pages.first() else { return Ok(false) };
+        let mut pieces = Batch::new(partition(of, note.id));
+        pieces.delete_range(&ARCHIVE_BLOCKS, ClusteringRange::all(), now);
+        self.store.write(Vec::new(), pieces).await?;
+        self.forget(note.id);
+        Ok(true)
+    }
+}

@@ -1,0 +1,158 @@
+//! The index of the archive: one row for each page and block.
+
+use std::{collections::BTreeSet, num::NonZeroUsize};
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Row, Scan, Schema, TableStore, Value};
+
+use super::order::bounds;
+use crate::{
+    Page, PropertyName, Result, Revision, Tid,
+    rows::{self, clustering_rev, to_json, unreadable},
+    schemas::{
+        ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME,
+    },
+};
+
+/// Rows of the index that are read together.
+const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// The random name of a block.
+pub(super) type BlockId = [u8; 16];
+
+/// What a block has of a page.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct IndexRow {
+    pub(super) block: BlockId,
+    pub(super) revs: (Revision, Revision),
+    /// Of the edits.
+    pub(super) times: (Timestamp, Timestamp),
+    pub(super) tids: (Tid, Tid),
+    pub(super) names: BTreeSet<PropertyName>,
+    pub(super) revisions: u64,
+    pub(super) renders: u64,
+    /// Of all bodies, as they came.
+    pub(super) raw_bytes: u64,
+    pub(super) generation: i64,
+}
+
+impl IndexRow {
+    pub(super) fn key(&self) -> Vec<Value> {
+        vec![Value::Int(self.revs.1.get()), Value::Blob(Bytes::copy_from_slice(&self.block))]
+    }
+
+    pub(super) fn to_values(&self) -> Vec<Option<Value>> {
+        vec![
+            Some(Value::Int(self.revs.0.get())),
+            Some(self.times.0.into()),
+            Some(self.times.1.into()),
+            Some(self.tids.0.as_time_uuid().into()),
+            Some(self.tids.1.as_time_uuid().into()),
+            Some(to_json(&self.names)),
+            Some(Value::Int(self.revisions as i64)),
+            Some(Value::Int(self.renders as i64)),
+            Some(Value::Int(i64::try_from(self.raw_bytes).unwrap_or(i64::MAX))),
+            Some(Value::Int(self.generation)),
+        ]
+    }
+
+    pub(super) fn from_row(row: &Row) -> Result<Self> {
+        let read = || {
+            let Some(Value::Blob(block)) = row.key.clustering.get(1) else { return None };
+            let number = |column| rows::int(row, column).and_then(|number| u64::try_from(number).ok());
+            Some(Self {
+                block: block.as_ref().try_into().ok()?,
+                revs: (Revision::new(rows::int(row, 0)?)?, clustering_rev(row, 0)?),
+                times: (rows::timestamp(row, 1)?, rows::timestamp(row, 2)?),
+                tids: (rows::tid(row, 3)?, rows::tid(row, 4)?),
+                names: serde_json::from_str(rows::text(row, 5)?).ok()?,
+                revisions: number(6)?,
+                renders: number(7)?,
+                raw_bytes: number(8)?,
+                generation: rows::int(row, 9)?,
+            })
+        };
+        read().ok_or_else(|| unreadable("archive_index", row))
+    }
+
+    /// Between which values of the column that its table is sorted by its rows are.
+    pub(super) fn span(&self, axis: Axis) -> (Value, Value) {
+        match axis.of {
+            Of::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
+            Of::Time => (self.times.0.into(), self.times.1.into()),
+            Of::Tid => (self.tids.0.as_time_uuid().into(), self.tids.1.as_time_uuid().into()),
+        }
+    }
+
+    /// Whether it may have rows of a range.
+    pub(super) fn may_have(&self, axis: Axis, range: &rashomon_tables::ClusteringRange) -> bool {
+        if axis.place == 1
+            && let Some(Value::Text(name)) = range.prefix.first()
+            && !self.names.iter().any(|known| known.as_str() == name)
+        {
+            return false;
+        }
+        let (lower, upper) = bounds(range, axis.place);
+        let (first, last) = self.span(axis);
+        lower.is_none_or(|lower| *lower <= last) && upper.is_none_or(|upper| first <= *upper)
+    }
+}
+
+/// By what the rows of a table are sorted, behind the name of a property where they have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Axis {
+    /// Which clustering column.
+    pub(super) place: usize,
+    of: Of,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Rev,
+    Time,
+    Tid,
+}
+
+impl Axis {
+    /// `None`: the archive has no rows of the table.
+    pub(super) fn of(table: &Schema) -> Option<Self> {
+        let is = |other: &Schema| table.name() == other.name();
+        let axis = |place, of| Some(Self { place, of });
+        if is(&REVISIONS) || is(&RENDERS) {
+            axis(0, Of::Rev)
+        } else if is(&REVISION_CONTENT) || is(&RENDER_CONTENT) {
+            axis(1, Of::Rev)
+        } else if is(&REVISIONS_BY_TIME) {
+            axis(0, Of::Time)
+        } else if is(&REVISIONS_BY_TID) {
+            axis(0, Of::Tid)
+        } else {
+            None
+        }
+    }
+}
+
+/// The index of a page, or of what has its partition.
+pub(super) async fn index_of(store: &dyn TableStore, partition: &[Value]) -> Result<Vec<IndexRow>> {
+    let (mut index, mut after) = (Vec::new(), None);
+    loop {
+        let rows = store.scan(&ARCHIVE_INDEX, Scan::new(partition.to_vec(), ROWS).after(after)).await?;
+        for row in &rows.items {
+            index.push(IndexRow::from_row(row)?);
+        }
+        after = rows.next;
+        if after.is_none() {
+            return Ok(index);
+        }
+    }
+}
+
+/// The page whose partition it is.
+pub(super) fn page_of(partition: &[Value]) -> Option<Page> {
+    match partition {
+        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Page::parse(domain, bucket, title),
+        _ => None,
+    }
+}

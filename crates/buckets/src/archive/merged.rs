@@ -1,0 +1,231 @@
+//! The rows that the archive has, as rows of the tables that they came from.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Order, Result, Row, Schema, Value};
+
+use super::{
+    blocks::{BlockStore, OpenBlock},
+    entries::Place,
+    index::{Axis, BlockId, IndexRow, index_of, page_of},
+    order::compare,
+    part::{ArchivedRow, What},
+};
+use crate::{
+    Error, Page,
+    content::{BodyRow, Stored},
+};
+
+/// A row of the archive, and the block that has it.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) row: ArchivedRow,
+    id: BlockId,
+    block: Arc<OpenBlock>,
+}
+
+impl Found {
+    /// As a row of its table. The text of a body is read now.
+    pub(super) fn into_row(self, partition: &[Value]) -> Result<Row> {
+        let ArchivedRow { clustering, written_at, what } = self.row;
+        let values = match what {
+            What::Revision(row) => row.to_values(),
+            What::Render(row) => row.to_values(),
+            What::ByTime => Vec::new(),
+            What::ByTid(rev) => vec![Some(Value::Int(rev.get()))],
+            What::Body(body) => {
+                let info = body.info.clone();
+                match &body.place {
+                    Place::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
+                    Place::Entry(ordinal) => {
+                        let plain = self.block.text(self.id, *ordinal)?;
+                        BodyRow { info, stored: Stored::Archived(plain.clone()) }.to_archived_values(plain)
+                    }
+                }
+            }
+        };
+        Ok(Row { key: Key::new(partition.to_vec(), clustering), values, written_at, expires_at: None })
+    }
+}
+
+/// What is looked for in the archive.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    pub(super) table: &'static Schema,
+    pub(super) partition: &'a [Value],
+    pub(super) range: &'a ClusteringRange,
+    pub(super) order: Order,
+    /// Only what comes later than this key.
+    pub(super) after: Option<&'a [Value]>,
+    /// Only what does not come later than this one.
+    pub(super) until: Option<&'a [Value]>,
+    /// So many rows are enough.
+    pub(super) wanted: usize,
+}
+
+impl BlockStore {
+    /// The row under a key, if the archive has it: of several the one that was written last.
+    pub(super) async fn find(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        let range = ClusteringRange::prefix(key.clustering.clone());
+        let search = Search {
+            table,
+            partition: &key.partition,
+            range: &range,
+            order: Order::Forward,
+            after: None,
+            until: None,
+            wanted: 1,
+        };
+        let found = self.search(&search).await?.into_iter().next();
+        found.map(|found| found.into_row(&key.partition)).transpose()
+    }
+
+    /// The first rows that are looked for, in their order: all that there are, or at least so many as are
+    /// wanted. Blocks are opened one after the other, and none that is not needed.
+    pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<Found>> {
+        let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
+            return Ok(Vec::new());
+        };
+        let index = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+        if axis.place == 0 || !search.range.prefix.is_empty() {
+            return self.search_sorted(search, axis, &page, &index, search.range).await;
+        }
+        // Rows are sorted by the names of properties first: one after the other, each is sorted by revision.
+        let mut found = Vec::new();
+        for range in by_name(search, &index) {
+            found.extend(self.search_sorted(search, axis, &page, &index, &range).await?);
+            if found.len() >= search.wanted {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn search_sorted(
+        &self,
+        search: &Search<'_>,
+        axis: Axis,
+        page: &Page,
+        index: &[IndexRow],
+        range: &ClusteringRange,
+    ) -> Result<Vec<Found>> {
+        let mut sources = sources(search, axis, index, range);
+        let mut found: Vec<Found> = Vec::new();
+        while let Some((start, source)) = sources.pop() {
+            let enough = found.get(search.wanted.saturating_sub(1));
+            if enough
+                .is_some_and(|last| !start.may_come_before(&last.row.clustering[axis.place], axis, search))
+            {
+                break;
+            }
+            let block = self.open(page, source.block).await?;
+            let Some(part) = block.part(&page.title) else {
+                let what = format!("the archive's index of page {} names a block without it", page.title);
+                return Err(StoreError::Corrupt(what));
+            };
+            let rows =
+                part.rows(search.table, range).into_iter().filter(|row| search.is_within(&row.clustering));
+            found.extend(rows.map(|row| Found { row, id: source.block, block: Arc::clone(&block) }));
+            search.sort(&mut found);
+        }
+        Ok(found)
+    }
+}
+
+impl Search<'_> {
+    fn is_within(&self, clustering: &[Value]) -> bool {
+        let compare = |other| compare(self.table, self.order, clustering, other);
+        self.after.is_none_or(|after| compare(after).is_gt())
+            && self.until.is_none_or(|until| compare(until).is_le())
+    }
+
+    /// Of several rows of one key the one that was written last is left.
+    fn sort(&self, found: &mut Vec<Found>) {
+        found.sort_by(|one, other| {
+            compare(self.table, self.order, &one.row.clustering, &other.row.clustering)
+                .then(other.row.written_at.cmp(&one.row.written_at))
+        });
+        found.dedup_by(|one, other| one.row.clustering == other.row.clustering);
+    }
+
+    /// Whether rows come in the order in which the axis rises.
+    fn rises(&self, axis: Axis) -> bool {
+        use rashomon_tables::Direction::Ascending;
+        let ascending = self.table.clustering().get(axis.place).is_some_and(|(_, way)| *way == Ascending);
+        ascending == (self.order == Order::Forward)
+    }
+}
+
+/// Where on its axis the rows of a block begin.
+struct Start(Value);
+
+impl Start {
+    /// Whether they may come before a row that is there on the axis, or beside it.
+    fn may_come_before(&self, at: &Value, axis: Axis, search: &Search<'_>) -> bool {
+        if search.rises(axis) { self.0 <= *at } else { self.0 >= *at }
+    }
+}
+
+/// The blocks that may have rows of a range, the first last.
+fn sources<'i>(
+    search: &Search<'_>,
+    axis: Axis,
+    index: &'i [IndexRow],
+    range: &ClusteringRange,
+) -> Vec<(Start, &'i IndexRow)> {
+    let rises = search.rises(axis);
+    let mut sources: Vec<_> = (index.iter())
+        .filter(|row| row.may_have(axis, range))
+        .filter_map(|row| {
+            let (first, last) = row.span(axis);
+            let (start, end) = if rises { (first, last) } else { (last, first) };
+            // What lies before the one or behind the other as a whole need not be opened.
+            let is_ahead = |limit: Option<&[Value]>, of: &Value, ahead: std::cmp::Ordering| {
+                let limit = limit.filter(|limit| range.prefix.first() == limit.first() || axis.place == 0);
+                let ahead = if rises { ahead } else { ahead.reverse() };
+                limit.and_then(|limit| limit.get(axis.place)).is_some_and(|limit| of.cmp(limit) == ahead)
+            };
+            let gone_by = is_ahead(search.after, &end, std::cmp::Ordering::Less);
+            let too_late = is_ahead(search.until, &start, std::cmp::Ordering::Greater);
+            (!gone_by && !too_late).then_some((Start(start), row))
+        })
+        .collect();
+    sources.sort_by(|(one, _), (other, _)| if rises { other.0.cmp(&one.0) } else { one.0.cmp(&other.0) });
+    sources
+}
+
+/// A range for each property that the archive has of a page, in the order of the scan.
+fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
+    let names: BTreeSet<_> = index.iter().flat_map(|row| &row.names).collect();
+    let mut ranges: Vec<_> = (names.into_iter())
+        .map(|name| vec![Value::from(name.as_str())])
+        .filter(|prefix| {
+            let (range, name) = (search.range, &prefix[0]);
+            let first_column = ClusteringRange { prefix: Vec::new(), ..range.clone() };
+            // The names that were gone through already.
+            let gone_by = search.after.and_then(|after| after.first()).is_some_and(|after| {
+                if search.order == Order::Forward { name < after } else { name > after }
+            });
+            first_column.contains(std::slice::from_ref(name)) && !gone_by
+        })
+        .map(ClusteringRange::prefix)
+        .collect();
+    if search.order == Order::Reverse {
+        ranges.reverse();
+    }
+    ranges
+}
+
+/// The error of a store, in whatever it was wrapped.
+pub(super) fn store_error(error: Error) -> StoreError {
+    match error {
+        Error::Store(error) => error,
+        error => StoreError::Corrupt(error.to_string()),
+    }
+}
+
+/// The bytes of a body for whoever compares them.
+pub(super) fn plain(body: &BodyRow) -> crate::Result<Option<Bytes>> {
+    body.stored.plain(body.info.size)
+}

@@ -1,0 +1,214 @@
+//! The store as if nothing had been sealed.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rashomon_tables::{
+    Cursor, Decorator, Error as StoreError, Key, Order, Page, Result, Row, Scan, Schema, TableStore, Value,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    blocks::BlockStore,
+    merged::{Found, Search},
+    order::compare,
+    part::is_archived,
+};
+use crate::{
+    rows::{value_from_json, value_to_json},
+    schemas::{RENDERS, REVISIONS},
+};
+
+/// A store in whose tables the rows that were sealed still are. Writes go to the tables themselves.
+///
+/// What stands in a table hides what the archive has under the same key: it was written later. A table is
+/// always read before the archive's index, so that a row that is being sealed is in one of them.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    blocks: Arc<BlockStore>,
+}
+
+impl Overlay {
+    pub(crate) fn new(blocks: Arc<BlockStore>) -> Self {
+        Self { blocks }
+    }
+
+    async fn merged(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        scan.check(table)?;
+        let place = match &scan.after {
+            Some(cursor) => Place::decode(table, cursor)?,
+            None => Place::default(),
+        };
+        let mut below = self.rest_below(table, &scan, &place).await?;
+        if is_the_latest(table, &scan) && !below.items.is_empty() {
+            // Whether there are others is not looked up: whoever asks for one row asks for no more.
+            below.next = Some(Place::behind(&below)?);
+            return Ok(below);
+        }
+        // What comes behind a page that is full is not looked for: whether there is any shows the next one.
+        let is_full = below.items.len() >= scan.limit.get();
+        let last = below.items.last().filter(|_| is_full || below.next.is_some());
+        let horizon = last.map(|row| row.key.clustering.clone());
+        let archived = (self.blocks)
+            .search(&Search {
+                table,
+                partition: &scan.partition,
+                range: &scan.range,
+                order: scan.order,
+                after: place.after.as_deref(),
+                until: horizon.as_deref(),
+                wanted: scan.limit.get() + 1,
+            })
+            .await?;
+        merge(table, &scan, &place, below, archived, is_full)
+    }
+
+    /// What comes next in the table itself.
+    async fn rest_below(&self, table: &'static Schema, scan: &Scan, place: &Place) -> Result<Page<Row>> {
+        if place.is_done {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        let mut after = place.below.clone();
+        loop {
+            let page = self.below().scan(table, Scan { after, ..scan.clone() }).await?;
+            let Page { mut items, next } = page;
+            if let Some(last) = &place.after {
+                items.retain(|row| compare(table, scan.order, &row.key.clustering, last).is_gt());
+            }
+            // A page may be empty, and not the last.
+            if !items.is_empty() || next.is_none() {
+                return Ok(Page { items, next });
+            }
+            after = next;
+        }
+    }
+}
+
+#[async_trait]
+impl Decorator for Overlay {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &dyn TableStore {
+        &*self.blocks.store
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        match self.below().get(table, key).await? {
+            None if is_archived(table) => self.blocks.find(table, key).await,
+            row => Ok(row),
+        }
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        if is_archived(table) { self.merged(table, scan).await } else { self.below().scan(table, scan).await }
+    }
+}
+
+/// Whether it asks for the latest revision or render, which is in its table: only what was superseded is
+/// sealed.
+fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
+    [&*REVISIONS, &*RENDERS].into_iter().any(|latest| latest.name() == table.name())
+        && scan.limit.get() == 1
+        && scan.order == Order::Forward
+        && scan.after.is_none()
+        && scan.range == rashomon_tables::ClusteringRange::all()
+}
+
+/// The first rows of both, and where to go on.
+fn merge(
+    table: &Schema,
+    scan: &Scan,
+    place: &Place,
+    below: Page<Row>,
+    archived: Vec<Found>,
+    may_be_more: bool,
+) -> Result<Page<Row>> {
+    let mut archived = archived.into_iter().peekable();
+    let mut standing = below.items.into_iter().peekable();
+    let mut items: Vec<Row> = Vec::new();
+    let mut bytes = 0;
+    while items.is_empty() || (items.len() < scan.limit.get() && bytes < scan.max_bytes) {
+        let order = match (standing.peek(), archived.peek()) {
+            (None, None) => break,
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some(row), Some(found)) => {
+                compare(table, scan.order, &row.key.clustering, &found.row.clustering)
+            }
+        };
+        let from_table = if order.is_le() { standing.next() } else { None };
+        let from_archive = if order.is_ge() { archived.next() } else { None };
+        let row = match (from_table, from_archive) {
+            (Some(row), _) => row,
+            (None, Some(found)) => found.into_row(&scan.partition)?,
+            (None, None) => break,
+        };
+        bytes += row.size();
+        items.push(row);
+    }
+    let more = standing.peek().is_some() || archived.peek().is_some();
+    let more = more || below.next.is_some() || may_be_more;
+    let Some(last) = items.last().filter(|_| more) else { return Ok(Page { items, next: None }) };
+    let used_up = standing.peek().is_none();
+    let next = Place {
+        // What was read of the table and did not fit is read again.
+        below: if used_up { below.next.clone() } else { place.below.clone() },
+        is_done: used_up && below.next.is_none(),
+        after: Some(last.key.clustering.clone()),
+    };
+    let next = Some(next.encode()?);
+    Ok(Page { items, next })
+}
+
+/// Where a scan goes on.
+#[derive(Debug, Default)]
+struct Place {
+    /// In the table; `None`: at its start.
+    below: Option<Cursor>,
+    /// There is nothing more in the table.
+    is_done: bool,
+    /// Behind this key, in the archive, and in what is read of the table.
+    after: Option<Vec<Value>>,
+}
+
+/// A place as its cursor has it.
+#[derive(Serialize, Deserialize)]
+struct PlaceJson {
+    below: Option<Vec<u8>>,
+    is_done: bool,
+    after: Option<Vec<serde_json::Value>>,
+}
+
+impl Place {
+    /// Behind the last row of a page of the table.
+    fn behind(page: &Page<Row>) -> Result<Cursor> {
+        let after = page.items.last().map(|row| row.key.clustering.clone());
+        Self { below: page.next.clone(), is_done: page.next.is_none(), after }.encode()
+    }
+
+    fn encode(&self) -> Result<Cursor> {
+        let json = PlaceJson {
+            below: self.below.as_ref().map(|cursor| cursor.0.to_vec()),
+            is_done: self.is_done,
+            after: self.after.as_ref().map(|key| key.iter().map(value_to_json).collect()),
+        };
+        let json = serde_json::to_vec(&json).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Ok(Cursor(json.into()))
+    }
+
+    fn decode(table: &Schema, cursor: &Cursor) -> Result<Self> {
+        let never = || StoreError::Invalid("a cursor that this store never gave".to_owned());
+        let json: PlaceJson = serde_json::from_slice(&cursor.0).map_err(|_| never())?;
+        let columns = || table.clustering().iter().map(|(column, _)| column.column_type);
+        let key = |values: Vec<serde_json::Value>| {
+            let key: Option<Vec<_>> =
+                columns().zip(&values).map(|(column, json)| value_from_json(column, json)).collect();
+            key.filter(|key| key.len() == columns().count()).ok_or_else(never)
+        };
+        Ok(Self {
+            below: json.below.map(|bytes| Cursor(bytes.into())),
+            is_done: json.is_done,
+            after: json.after.map(key).transpose()?,
+        })
+    }
+}

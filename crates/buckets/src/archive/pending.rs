@@ -1,0 +1,112 @@
+//! A block that is being filled, and what will have to come out of it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings};
+use rashomon_tables::Error as StoreError;
+
+use super::{
+    blocks::{in_hex, units_of},
+    columns::columns,
+    decide::Texts,
+    entries::{Place, Unit, UnitWriter},
+    index::BlockId,
+};
+use crate::{Page, Result, Sha1, Title};
+
+/// Entries of a block: of 4,096 revisions, each with a body and a render.
+const ENTRIES: usize = 3 * 4096;
+
+/// The bytes that the titles of a block's pages have together: its note names them.
+const MAX_TITLES: usize = 256 << 10;
+
+/// The pages of a block, with their units.
+pub(super) type Pages = Vec<(Page, Vec<Unit>)>;
+
+/// A block that is being filled.
+#[derive(Debug)]
+pub(super) struct Pending {
+    builder: BlockBuilder,
+    pages: Pages,
+    titles: usize,
+}
+
+impl Pending {
+    pub(super) fn new() -> Result<Self> {
+        let settings = Settings { entries: ENTRIES, ..Settings::default() };
+        let builder = BlockBuilder::new(settings, columns(), 0).map_err(refused)?;
+        Ok(Self { builder, pages: Vec::new(), titles: 0 })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Whether it has to be sealed before anything is added.
+    pub(super) fn is_full(&self) -> bool {
+        self.builder.should_seal() || self.titles >= MAX_TITLES
+    }
+
+    /// The bucket that its pages are of, as one of them.
+    pub(super) fn of(&self) -> Option<&Page> {
+        self.pages.first().map(|(page, _)| page)
+    }
+
+    pub(super) fn titles(&self) -> BTreeSet<Title> {
+        self.pages.iter().map(|(page, _)| page.title.clone()).collect()
+    }
+
+    /// Adds a revision.
+    pub(super) fn push(&mut self, page: &Page, mut unit: Unit, texts: &Texts) -> Result<()> {
+        let first = self.pages.last().is_none_or(|(last, _)| last != page);
+        UnitWriter { builder: &mut self.builder, page, first }.push(&mut unit, texts).map_err(refused)?;
+        if first {
+            self.titles += page.title.as_str().len();
+            self.pages.push((page.clone(), Vec::new()));
+        }
+        if let Some((_, units)) = self.pages.last_mut() {
+            units.push(unit);
+        }
+        Ok(())
+    }
+
+    /// The block, and what went in.
+    pub(super) fn finish(mut self) -> Result<(Bytes, Pages)> {
+        let block = self.builder.finish().map_err(refused)?;
+        Ok((block.into(), self.pages))
+    }
+}
+
+/// An error unless what is read out of a block is what went in, to the last byte: of bodies, by their SHA-1, which was
+/// compared when they went in.
+pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) -> Result<()> {
+    let wrong = |what: String| StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id)));
+    let block = Block::open(bytes, Limits::default()).map_err(|error| wrong(error.to_string()))?;
+    let Some((of, _)) = went_in.first() else { return Ok(()) };
+    if units_of(of, id, &block)? != went_in {
+        return Err(
+            wrong("its records are not those that went in; they stay where they are".to_owned()).into()
+        );
+    }
+    let units = went_in.iter().flat_map(|(_, units)| units);
+    let mut bodies: HashMap<u64, (u64, Sha1)> = HashMap::new();
+    for (_, _, body) in units.flat_map(Unit::all_bodies) {
+        if let Place::Entry(ordinal) = body.place {
+            bodies.insert(ordinal, (body.info.size, body.info.sha1));
+        }
+    }
+    for content in block.iter() {
+        let content = content.map_err(|error| wrong(error.to_string()))?;
+        let Some((size, sha1)) = bodies.remove(&content.ordinal) else { continue };
+        let is_it = content.bytes.is_some_and(|text| text.len() as u64 == size && Sha1::of(&text) == sha1);
+        if !is_it {
+            return Err(wrong("a body is not the one that went in; it stays where it is".to_owned()).into());
+        }
+    }
+    if bodies.is_empty() { Ok(()) } else { Err(wrong("it lacks bodies that went in".to_owned()).into()) }
+}
+
+fn refused(error: BlockError) -> StoreError {
+    StoreError::Corrupt(format!("a block of the archive cannot be made: {error}"))
+}

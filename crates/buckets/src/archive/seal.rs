@@ -1,0 +1,441 @@
+//! Sealing: what was superseded long enough goes from the tables of its page into a block.
+//!
+//! Nothing is taken from a table before the block that has it is in the store, was read back, and was compared
+//! with what went in. Then one batch a page puts its index row and takes the rows away; readers find each row
+//! in one of both. Whoever is cut off leaves at most a block that no page names, and a note of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema};
+
+use super::{
+    ArchiveSettings,
+    blocks::BlockStore,
+    decide::{Stays, Texts, judge},
+    deletes::{self, Standing},
+    entries::{ArchivedBody, Bodies, Place, Unit},
+    index::BlockId,
+    merged::plain,
+    part::Part,
+    pending::{Pending, check},
+};
+use crate::{
+    BucketName, DomainName, Page, PropertyName, Result, Revision, Revisioned, Tid, Versions,
+    content::{BodyRow, Stored},
+    revisioned::Shared,
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
+    schemas::{
+        ARCHIVE_INDEX, CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
+        REVISIONS_BY_TID, REVISIONS_BY_TIME,
+    },
+};
+
+/// Revisions that are read together.
+const STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
+
+/// Rows of an index that are read together.
+const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// Bytes of bodies, as they came, that are read together, but for one revision that alone has more.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// Bytes of bodies that one revision with its renders may have to be sealed. One with more stays where it is.
+const MAX_UNIT: u64 = 64 << 20;
+
+/// Revisions of a page that are worth a block, or its part of one, at once.
+const WORTH: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// Titles that are looked at together.
+const TITLES: usize = 500;
+
+/// For how long a block may lie in the store before pages name it: whoever collects blocks that nobody names
+/// looks much later.
+const MAX_PLACING: Duration = Duration::from_secs(600);
+
+/// How eagerly to seal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sealing {
+    /// Only of pages that have many revisions to be sealed, or one that might have been sealed so long ago. `None`:
+    /// all that may be sealed, however few, which makes more and smaller blocks.
+    pub unless_younger: Option<Duration>,
+    /// How long to rest after each page, so that readers and writers are not held up.
+    pub rest: Duration,
+}
+
+/// What was sealed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Sealed {
+    /// Pages that were looked at.
+    pub pages: u64,
+    /// Blocks that were made.
+    pub blocks: u64,
+    /// Revisions in them.
+    pub revisions: u64,
+    /// Renders of those.
+    pub renders: u64,
+    /// Bytes of their bodies, as they came; of those that are in chunks nothing.
+    pub raw_bytes: u64,
+    /// Bytes of the blocks.
+    pub stored_bytes: u64,
+    /// Revisions that stay until another time, since they are being changed or have lost bodies.
+    pub left: u64,
+    /// Revisions that stay, since they are too large to be sealed, or something of them is damaged.
+    pub kept: u64,
+}
+
+impl Revisioned {
+    /// Seals all that may be sealed of a bucket: revisions that were superseded long enough, with all that they
+    /// have. Nothing where the archive is off. Safe to be cut off at any point, and beside writers and other sealers;
+    /// `progress` is told how far it is after every page.
+    pub async fn seal(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        how: Sealing,
+        progress: &mut (dyn FnMut(&Sealed) + Send),
+    ) -> Result<Sealed> {
+        let (Some(settings), Some(blocks)) = (&self.0.settings.archive, &self.0.blocks) else {
+            return Ok(Sealed::default());
+        };
+        let _alone = blocks.sealing.lock().await;
+        let mut sealer = Sealer::new(&self.0, blocks, settings, how)?;
+        let mut last = None;
+        loop {
+            let titles = self.catalog().titles(domain, bucket, last.as_ref(), TITLES).await?;
+            for title in titles.items {
+                sealer.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
+                progress(&sealer.sealed);
+                if !how.rest.is_zero() {
+                    tokio::time::sleep(how.rest).await;
+                }
+            }
+            last = titles.next;
+            if last.is_none() {
+                sealer.end_block().await?;
+                progress(&sealer.sealed);
+                return Ok(sealer.sealed);
+            }
+        }
+    }
+}
+
+struct Sealer<'a> {
+    shared: &'a Shared,
+    blocks: &'a Arc<BlockStore>,
+    cutoff: Timestamp,
+    how: Sealing,
+    pending: Pending,
+    sealed: Sealed,
+}
+
+/// A revision as it stands in the tables, and the texts of its bodies.
+struct Candidate {
+    unit: Unit,
+    texts: Texts,
+}
+
+impl<'a> Sealer<'a> {
+    fn new(
+        shared: &'a Shared,
+        blocks: &'a Arc<BlockStore>,
+        settings: &ArchiveSettings,
+        how: Sealing,
+    ) -> Result<Self> {
+        let cutoff = shared.clock.now().saturating_sub(settings.after).saturating_sub(shared.early());
+        Ok(Self { shared, blocks, cutoff, how, pending: Pending::new()?, sealed: Sealed::default() })
+    }
+
+    /// The next row or rows of a table, as they stand in it.
+    async fn standing(&self, table: &'static Schema, scan: Scan) -> Result<rashomon_tables::Page<Row>> {
+        Ok(self.blocks.store.scan(table, scan).await?)
+    }
+
+    /// All rows of a range, in rising order.
+    async fn all(&self, table: &'static Schema, page: &Page, range: ClusteringRange) -> Result<Vec<Row>> {
+        let (mut rows, mut after) = (Vec::new(), None);
+        loop {
+            let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
+            let found = self.standing(table, scan).await?;
+            rows.extend(found.items);
+            after = found.next;
+            if after.is_none() {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// Takes what may go of a page. Blocks that get full are sealed.
+    async fn page(&mut self, page: &Page) -> Result<()> {
+        self.sealed.pages += 1;
+        let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
+        if !self.is_worth_it(page, below).await? {
+            return Ok(());
+        }
+        if self.shared.is_held(page).await? {
+            // Rows that a write on a condition left may have to be taken back.
+            self.sealed.left += 1;
+            return Ok(());
+        }
+        let mut range = ClusteringRange::all().below(below.get());
+        loop {
+            let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
+            let rows = self.standing(&REVISIONS, scan).await?;
+            let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
+            let Some(last) = revisions.last().map(|row| row.record.rev) else { return Ok(()) };
+            self.revisions(page, revisions).await?;
+            if rows.next.is_none() {
+                return Ok(());
+            }
+            range = range.above(last.get());
+        }
+    }
+
+    /// Whether there is enough to be sealed below a revision, or for long enough.
+    async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
+        let Some(age) = self.how.unless_younger else { return Ok(true) };
+        let range = ClusteringRange::all().below(below.get());
+        let scan = Scan::new(partition_of(page), WORTH).range(range).reverse();
+        let rows = self.standing(&REVISIONS, scan).await?;
+        let old = self.cutoff.saturating_sub(age);
+        let is_old = match rows.items.first() {
+            Some(row) => RevisionRow::from_row(row)?.stored_at <= old,
+            None => false,
+        };
+        Ok(is_old || rows.items.len() == WORTH.get())
+    }
+
+    /// The revision below which all were superseded long enough: the highest that was stored as long ago.
+    async fn superseded_below(&self, page: &Page) -> Result<Option<Revision>> {
+        let (mut limit, mut after) = (NonZeroUsize::MIN, None);
+        loop {
+            let scan = Scan::new(partition_of(page), limit).after(after);
+            let rows = self.standing(&RENDERS, scan).await?;
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
+                if row.stored_at <= self.cutoff && row.written_at <= self.cutoff {
+                    return Ok(Some(row.rev));
+                }
+            }
+            (limit, after) = (ROWS, rows.next);
+            if after.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes revisions that follow one another, as many at once as may be in memory.
+    async fn revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> Result<()> {
+        let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(()) };
+        let range = ClusteringRange::all().at_least(first.record.rev.get()).at_most(last.record.rev.get());
+        let mut renders: BTreeMap<Revision, Vec<RenderRow>> = BTreeMap::new();
+        for row in self.all(&RENDERS, page, range).await? {
+            let row = RenderRow::from_row(&row)?;
+            renders.entry(row.rev).or_default().push(row);
+        }
+        let (mut step, mut bytes) = (Vec::new(), 0);
+        for revision in revisions {
+            let renders = renders.remove(&revision.record.rev).unwrap_or_default();
+            let more = size_of_unit(&revision, &renders);
+            if more > MAX_UNIT {
+                self.sealed.kept += 1;
+                continue;
+            }
+            if bytes + more > STEP_BYTES && !step.is_empty() {
+                self.step(page, std::mem::take(&mut step)).await?;
+                bytes = 0;
+            }
+            bytes += more;
+            step.push((revision, renders));
+        }
+        self.step(page, step).await
+    }
+
+    /// Reads the bodies of some revisions, and takes those that may go.
+    async fn step(&mut self, page: &Page, step: Vec<(RevisionRow, Vec<RenderRow>)>) -> Result<()> {
+        for candidate in self.candidates(page, step).await? {
+            match judge(&candidate.unit, &candidate.texts, self.cutoff) {
+                Ok(()) => self.take(page, candidate).await?,
+                Err(Stays::Fresh | Stays::Incomplete) => self.sealed.left += 1,
+                Err(Stays::Damaged) => {
+                    let rev = candidate.unit.revision.record.rev;
+                    tracing::error!(domain = %page.domain, title = %page.title, %rev, "a body is damaged, and is not sealed");
+                    self.sealed.kept += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, page: &Page, candidate: Candidate) -> Result<()> {
+        if self.pending.is_full() {
+            self.end_block().await?;
+        }
+        self.sealed.revisions += 1;
+        self.sealed.renders += candidate.unit.renders.len() as u64;
+        self.sealed.raw_bytes += candidate.texts.values().map(|text| text.len() as u64).sum::<u64>();
+        self.pending.push(page, candidate.unit, &candidate.texts)
+    }
+
+    async fn candidates(
+        &self,
+        page: &Page,
+        step: Vec<(RevisionRow, Vec<RenderRow>)>,
+    ) -> Result<Vec<Candidate>> {
+        let (Some((first, _)), Some((last, _))) = (step.first(), step.last()) else { return Ok(Vec::new()) };
+        let revs = (first.record.rev, last.record.rev);
+        let of_revision = step.iter().flat_map(|(revision, _)| revision.properties.keys()).cloned().collect();
+        let of_renders = step.iter().flat_map(|(_, renders)| renders);
+        let of_renders = of_renders.flat_map(|render| render.properties.keys()).cloned().collect();
+        let mut found = self.bodies(page, Versions::Revision, of_revision, revs).await?;
+        found.append(&mut self.bodies(page, Versions::Render, of_renders, revs).await?);
+        let mut candidates = Vec::with_capacity(step.len());
+        for (revision, renders) in step {
+            let mut candidate = Candidate {
+                unit: Unit { revision, bodies: Bodies::new(), renders: Vec::new() },
+                texts: Texts::new(),
+            };
+            let rev = candidate.unit.revision.record.rev;
+            candidate.unit.bodies = take_bodies(&mut candidate.texts, &mut found, rev, None);
+            for render in renders {
+                let bodies = take_bodies(&mut candidate.texts, &mut found, rev, Some(render.tid));
+                candidate.unit.renders.push((render, bodies));
+            }
+            candidates.push(candidate);
+        }
+        Ok(candidates)
+    }
+
+    /// The bodies of some properties, of the revisions from the first to the last.
+    async fn bodies(
+        &self,
+        page: &Page,
+        versions: Versions,
+        names: BTreeSet<PropertyName>,
+        (first, last): (Revision, Revision),
+    ) -> Result<Found> {
+        let table = match versions {
+            Versions::Revision => &*REVISION_CONTENT,
+            Versions::Render => &*RENDER_CONTENT,
+        };
+        let mut found = Found::new();
+        for name in names {
+            let range =
+                ClusteringRange::prefix(vec![name.as_str().into()]).at_least(first.get()).at_most(last.get());
+            for row in self.all(table, page, range).await? {
+                let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
+                let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
+                // What expires goes by itself.
+                if row.expires_at.is_none() {
+                    let body = (BodyRow::from_row(&row)?, written_at);
+                    found.entry((rev, of)).or_default().insert(name.clone(), body);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Seals the block that is being filled, unless nothing is in it.
+    async fn end_block(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let Some(of) = pending.of().cloned() else { return Ok(()) };
+        let titles = pending.titles();
+        let (bytes, pages) = blocking(move || pending.finish()).await?;
+        let id: BlockId = self.shared.chunks.distinction().to_be_bytes();
+        let begun = self.shared.clock.monotonic();
+        self.blocks.note(&of, id, &titles, self.shared.clock.now()).await?;
+        self.blocks.write(&of, id, &bytes, self.shared.clock.now()).await?;
+        self.sealed.blocks += 1;
+        self.sealed.stored_bytes += bytes.len() as u64;
+        let stored = self.blocks.read(&of, id).await?;
+        let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
+        for (page, units) in &pages {
+            if self.shared.clock.monotonic().saturating_sub(begun) > MAX_PLACING {
+                let late = "sealing took too long, and what is not sealed stays where it is: try again";
+                return Err(StoreError::Unavailable(late.to_owned()).into());
+            }
+            self.place(page, units, id).await?;
+        }
+        Ok(())
+    }
+
+    /// Has a page name a block, and takes from its tables what the block has of it.
+    async fn place(&self, page: &Page, units: &[Unit], id: BlockId) -> Result<()> {
+        let Some(index) = Part::new(units.to_vec()).index_row(id) else { return Ok(()) };
+        let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
+        let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
+        let tids =
+            ClusteringRange::all().at_least(index.tids.0.as_time_uuid()).at_most(index.tids.1.as_time_uuid());
+        let standing = Standing {
+            revisions: self.all(&REVISIONS, page, revs.clone()).await?,
+            renders: self.all(&RENDERS, page, revs).await?,
+            by_time: self.all(&REVISIONS_BY_TIME, page, times).await?,
+            by_tid: self.all(&REVISIONS_BY_TID, page, tids).await?,
+        };
+        let going = deletes::going(units, &standing)?;
+        if going.is_empty() {
+            // Another sealer was faster, or all of them were written again.
+            return Ok(());
+        }
+        let mut batch = Batch::new(partition_of(page));
+        batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
+        for unit in going.values() {
+            release_owner(&mut batch, unit);
+        }
+        deletes::delete(&mut batch, &going, &standing)?;
+        Ok(self.blocks.store.write(Vec::new(), batch).await?)
+    }
+}
+
+/// Bodies as they stand, and when each was written, by the revision or render that they are of.
+type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, (BodyRow, Timestamp)>>;
+
+/// The bodies of a revision or render, out of those that were found; their texts are added to the others.
+fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
+    let mut bodies = Bodies::new();
+    for (name, (body, written_at)) in found.remove(&(rev, of)).unwrap_or_default() {
+        let place = match &body.stored {
+            Stored::Chunks(set) => Place::Chunks(set.clone()),
+            // What cannot be unpacked is damaged: no text is that of its SHA-1.
+            Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
+                let text = plain(&body).ok().flatten().unwrap_or_default();
+                texts.insert((name.clone(), of), text);
+                Place::Entry(0)
+            }
+        };
+        bodies.insert(name, ArchivedBody { info: body.info, written_at, place });
+    }
+    bodies
+}
+
+fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow]) -> u64 {
+    let of_renders = renders.iter().flat_map(|render| render.properties.values());
+    revision.properties.values().chain(of_renders).map(|info| info.size).sum()
+}
+
+/// The chunks of a body that was sealed are named by the page as before, but no more as those of a revision: no
+/// cull takes them with that.
+fn release_owner(batch: &mut Batch, unit: &Unit) {
+    let at = unit.last_written().saturating_add(Duration::from_micros(1));
+    for (_, _, body) in unit.all_bodies() {
+        if let Place::Chunks(set) = &body.place {
+            batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![None, None, None], at);
+        }
+    }
+}
+
+/// Does what takes the processor for long, beside those who wait for the store.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),
+    }
+}

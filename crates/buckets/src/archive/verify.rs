@@ -1,0 +1,112 @@
+//! Whether the archive is whole: every block can be read to its last byte, and is found by those who need it.
+
+use std::num::NonZeroUsize;
+
+use rashomon_blocks::{Block, Limits};
+use rashomon_tables::{Error as StoreError, Key, Value};
+
+use super::{
+    blocks::{BlockStore, in_hex, units_of},
+    index::{BlockId, IndexRow, index_of, page_of},
+};
+use crate::{
+    Page, Result, Title,
+    revisioned::{Shared, VerifyReport, rev_key},
+    rows::{key_in_words, partition_of},
+    schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, REVISIONS},
+};
+
+/// Partitions that are listed together.
+const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+impl Shared {
+    /// Decodes every block, and compares it with the indexes of its pages. Of their bodies those that readers see
+    /// are compared with their SHA-1 where those of the tables are.
+    pub(crate) async fn verify_archive(&self, report: &mut VerifyReport) -> Result<()> {
+        let Some(blocks) = &self.blocks else { return Ok(()) };
+        let mut after = None;
+        loop {
+            let pages = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
+            for partition in pages.items {
+                let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
+                let checked = verify_index(blocks, &partition, report).await;
+                report.corrupt_is_problem(place, checked)?;
+            }
+            after = pages.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        loop {
+            let found = blocks.store.partitions(&ARCHIVE_BLOCKS, after, PARTITIONS).await?;
+            for partition in found.items {
+                let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.clone(), Vec::new()));
+                let checked = self.verify_block(blocks, &partition, report).await;
+                report.corrupt_is_problem(place, checked)?;
+            }
+            after = found.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Decodes a block, and looks whether all that it has can be found.
+    async fn verify_block(
+        &self,
+        blocks: &BlockStore,
+        partition: &[Value],
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        let (of, id) = block_of(partition).ok_or_else(|| corrupt("it is no block"))?;
+        report.blocks += 1;
+        let bytes = blocks.read(&of, id).await?;
+        let decoded = tokio::task::spawn_blocking(move || {
+            let block = Block::open(&bytes, Limits::default())
+                .and_then(|block| block.verify().map(|()| block))
+                .map_err(|error| corrupt(&error.to_string()))?;
+            units_of(&of, id, &block)
+        });
+        let pages = decoded.await.map_err(|error| StoreError::Unavailable(error.to_string()))??;
+        for (page, units) in pages {
+            let index = index_of(&*blocks.store, &partition_of(&page)).await?;
+            if index.iter().any(|row| row.block == id) {
+                continue;
+            }
+            // Nobody needs the block of a sealing that was cut off; the rows stand in the tables.
+            for unit in units {
+                let rev = unit.revision.record.rev;
+                if self.get(&REVISIONS, &page, rev_key(rev)).await?.is_none() {
+                    let what = format!("revision {rev} is in block {}, which it does not name", in_hex(id));
+                    report.problem(&page, what);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the blocks that a page names have of it what its index says.
+async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
+    let page = page_of(partition).ok_or_else(|| corrupt("it is no page"))?;
+    for row in index_of(&*blocks.store, partition).await? {
+        let block = blocks.open(&page, row.block).await?;
+        let found = block.part(&page.title).and_then(|part| part.index_row(row.block));
+        if found.map(|found| IndexRow { generation: row.generation, ..found }) != Some(row.clone()) {
+            let what = format!("its index says of block {} what is not so", in_hex(row.block));
+            report.problem(&page, what);
+        }
+    }
+    Ok(())
+}
+
+/// The block whose partition it is, and some page of its bucket.
+fn block_of(partition: &[Value]) -> Option<(Page, BlockId)> {
+    let [Value::Text(domain), Value::Text(bucket), Value::Blob(id)] = partition else { return None };
+    let any = Title::new("any").ok()?;
+    Some((Page::parse(domain, bucket, any.as_str())?, id.as_ref().try_into().ok()?))
+}
+
+fn corrupt(what: &str) -> StoreError {
+    StoreError::Corrupt(what.to_owned())
+}

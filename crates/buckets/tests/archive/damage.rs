@@ -1,0 +1,143 @@
+//! A block that is damaged.
+
+use rashomon_buckets::{Error, StoreError, schemas};
+use rashomon_tables::{Batch, Row, TableStore as _, Value};
+
+use async_trait::async_trait;
+use rashomon_tables::{Decorator, Memory, Mutation, Result};
+
+use super::{archiving, later};
+use crate::support::{World, name, on_every_store, page};
+
+on_every_store! {
+    what_is_damaged_is_an_error_and_no_other_bytes,
+    what_is_lost_of_the_archive_is_missed,
+}
+
+async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let tids = world.edit(&page, 1..=20).await;
+    world.pass(later());
+    world.seal().await;
+    let before = world.all_of(&page).await;
+    let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
+    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
+    let mut found = 0;
+    for place in (0..block.len()).step_by(97) {
+        let mut damaged = block.to_vec();
+        damaged[place] ^= 0x10;
+        replace(&world, &row, damaged).await;
+        let world = world.reopened().await;
+        for (index, tid) in tids.iter().enumerate() {
+            match world.buckets.property(&page, *tid, &name("html")).await {
+                Ok(property) => {
+                    let html = format!("<p>{}</p>", super::text(index as i64 + 1));
+                    assert_eq!(crate::support::bytes(&property).await, html.into_bytes(), "at {place}");
+                }
+                Err(Error::Store(StoreError::Corrupt(_))) => found += 1,
+                Err(error) => panic!("at {place}: {error}"),
+            }
+        }
+        assert!(!world.verify().await.problems.is_empty(), "at {place}");
+    }
+    assert!(found > 0);
+    replace(&world, &row, block.to_vec()).await;
+    assert_eq!(world.reopened().await.all_of(&page).await, before);
+}
+
+async fn replace(world: &World, row: &Row, bytes: Vec<u8>) {
+    let mut batch = Batch::new(row.key.partition.clone());
+    let values = vec![row.values[0].clone(), Some(Value::Blob(bytes.into()))];
+    batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering.clone(), values, row.written_at);
+    world.store.as_ref().write(Vec::new(), batch).await.unwrap();
+}
+
+async fn what_is_lost_of_the_archive_is_missed(world: World) {
+    let world = archiving(world).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    world.edit(&one, 1..=4).await;
+    world.edit(&two, 1..=3).await;
+    world.pass(later());
+    world.seal().await;
+    assert_eq!(world.assert_whole().await.blocks, 1);
+    for table in [&*schemas::ARCHIVE_INDEX, &*schemas::ARCHIVE_BLOCKS] {
+        for row in world.rows(table).await {
+            let mut lost = Batch::new(row.key.partition.clone());
+            lost.delete(table, row.key.clustering.clone(), row.written_at);
+            world.store.as_ref().write(Vec::new(), lost).await.unwrap();
+            let problems = world.reopened().await.verify().await.problems;
+            assert!(!problems.is_empty(), "{} {:?}", table.name(), row.key);
+            let mut back = Batch::new(row.key.partition.clone());
+            let later = rashomon_clock::Timestamp::from_micros(row.written_at.as_micros() + 1);
+            back.put(table, row.key.clustering.clone(), row.values.clone(), later);
+            world.store.as_ref().write(Vec::new(), back).await.unwrap();
+        }
+    }
+    // An index that says something else.
+    let row = world.rows(&schemas::ARCHIVE_INDEX).await.remove(0);
+    for column in 0..row.values.len() - 1 {
+        let mut values = row.values.clone();
+        values[column] = Some(match values[column].clone() {
+            Some(Value::Int(number)) => Value::Int(number + 1),
+            Some(Value::Timestamp(time)) => {
+                Value::Timestamp(rashomon_clock::Timestamp::from_micros(time.as_micros() + 1))
+            }
+            Some(Value::Text(_)) => Value::Text("[\"wikitext\"]".to_owned()),
+            Some(Value::TimeUuid(_)) => Value::TimeUuid(tid_of(7)),
+            value => panic!("{value:?}"),
+        });
+        let mut batch = Batch::new(row.key.partition.clone());
+        batch.put(&schemas::ARCHIVE_INDEX, row.key.clustering.clone(), values, row.written_at);
+        world.store.as_ref().write(Vec::new(), batch).await.unwrap();
+        assert!(!world.verify().await.problems.is_empty(), "column {column}");
+    }
+}
+
+fn tid_of(second: i64) -> rashomon_tables::TimeUuid {
+    let tid = rashomon_buckets::Tid::new(crate::support::at(second), 7);
+    tid.as_time_uuid()
+}
+
+/// A store that keeps other bytes of blocks than it was given.
+#[derive(Debug)]
+struct Rotten(Memory);
+
+#[async_trait]
+impl Decorator for Rotten {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.0
+    }
+
+    async fn write(&self, first: Vec<Batch>, mut then: Batch) -> Result<()> {
+        for mutation in &mut then.mutations {
+            if let Mutation::Put { table, values, .. } = mutation
+                && table.name() == schemas::ARCHIVE_BLOCKS.name()
+                && let Some(Some(Value::Blob(block))) = values.get(1)
+            {
+                let mut other = block.to_vec();
+                let middle = other.len() / 2;
+                other[middle] ^= 1;
+                values[1] = Some(Value::Blob(other.into()));
+            }
+        }
+        self.0.write(first, then).await
+    }
+}
+
+/// Nothing is taken away before its block was read back as it was written.
+#[tokio::test]
+async fn what_cannot_be_read_back_stays_where_it_is() {
+    let (world, _store) = World::over_memory(Rotten).await;
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=6).await;
+    world.pass(later());
+    let before = world.all_of(&page).await;
+    let sealed = world.try_seal().await;
+    assert!(matches!(sealed, Err(Error::Store(StoreError::Corrupt(_)))), "{sealed:?}");
+    assert_eq!(world.open_revisions().await, 6);
+    assert_eq!(world.reopened().await.all_of(&page).await, before);
+}

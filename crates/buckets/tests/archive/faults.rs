@@ -1,0 +1,145 @@
+//! Sealing is cut off at every step, and is done twice.
+
+use std::sync::Arc;
+
+use rashomon_buckets::{Page, schemas};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
+
+use super::{later, settings};
+use crate::support::{AnyStore, Cluster, START, World, name, page, rev};
+
+/// A world in which calls fail on a plan.
+async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
+    let clock = Arc::new(ManualClock::new(START));
+    let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    let store: AnyStore = if clustered { Arc::new(Cluster::new(memory)) } else { Arc::new(memory) };
+    let faulty = Arc::new(Faulty::new(store, Plan::empty()));
+    let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 1).await;
+    (world, faulty)
+}
+
+/// Whatever call of it fails, having happened or not: all is read as before, and the next sealing does it.
+#[tokio::test]
+async fn a_sealing_that_is_cut_off_loses_nothing() {
+    for clustered in [false, true] {
+        for call in [Call::Get, Call::Scan, Call::Write] {
+            let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
+            // A read that fails is one that fails, whenever.
+            for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
+                for number in 1.. {
+                    let (world, faulty) = world(clustered).await;
+                    let (one, two) = (page("Main_Page"), page("Other"));
+                    world.edit(&one, 1..=4).await;
+                    world.edit(&two, 1..=3).await;
+                    world.pass(later());
+                    let before = (world.all_of(&one).await, world.all_of(&two).await);
+                    faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
+                    let cut_off = world.try_seal().await;
+                    faulty.set_plan(Plan::empty());
+                    // As after a restart: nothing of it is in memory.
+                    let world = world.reopened().await;
+                    let what = format!("{call:?} {number} {fault:?}");
+                    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
+                    world.assert_whole().await;
+                    world.seal().await;
+                    assert_eq!(world.open_revisions().await, 2, "{what}");
+                    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
+                    world.assert_whole().await;
+                    // What it left is collected, and nothing else.
+                    world.pass(later());
+                    world.buckets.collect_orphans(later()).await.unwrap();
+                    assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
+                    let world = world.reopened().await;
+                    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
+                    if cut_off.is_ok() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two processes seal the same page, whatever step the first of them is halted at.
+#[tokio::test]
+async fn two_sealers_on_one_page_lose_nothing() {
+    for call in [Call::Scan, Call::Write] {
+        for number in 1.. {
+            let (world, faulty) = world(true).await;
+            let other = world.under(settings()).await;
+            let page = page("Main_Page");
+            world.edit(&page, 1..=5).await;
+            world.pass(later());
+            let before = world.all_of(&page).await;
+            let gate = Gate::new();
+            faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
+            let mut first = std::pin::pin!(world.try_seal());
+            tokio::select! {
+                sealed = &mut first => {
+                    sealed.unwrap();
+                    break;
+                }
+                () = gate.reached() => {}
+            }
+            other.seal().await;
+            assert_eq!(other.all_of(&page).await, before, "{call:?} {number}");
+            gate.open();
+            first.await.unwrap();
+            assert_eq!(world.reopened().await.all_of(&page).await, before, "{call:?} {number}");
+            assert_eq!(world.open_revisions().await, 1);
+            world.assert_whole().await;
+        }
+    }
+}
+
+impl World {
+    /// Some of what can be read of a page, in every way there is.
+    async fn some_of(&self, page: &Page) -> Vec<String> {
+        let mut all = Vec::new();
+        let listing = self.buckets.revisions(page, None, 3).await.unwrap();
+        all.push(format!("{listing:?}"));
+        let history = self.buckets.history(page, None, 100).await.unwrap();
+        for revision in &history.items {
+            let tid = revision.renders[0].tid;
+            all.push(String::from_utf8(self.read(page, tid, "html").await).unwrap());
+        }
+        all.push(format!("{:?}", self.buckets.revision(page, rev(2)).await.unwrap()));
+        let time = history.items[2].record.timestamp;
+        all.push(format!("{:?}", self.buckets.at_time(page, time).await.unwrap()));
+        let bodies = self.buckets.bodies(page, &name("wikitext"), rev(1), rev(100)).await.unwrap();
+        all.push(format!("{:?}", bodies.keys()));
+        all
+    }
+}
+
+/// A page is sealed between any two steps of whoever reads it.
+#[tokio::test]
+async fn a_page_is_read_while_it_is_sealed() {
+    for (call, after) in [(Call::Get, false), (Call::Get, true), (Call::Scan, false), (Call::Scan, true)] {
+        for number in 1.. {
+            let (world, faulty) = world(true).await;
+            let other = world.under(settings()).await;
+            let page = page("Main_Page");
+            world.edit(&page, 1..=5).await;
+            world.pass(later());
+            let before = world.some_of(&page).await;
+            let gate = Gate::new();
+            let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
+            faulty.set_plan(Plan::empty().on(call, number, fault));
+            let mut reading = std::pin::pin!(world.some_of(&page));
+            tokio::select! {
+                read = &mut reading => {
+                    assert_eq!(read, before);
+                    assert!(number > 3);
+                    break;
+                }
+                () = gate.reached() => {}
+            }
+            faulty.set_plan(Plan::empty());
+            assert_eq!(other.seal().await.revisions, 4);
+            gate.open();
+            assert_eq!(reading.await, before, "{call:?} {number} {after}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What was sealed is read as before.
+
+use std::collections::BTreeMap;
+
+use rashomon_buckets::{
+    ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewRevision, Parent, SlotRecord, Tid,
+    VerifyReport, schemas,
+};
+use rashomon_tables::{Counting, Kind, Memory, TableCounts};
+
+use super::{DAY, HOUR, archiving, hour, later, settings};
+use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
+
+on_every_store! {
+    a_page_is_read_as_before_it_was_sealed,
+    pages_share_a_block,
+    a_history_of_many_blocks_is_read_as_before,
+    what_was_sealed_is_read_without_the_setting,
+}
+
+/// A page of all that there is: revisions in any order, renders, replacements, histories, an odd type, a large
+/// body, a revision whose record says much.
+async fn varied(world: &World) -> rashomon_buckets::Page {
+    let page = page("Main_Page");
+    world.edit(&page, 1..=3).await;
+    let late = world.new_revision(&page, 9, &[("wikitext", "nine")]).await;
+    let late = NewRevision {
+        parent: Some(Parent::Revision(rev(3))),
+        user: Some("Ann".to_owned()),
+        comment: Some("an \"edit\"\n".to_owned()),
+        minor: true,
+        ..late
+    };
+    world.buckets.put_revision(&page, late).await.unwrap();
+    world.pass(HOUR);
+    world.put_revision(&page, 7, &[("html", "<b>seven</b>")]).await.unwrap();
+    world.put_revision_at(&page, 8, hour(1), &[("wikitext", "eight"), ("data-parsoid", "{}")]).await.unwrap();
+    let second = world.put_render(&page, 2, &[("html", "<p>again</p>")]).await.unwrap();
+    world.put_render_at(&page, 3, at(100), &[("html", "<p>of old</p>")]).await.unwrap();
+    world.pass(HOUR);
+    world.rewrite(&page, second.tid, "html", "<p>better</p>").await.unwrap();
+    let mut other = world.stage(&page, &[("image", &noise(1, 5000))]).await;
+    other[0].content_type = Some("image/png".to_owned());
+    other[0].other_headers = BTreeMap::from([("content-language".to_owned(), "de".to_owned())]);
+    world.buckets.put_revision(&page, NewRevision::new(rev(10), other)).await.unwrap();
+    let large = noise(2, 2_500_000);
+    world.put_revision(&page, 11, &[("html", &large[..]), ("wikitext", b"large")]).await.unwrap();
+    let export = ExportRecord {
+        user_id: Some(7),
+        sha1: Some("phoiac9h4m842xq45sp7s6u21eteeq1".to_owned()),
+        main: Some(SlotRecord { model: Some("wikitext".to_owned()), ..SlotRecord::default() }),
+        ..ExportRecord::default()
+    };
+    let imported = ImportRevision {
+        record: rashomon_buckets::RevisionRecord { export, ..record(5, hour(2)) },
+        properties: world.untouched(&page, &[("wikitext", "five")]).await,
+        renders: vec![
+            ImportRender { tid: Tid::imported(&page, rev(5), hour(2)), properties: Vec::new() },
+            ImportRender {
+                tid: Tid::imported(&page, rev(5), hour(3)),
+                properties: world.untouched(&page, &[("html", "<i>five</i>")]).await,
+            },
+        ],
+    };
+    let outcomes = world.buckets.import(&page, vec![imported]).await.unwrap();
+    assert_eq!(outcomes, [ImportOutcome::Created]);
+    world.pass(HOUR);
+    world.put_revision(&page, 12, &[("wikitext", "twelve"), ("html", "<p>twelve</p>")]).await.unwrap();
+    page
+}
+
+async fn a_page_is_read_as_before_it_was_sealed(world: World) {
+    let world = archiving(world).await;
+    let page = varied(&world).await;
+    world.pass(later());
+    let before = world.all_of(&page).await;
+    let counted = world.assert_whole().await;
+
+    let sealed = world.seal().await;
+    assert_eq!((sealed.revisions, sealed.kept, sealed.left), (9, 0, 0));
+    assert_eq!(world.open_revisions().await, 1, "the latest stays");
+    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1);
+    assert_eq!(world.rows(&schemas::REVISIONS_BY_TIME).await.len(), 1);
+    assert_eq!(world.rows(&schemas::REVISIONS_BY_TID).await.len(), 1);
+
+    for (line, was) in world.all_of(&page).await.iter().zip(&before) {
+        assert_eq!(line, was);
+    }
+    assert_eq!(world.assert_whole().await, VerifyReport { blocks: 1, ..counted });
+    // Nor does a restart change it, and there is nothing left to be sealed.
+    let world = world.reopened().await;
+    assert_eq!(world.all_of(&page).await, before);
+    assert_eq!(world.seal().await.revisions, 0);
+}
+
+async fn pages_share_a_block(world: World) {
+    let world = archiving(world).await;
+    let pages: Vec<_> = (0..30).map(|number| page(&format!("Page_{number}"))).collect();
+    for (number, page) in pages.iter().enumerate() {
+        world.edit(page, 1..=1 + number as i64 % 4).await;
+    }
+    world.pass(later());
+    let mut before = Vec::new();
+    for page in &pages {
+        before.push(world.all_of(page).await);
+    }
+    let sealed = world.seal().await;
+    assert_eq!(sealed.blocks, 1);
+    assert_eq!(world.open_revisions().await, pages.len());
+    for (page, before) in pages.iter().zip(&before) {
+        assert_eq!(world.all_of(page).await, *before);
+    }
+    world.assert_whole().await;
+}
+
+async fn a_history_of_many_blocks_is_read_as_before(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut number = 0;
+    // Texts that have nothing in common fill blocks; each round is sealed for itself, with what came late below.
+    for round in 0..3_i64 {
+        for _ in 0..12 {
+            number += 2;
+            let text = noise(number as u64, 60_000);
+            world.put_revision(&page, number, &[("wikitext", &text[..])]).await.unwrap();
+            world.pass(HOUR);
+        }
+        let late = 2 * round + 1;
+        world.put_revision(&page, late, &[("wikitext", "late"), ("html", "late")]).await.unwrap();
+        world.pass(later());
+        let before = world.all_of(&page).await;
+        let sealed = world.seal().await;
+        assert!(sealed.blocks > 1, "{sealed:?}");
+        assert_eq!(world.open_revisions().await, 1);
+        assert_eq!(world.all_of(&page).await, before);
+    }
+    world.assert_whole().await;
+}
+
+async fn what_was_sealed_is_read_without_the_setting(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=5).await;
+    world.pass(later());
+    let before = world.all_of(&page).await;
+    world.seal().await;
+    let off = world.under(rashomon_buckets::Settings { archive: None, ..settings() }).await;
+    assert_eq!(off.all_of(&page).await, before);
+    // And nothing more is sealed.
+    off.edit(&page, 6..=8).await;
+    off.pass(DAY * 3);
+    assert_eq!(off.seal().await.revisions, 0);
+}
+
+/// Reads and writes at the end of a page cost what they cost without an archive.
+#[tokio::test]
+async fn the_latest_costs_nothing_more() {
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=5).await;
+    let without = calls_of_an_edit(&world, &counting, 6).await;
+    assert!(without.keys().all(|(table, _)| !table.starts_with("archive")), "{without:?}");
+    let world = archiving(world).await;
+    // What a process looks up once is looked up.
+    world.edit(&page, 7..=7).await;
+    world.pass(later());
+    assert_eq!(world.seal().await.revisions, 6);
+    assert_eq!(calls_of_an_edit(&world, &counting, 8).await, without);
+}
+
+/// How many calls of which kind an edit, and reading it, make of each table.
+async fn calls_of_an_edit(
+    world: &World,
+    counting: &Counting<Memory>,
+    number: i64,
+) -> BTreeMap<(&'static str, String), u64> {
+    let page = page("Main_Page");
+    let before = counting.counts();
+    world.buckets.latest_render(&page).await.unwrap();
+    let tid = world.edit(&page, number..=number).await[0];
+    world.buckets.property(&page, tid, &name("html")).await.unwrap();
+    let counts = counting.counts() - &before;
+    let of_table = |(table, counts): (&'static str, TableCounts)| {
+        Kind::ALL.map(|kind| ((table, format!("{kind:?}")), counts[kind].operations))
+    };
+    counts.tables.into_iter().flat_map(of_table).filter(|(_, calls)| *calls > 0).collect()
+}

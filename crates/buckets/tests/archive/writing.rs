@@ -1,0 +1,136 @@
+//! Writes to what was sealed, or is being sealed.
+
+use std::sync::Arc;
+
+use rashomon_buckets::{Error, ImportOutcome, NewRevision, Parent};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
+
+use super::{HOUR, archiving, hour, later, settings};
+use crate::support::{AnyStore, Cluster, World, name, on_every_store, page, rev};
+
+on_every_store! {
+    what_was_sealed_is_known_when_it_comes_again,
+    what_comes_late_goes_between,
+    a_sealed_render_is_replaced,
+}
+
+async fn what_was_sealed_is_known_when_it_comes_again(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut written = Vec::new();
+    world.pass(10 * HOUR);
+    for number in 1..=4 {
+        let text = format!("text {number}");
+        written
+            .push(world.put_revision_at(&page, number, hour(number), &[("wikitext", &text)]).await.unwrap());
+        world.pass(HOUR);
+    }
+    let render = world.put_render_at(&page, 2, hour(3), &[("html", "<p>two</p>")]).await.unwrap();
+    let history = world.history(&page, 1000, hour(3), b"text 1000").await;
+    let before = world.history(&page, 10, hour(3), b"text 10").await;
+    world.buckets.import(&page, vec![before.clone(), history]).await.unwrap();
+    world.pass(later());
+    assert_eq!(world.seal().await.revisions, 5);
+
+    let again = world.put_revision_at(&page, 2, hour(2), &[("wikitext", "text 2")]).await.unwrap();
+    assert_eq!((again.tid, again.created), (written[1].tid, false));
+    let other = world.put_revision_at(&page, 2, hour(2), &[("wikitext", "other")]).await;
+    assert!(matches!(other, Err(Error::Conflict(_))), "{other:?}");
+    let again = world.put_render_at(&page, 2, hour(3), &[("html", "<p>two</p>")]).await.unwrap();
+    assert_eq!((again.tid, again.created), (render.tid, false));
+    let other = world.put_render_at(&page, 2, hour(3), &[("html", "other")]).await;
+    assert!(matches!(other, Err(Error::Conflict(_))), "{other:?}");
+    assert_eq!(world.buckets.import(&page, vec![before]).await.unwrap(), [ImportOutcome::Unchanged]);
+    let stale = NewRevision {
+        if_latest: Some(Parent::Revision(rev(3))),
+        ..world.new_revision(&page, 20, &[("wikitext", "late")]).await
+    };
+    assert!(matches!(world.buckets.put_revision(&page, stale).await, Err(Error::NotLatest { .. })));
+    world.assert_whole().await;
+}
+
+async fn what_comes_late_goes_between(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    for number in [1, 2, 5, 9] {
+        world.edit(&page, number..=number).await;
+    }
+    world.pass(later());
+    world.seal().await;
+    world.put_revision_at(&page, 4, hour(2), &[("wikitext", "four")]).await.unwrap();
+    let listed = world.buckets.revisions(&page, None, 100).await.unwrap();
+    let revs: Vec<_> = listed.items.iter().map(|line| line.record.rev.get()).collect();
+    assert_eq!(revs, [9, 5, 4, 2, 1]);
+    let before = world.all_of(&page).await;
+    world.pass(later());
+    world.seal().await;
+    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.all_of(&page).await, before);
+    world.assert_whole().await;
+}
+
+async fn a_sealed_render_is_replaced(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let tids = world.edit(&page, 1..=3).await;
+    world.pass(later());
+    world.seal().await;
+    let version = world.rewrite(&page, tids[0], "html", "<p>better</p>").await.unwrap();
+    assert_eq!(version.tid, tids[0]);
+    assert_eq!(world.read(&page, tids[0], "html").await, b"<p>better</p>");
+    assert_eq!(world.read(&page, tids[0], "wikitext").await, super::text(1).into_bytes());
+    let read = world.buckets.property(&page, tids[0], &name("html")).await.unwrap();
+    assert_eq!(read.version, version);
+    world.assert_whole().await;
+}
+
+/// A page is written to between any two steps of its sealing: nothing that was acknowledged is lost, and
+/// nothing comes back.
+async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore) {
+    for call in [Call::Scan, Call::Write] {
+        for number in 1.. {
+            let clock = Arc::new(rashomon_clock::ManualClock::new(crate::support::START));
+            let memory = Memory::new(Arc::clone(&clock) as Arc<dyn rashomon_clock::Clock>);
+            let faulty = Arc::new(Faulty::new(store(memory), Plan::empty()));
+            let world = World::on(Arc::clone(&faulty) as AnyStore, Arc::clone(&clock), settings(), 1).await;
+            let other = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 2).await;
+            let page = page("Main_Page");
+            let tids = world.edit(&page, 1..=5).await;
+            world.pass(later());
+            let gate = Gate::new();
+            faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
+            let mut sealing = std::pin::pin!(world.try_seal());
+            tokio::select! {
+                sealed = &mut sealing => {
+                    sealed.unwrap();
+                    assert!(number > 3, "{call:?}");
+                    break;
+                }
+                () = gate.reached() => {}
+            }
+            faulty.set_plan(Plan::empty());
+            other.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
+            other.put_render(&page, 3, &[("html", "<p>again</p>")]).await.unwrap();
+            other.put_revision_at(&page, 100, hour(1), &[("wikitext", "hundred")]).await.unwrap();
+            gate.open();
+            sealing.await.unwrap();
+            let world = world.reopened().await;
+            assert_eq!(world.read(&page, tids[1], "html").await, b"<p>better</p>", "{call:?} {number}");
+            assert_eq!(world.read(&page, tids[1], "wikitext").await, super::text(2).into_bytes());
+            let third = world.buckets.revision(&page, rev(3)).await.unwrap();
+            assert_eq!(third.renders.len(), 2, "{call:?} {number}");
+            assert_eq!(world.latest_rev(&page).await, Some(100));
+            assert_eq!(world.assert_whole().await.revisions, 6, "{call:?} {number}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_written_to_while_it_is_sealed() {
+    written_while_sealing(|memory| Arc::new(memory)).await;
+}
+
+#[tokio::test]
+async fn a_page_is_written_to_by_another_process_while_it_is_sealed() {
+    written_while_sealing(|memory| Arc::new(Cluster::new(memory))).await;
+}
