@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
-use rashomon_simulation::{Ground, History, Plan, Store, Variant, many, run};
+use rashomon_simulation::{Action, Ground, History, Name, Names, Plan, Step, Store, Variant, many, run};
 
 /// Another seed than that of the program, so that the two do not run the same.
 const SEED: u64 = 1_000_000_000;
@@ -38,4 +38,30 @@ async fn a_seed_gives_the_same_history_and_the_same_run_of_it() {
     }
     assert_eq!(runs[..3], runs[3..]);
     assert_ne!(runs[0], runs[1]);
+}
+
+/// A render was made of a revision. What is the revision's own may be read by its tid as well.
+#[tokio::test(start_paused = true)]
+async fn what_is_a_revisions_own_may_be_read_by_the_tid_of_a_render_that_was_made() {
+    let history = History::of_seed(3, true, |setup| {
+        setup.generator = true;
+        setup.policy = Some(rashomon_buckets::Policy::default());
+    });
+    let put = |rev, names: &[Name]| {
+        let names = Names(names.iter().map(|name| 1 << *name as u8).sum());
+        Action::PutRevision { page: 0, rev, names, variant: 0, age: None, if_latest: false }
+    };
+    let actions = [
+        put(8, &[Name::Html, Name::Parsoid]),
+        put(4, &[Name::Wikitext, Name::Slot]),
+        Action::ReadRevision { page: 0, render: 1, name: Name::Html },
+        Action::Read { page: 0, render: 0, name: Name::Slot },
+        Action::SetPolicy(None),
+        Action::Read { page: 0, render: 0, name: Name::Slot },
+    ];
+    let steps = actions.map(|action| Step { process: 0, action, disturbance: None });
+    let ground = Ground::open(Store::Memory).await.unwrap();
+    let outcome = run(&history.with(steps.into()), &ground, &Variant::SOUND).await.unwrap();
+    assert_eq!(outcome.found, None, "{}", outcome.log);
+    assert!(outcome.log.contains("read html"), "nothing was made: {}", outcome.log);
 }

@@ -30,7 +30,7 @@ impl Run {
         };
         match result {
             Ok((of, sha1)) => {
-                if of != tid || self.body(page, rev, tid, name) != Some(sha1) {
+                if of != tid || self.written_body(page, (rev, tid), name) != Some(sha1) {
                     let what = format!("{name} of {tid} is read as it was never written, or no longer is");
                     return Err(Violation::new(Promise::Answer, what));
                 }
@@ -162,7 +162,14 @@ impl Run {
         Ok(())
     }
 
-    /// A property as it was last written.
+    /// A property as it was last written. By the tid of a render that was made, what belongs to its revision may be
+    /// found too, and need not be.
+    fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
+        let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
+        self.body(page, rev, tid, name).or_else(of_revision)
+    }
+
+    /// A property of a render as it was last written.
     pub(super) fn body(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
         let model = &self.pages[page];
         if let Some(made) = model.made.get(&tid) {
