@@ -47,6 +47,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Migrate(arguments) => block_on(commands::migrate::run(arguments)),
         Command::Verify(arguments) => block_on(commands::verify::run(arguments)),
         Command::Stats(arguments) => block_on(commands::stats::run(arguments)),
+        Command::Archive(command) => block_on(commands::archive::run(command)),
         Command::CompareStrategies(arguments) => block_on(commands::compare_strategies::run(arguments)),
         Command::Retention(arguments) => block_on(commands::retention::run(arguments)),
         Command::Demo(arguments) => block_on(commands::demo::run(arguments)),

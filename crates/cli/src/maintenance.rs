@@ -1,8 +1,9 @@
-//! What a server does beside serving: it collects what nobody names, and culls what is due.
+//! What a server does beside serving: it collects what nobody names, culls what is due, and seals what was
+//! superseded.
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use rashomon_buckets::{BucketName, Error, Revisioned};
+use rashomon_buckets::{BucketName, Error, Revisioned, Sealing};
 
 /// Notes of what is due that are worked off together.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -12,6 +13,9 @@ const SWEEP_RATE: u32 = 500;
 
 /// Whether what stands has to be noted as due is looked at so often.
 const WALK_EVERY: Duration = Duration::from_secs(3600);
+
+/// How long sealing rests after each page, so that readers and writers are not held up.
+const SEALING_REST: Duration = Duration::from_millis(5);
 
 /// The shortest and the longest time between two looks at what is due.
 const LOOK: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(60));
@@ -43,6 +47,35 @@ pub(crate) async fn walk(buckets: Revisioned) {
         }
         tokio::time::sleep(WALK_EVERY).await;
     }
+}
+
+/// Looks through all pages for what is worth sealing, again and again.
+pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration) {
+    if buckets.settings().archive.is_none() {
+        return;
+    }
+    let how = Sealing { unless_younger: Some(within), rest: SEALING_REST };
+    loop {
+        if let Err(error) = seal_once(&buckets, how).await {
+            tracing::warn!(%error, "cannot seal what was superseded; going on later");
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
+    for domain in buckets.catalog().domains().await? {
+        let sealed = buckets.seal(&domain, &BucketName::page(), how, &mut |_| {}).await?;
+        if sealed.blocks > 0 {
+            let (revisions, blocks) = (sealed.revisions, sealed.blocks);
+            tracing::info!(%domain, revisions, blocks, "sealed what was superseded");
+        }
+        if sealed.kept > 0 {
+            let revisions = sealed.kept;
+            tracing::warn!(%domain, revisions, "some revisions are too large or damaged, and are not sealed");
+        }
+    }
+    Ok(())
 }
 
 async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {

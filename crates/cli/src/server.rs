@@ -51,6 +51,8 @@ pub(crate) async fn serve(
     if !settings.read_only {
         beside.spawn(maintenance::walk(buckets.clone()));
         beside.spawn(maintenance::sweep(buckets.clone()));
+        let (every, within) = (settings.archive.every.0, settings.archive.within.0);
+        beside.spawn(maintenance::seal(buckets.clone(), every, within));
     }
     let shutdown = async {
         signals.first().await;

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+pub(crate) mod archive;
 pub(crate) mod cassandra;
 pub(crate) mod check_config;
 pub(crate) mod compare_strategies;

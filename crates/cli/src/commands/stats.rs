@@ -117,13 +117,22 @@ impl Stats {
                 output::bytes(domain.raw_bytes),
                 stored(domain.raw_bytes, domain.stored_bytes),
             );
+            if let Some(archive) = &domain.archive {
+                let _ = writeln!(
+                    text,
+                    "  in the archive: {}, {} in {}",
+                    counted(archive.revisions, "revision"),
+                    output::bytes(archive.raw_bytes),
+                    stored(archive.raw_bytes, archive.block_bytes),
+                );
+            }
             for (name, property) in &domain.properties {
                 let _ = writeln!(
                     text,
                     "  {name}: {} times, {} in {}",
-                    output::thousands(property.bodies),
-                    output::bytes(property.raw_bytes),
-                    stored(property.raw_bytes, property.stored_bytes),
+                    output::thousands(property.bodies - property.archived),
+                    output::bytes(property.raw_bytes - property.archived_raw_bytes),
+                    stored(property.raw_bytes - property.archived_raw_bytes, property.stored_bytes),
                 );
             }
         }

@@ -113,8 +113,12 @@ async fn check_buckets(
             counted(orphans, "body")
         ))?;
     }
+    let blocks = match report.blocks {
+        0 => String::new(),
+        blocks => format!(", {}", counted(blocks, "block")),
+    };
     Ok(format!(
-        "{}, {}, {}, {} bodies of {}",
+        "{}, {}, {}, {} bodies of {}{blocks}",
         counted(report.pages, "page"),
         counted(report.revisions, "revision"),
         counted(report.renders, "render"),

@@ -13,9 +13,18 @@ impl Settings {
             definitions: self.definitions(),
             cache_bytes: self.cache_size.0,
             skew: self.skew.0,
-            retention: self.retention(),
-            archive: None,
+            retention: self.culled(),
+            archive: self.archive(),
         }
+    }
+
+    /// The retention; nothing of it is culled where there is an archive.
+    fn culled(&self) -> rashomon_buckets::Retention {
+        let retention = self.retention();
+        if !self.archive.enabled {
+            return retention;
+        }
+        rashomon_buckets::Retention { policy: None, buckets: Default::default(), ..retention }
     }
 
     fn definitions(&self) -> Definitions {

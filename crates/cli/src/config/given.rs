@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
+    archive::GivenArchive,
     generator::GivenGenerator,
     retention::GivenRetention,
     store::{GivenStore, StoreUrl},
@@ -120,6 +121,10 @@ pub(crate) struct GivenSettings {
     /// What is kept, and for how long.
     #[arg(skip)]
     pub(crate) retention: Option<Spanned<GivenRetention>>,
+
+    /// What is sealed in compression blocks.
+    #[arg(skip)]
+    pub(crate) archive: Option<Spanned<GivenArchive>>,
 
     /// What makes properties that are stored nowhere.
     #[arg(skip)]

@@ -4,6 +4,7 @@
 //! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`],
 //! [`GivenSettings::domains`], the retention, and the store where it is a cluster, are in the file only.
 
+mod archive;
 mod components;
 mod errors;
 mod generator;
@@ -26,6 +27,7 @@ use toml::Spanned;
 
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
+    archive::ArchiveSettings,
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     given::{GivenDomain, GivenProperty, GivenSettings},
@@ -67,6 +69,7 @@ pub(crate) struct Settings {
     pub(crate) log_level: LogLevel,
     pub(crate) access_log: AccessLog,
     pub(crate) retention: RetentionSettings,
+    pub(crate) archive: ArchiveSettings,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generator: Option<GeneratorSettings>,
     pub(crate) properties: BTreeMap<PropertyName, Property>,
@@ -180,6 +183,7 @@ impl Settings {
             access_log: or!(access_log).unwrap_or(AccessLog::Failures),
             properties: properties(below.properties, body_limit, file, problems),
             domains: domains(below.domains, &retention, file, problems),
+            archive: ArchiveSettings::merge(below.archive, &retention, file, problems),
             retention,
             generator: GeneratorSettings::merge(below.generator),
         }
@@ -204,6 +208,7 @@ impl Settings {
     /// What cannot be built.
     fn check_components(&self, problems: &mut Vec<Problem>) {
         problems.extend(self.generator().err().map(|message| Problem { message, place: None }));
+        problems.extend(self.wrong_beside_the_archive().map(|message| Problem { message, place: None }));
         problems.extend(self.retention.timeline.wrong().map(|message| Problem { message, place: None }));
     }
 

@@ -12,7 +12,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use self::awaited::Awaited;
 use crate::{
-    arguments::{RetentionArguments, StoreArguments, store_of},
+    arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
     config::{ClusterSettings, ConfigError, GivenSettings, Settings, StoreSettings},
     errors::CommandError,
 };
@@ -141,7 +141,22 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(&arguments.store)?;
+        if settings.archive.enabled {
+            let message =
+                "with [archive] in the configuration nothing is deleted: see `rashomon archive seal`";
+            return Err(CommandError::Usage(message.to_owned()));
+        }
         settings.retain(arguments.grace, arguments.min_keep);
+        Self::open(&settings, clock, Absent::Refuse).await
+    }
+
+    /// Opens the store with an archive, as the arguments say above what the configuration does.
+    pub(crate) async fn open_sealing(
+        arguments: &SealArguments,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let mut settings = Self::settings_offline(&arguments.store)?;
+        settings.seal(arguments.after).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 

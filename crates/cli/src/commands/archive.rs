@@ -1,0 +1,167 @@
+//! `rashomon archive`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rashomon_buckets::{ArchiveStats, BucketName, DomainName, DomainStats, Sealed, Sealing};
+use rashomon_clock::{Clock, SystemClock};
+use serde::Serialize;
+
+use crate::{
+    arguments::{ArchiveCommand, ArchiveStatsArguments, SealArguments},
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted, thousands},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// Does what is asked of the archive.
+pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let mut signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = match &command {
+        ArchiveCommand::Seal(arguments) => Store::open_sealing(arguments, Arc::clone(&clock)).await?,
+        ArchiveCommand::Stats(arguments) => {
+            Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?
+        }
+    };
+    let done = tokio::select! {
+        done = Box::pin(work(&command, &store, &clock)) => done,
+        exit = signals.first() => Ok(exit),
+    };
+    store.close().await;
+    done
+}
+
+async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandError> {
+    match command {
+        ArchiveCommand::Seal(arguments) => seal(arguments, store, clock).await,
+        ArchiveCommand::Stats(arguments) => stats(arguments, store).await,
+    }
+}
+
+/// The domains of a store, or the one that is asked for.
+async fn domains(store: &Store, only: Option<&DomainName>) -> Result<Vec<DomainName>, CommandError> {
+    let domains = store.buckets().catalog().domains().await?;
+    match only {
+        None => Ok(domains),
+        Some(only) if domains.contains(only) => Ok(vec![only.clone()]),
+        Some(only) => Err(CommandError::Usage(format!("the store has nothing of the domain {only}"))),
+    }
+}
+
+async fn seal(
+    arguments: &SealArguments,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+) -> Result<Exit, CommandError> {
+    for domain in domains(store, arguments.domain.as_ref()).await? {
+        let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
+        let mut show = |sealed: &Sealed| {
+            progress.show(Done { items: sealed.revisions, bytes: sealed.raw_bytes, position: sealed.pages });
+        };
+        let sealed = store.buckets().seal(&domain, &BucketName::page(), Sealing::default(), &mut show).await;
+        progress.finish();
+        output::line(format_args!("{domain}: {}", in_words(&sealed?)))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn in_words(sealed: &Sealed) -> String {
+    let mut words = format!(
+        "sealed {} with {} of {}, {} in {}",
+        counted(sealed.revisions, "revision"),
+        counted(sealed.renders, "render"),
+        counted(sealed.pages, "page"),
+        output::bytes(sealed.raw_bytes),
+        share(sealed.raw_bytes, sealed.stored_bytes),
+    );
+    words.push_str(&format!(", {}", counted(sealed.blocks, "block")));
+    if sealed.left > 0 {
+        words.push_str(&format!(
+            "; {} are being changed, or have lost bodies, and stay for this time",
+            thousands(sealed.left)
+        ));
+    }
+    if sealed.kept > 0 {
+        words.push_str(&format!("; {} are too large or damaged, and stay", thousands(sealed.kept)));
+    }
+    words
+}
+
+/// What the archive of a domain holds.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    archive: ArchiveStats,
+    /// By property.
+    properties: BTreeMap<String, Archived>,
+}
+
+/// What of a property is in blocks.
+#[derive(Debug, Serialize)]
+struct Archived {
+    bodies: u64,
+    raw_bytes: u64,
+}
+
+impl Report {
+    fn of(stats: DomainStats) -> Self {
+        let archive = stats.archive.unwrap_or_default();
+        let properties = stats.properties.into_iter().filter(|(_, property)| property.archived > 0);
+        Self {
+            archive,
+            properties: properties
+                .map(|(name, of)| {
+                    (name.to_string(), Archived { bodies: of.archived, raw_bytes: of.archived_raw_bytes })
+                })
+                .collect(),
+        }
+    }
+
+    fn print(&self, domain: &DomainName) -> Result<(), CommandError> {
+        let archive = &self.archive;
+        output::line(format_args!(
+            "{domain}: {} and {} in {}, {} in {}; an index of {} in {}; {} not in blocks",
+            counted(archive.revisions, "revision"),
+            counted(archive.renders, "render"),
+            counted(archive.blocks, "block"),
+            output::bytes(archive.raw_bytes),
+            share(archive.raw_bytes, archive.block_bytes),
+            counted(archive.index_rows, "row"),
+            output::bytes(archive.index_bytes),
+            counted(archive.open_revisions, "revision"),
+        ))?;
+        for (name, archived) in &self.properties {
+            output::line(format_args!(
+                "  {name}: {} times, {}",
+                thousands(archived.bodies),
+                output::bytes(archived.raw_bytes)
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit, CommandError> {
+    let mut reports = BTreeMap::new();
+    for domain in domains(store, None).await? {
+        let stats = store.buckets().stats(&domain).await?;
+        reports.insert(domain, Report::of(stats));
+    }
+    if arguments.json {
+        output::line(serde_json::to_string_pretty(&reports).expect("counts are JSON"))?;
+    } else {
+        reports.iter().try_for_each(|(domain, report)| report.print(domain))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// `35.1 MB (2.51 %)`.
+fn share(raw: u64, stored: u64) -> String {
+    let share = if raw == 0 { 100.0 } else { stored as f64 / raw as f64 * 100.0 };
+    format!("{} ({share:.2} %)", output::bytes(stored))
+}

@@ -1,0 +1,100 @@
+//! `rashomon archive`: what is sealed is read as before, by every command and over HTTP.
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{
+    home::Home,
+    http::get,
+    process::run,
+    wiki::{dump, pages},
+};
+
+/// What a reader gets of an address, but for the header fields that tell one answer from another.
+fn read(address: &str, target: &str) -> String {
+    let answer = get(address, target);
+    let own = ["date:", "x-request-id:"];
+    answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name))).collect()
+}
+
+/// These are about a file: of a cluster every server has to know of its archive first.
+fn on_a_file(home: &Home, words: &[&str]) -> crate::process::Ran {
+    run(home.path(), &[words, &["--data", "archived"]].concat())
+}
+
+#[test]
+fn what_is_sealed_is_read_as_before() {
+    let Some(home) = Home::new() else { return };
+    let texts: Vec<(String, String)> =
+        (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
+    let revisions: Vec<(&str, &str)> =
+        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
+    home.write("dump.xml", &dump("A", &revisions));
+    home.write("pages.xml", &pages(20));
+    let import = ["import", "--domain", "wiki", "dump.xml", "pages.xml"];
+    on_a_file(&home, &import).ends_with(0);
+    let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
+    let before = on_a_file(&home, &export).ends_with(0).stdout;
+    let targets =
+        ["?rev/", "?rev/3", "?rev/3/wikitext", "?rev/latest/wikitext", "?ts/2020-01-01T00:00:10Z/wikitext"];
+    let answers = |home: &Home| {
+        let mut command = crate::process::rashomon(home.path());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data", "archived"]);
+        let mut server = crate::process::Running::start(&mut command);
+        let line = server.line();
+        let address =
+            line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+        let answers = targets.map(|target| read(&address, &format!("/v1/wiki/page/A{target}")));
+        server.stop().ends_with(0);
+        answers
+    };
+    let read_before = answers(&home);
+
+    on_a_file(&home, &["archive", "seal"]).ends_with(0).prints(&["wiki: sealed 0 revisions"]);
+    let sealed = on_a_file(&home, &["archive", "seal", "--after", "0s"]).ends_with(0);
+    sealed.prints(&["wiki: sealed 29 revisions with 29 renders of 21 pages", "1 block"]);
+
+    assert_eq!(on_a_file(&home, &export).ends_with(0).stdout, before);
+    assert_eq!(answers(&home), read_before);
+    on_a_file(&home, &["verify"]).ends_with(0).prints(&["sound: 21 pages, 50 revisions", "1 block"]);
+    // What comes again is known.
+    on_a_file(&home, &import).ends_with(0).prints(&["0 stored"]);
+    let stats = on_a_file(&home, &["archive", "stats", "--json"]).ends_with(0);
+    let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
+    assert_eq!(stats["wiki"]["revisions"], 29, "{stats}");
+    assert_eq!(stats["wiki"]["open_revisions"], 21, "{stats}");
+    assert_eq!(stats["wiki"]["properties"]["wikitext"]["bodies"], 29, "{stats}");
+    on_a_file(&home, &["archive", "stats"]).ends_with(0).prints(&["29 revisions and 29 renders in 1 block"]);
+    on_a_file(&home, &["archive", "seal", "--domain", "nowhere"])
+        .ends_with(2)
+        .tells(&["nothing of the domain nowhere"]);
+}
+
+#[test]
+fn settings_that_contradict_the_archive_are_told() {
+    let directory = tempdir().unwrap();
+    let check = |text: &str| {
+        std::fs::write(directory.path().join("c.toml"), text).unwrap();
+        run(directory.path(), &["check-config", "c.toml"])
+    };
+    check("[archive]\n").ends_with(0).prints(&["[archive]\nenabled = true\nafter = \"24h\""]);
+    check("").ends_with(0).prints(&["[archive]\nenabled = false"]);
+    check("[retention]\ngrace = \"48h\"\n[archive]\n").ends_with(0).prints(&["after = \"48h\""]);
+    check("[archive]\nafter = \"1m\"\n").ends_with(2).tells(&["raise it to at least 1h"]);
+    check("[archive]\nevery = \"0s\"\n").ends_with(2).tells(&["between two looks"]);
+    check("[retention]\nstrategy = \"two-table\"\n[archive]\n")
+        .ends_with(2)
+        .tells(&["strategy = \"app-ttl\""]);
+    std::fs::write(directory.path().join("r.toml"), "[retention]\n").unwrap();
+    let cluster = ["--store", "cassandra://127.0.0.1:1/wiki"];
+    run(directory.path(), &[&["archive", "seal"], &cluster[..]].concat())
+        .ends_with(2)
+        .tells(&["into the configuration of every server"]);
+    run(directory.path(), &["archive", "seal", "--config", "r.toml"])
+        .ends_with(2)
+        .tells(&["so that it is sealed instead"]);
+    std::fs::write(directory.path().join("a.toml"), "[archive]\n").unwrap();
+    run(directory.path(), &["retention", "--now", "--config", "a.toml"])
+        .ends_with(2)
+        .tells(&["nothing is deleted"]);
+}
