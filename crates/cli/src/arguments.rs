@@ -343,9 +343,9 @@ pub(crate) enum ArchiveCommand {
     /// Seal all that may be sealed now: put superseded revisions into compression blocks
     ///
     /// What is sealed is read as before. Nothing leaves its place before the block that has it was read back and
-    /// compared; a sealing that was cut off loses nothing, and the next one goes on. A server with [archive] in its
-    /// configuration seals by itself. Where a cluster is the store, [archive] has to stand in the configuration, that
-    /// of every server, before the first of them seals.
+    /// compared; a sealing that was cut off loses nothing, and the next one goes on. A server with a table archive in
+    /// its configuration seals by itself. Where a cluster is the store, that table has to stand in the configuration
+    /// of every server before the first of them seals.
     #[command(
         after_help = "Exit codes:\n  0  it is done\n  1  an error ended it; what was sealed is sealed\n  2  the \
         command line is wrong, there is no store, or a cluster is served without [archive]\n  130, 143  \
