@@ -1,7 +1,9 @@
 //! A block that is damaged.
 
+use std::time::Duration;
+
 use rashomon_buckets::{Error, StoreError, schemas};
-use rashomon_tables::{Batch, Row, TableStore as _, Value};
+use rashomon_tables::{Batch, Row, Schema, TableStore as _, Value};
 
 use async_trait::async_trait;
 use rashomon_tables::{Decorator, Memory, Mutation, Result};
@@ -47,9 +49,22 @@ async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
 }
 
 async fn replace(world: &World, row: &Row, bytes: Vec<u8>) {
+    overwrite(
+        world,
+        &schemas::ARCHIVE_BLOCKS,
+        row,
+        vec![row.values[0].clone(), Some(Value::Blob(bytes.into()))],
+    )
+    .await;
+}
+
+/// Puts other values under the key of a row, later than what stands there: of one time, a cluster keeps the greater.
+async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec<Option<Value>>) {
+    let standing = world.rows(table).await.into_iter().find(|standing| standing.key == row.key);
+    let written_at = standing.map_or(row.written_at, |standing| standing.written_at);
     let mut batch = Batch::new(row.key.partition.clone());
-    let values = vec![row.values[0].clone(), Some(Value::Blob(bytes.into()))];
-    batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering.clone(), values, row.written_at);
+    let later = written_at.saturating_add(Duration::from_micros(1));
+    batch.put(table, row.key.clustering.clone(), values, later);
     world.store.as_ref().write(Vec::new(), batch).await.unwrap();
 }
 
@@ -68,10 +83,7 @@ async fn what_is_lost_of_the_archive_is_missed(world: World) {
             world.store.as_ref().write(Vec::new(), lost).await.unwrap();
             let problems = world.reopened().await.verify().await.problems;
             assert!(!problems.is_empty(), "{} {:?}", table.name(), row.key);
-            let mut back = Batch::new(row.key.partition.clone());
-            let later = rashomon_clock::Timestamp::from_micros(row.written_at.as_micros() + 1);
-            back.put(table, row.key.clustering.clone(), row.values.clone(), later);
-            world.store.as_ref().write(Vec::new(), back).await.unwrap();
+            overwrite(&world, table, &row, row.values.clone()).await;
         }
     }
     // An index that says something else.
@@ -87,9 +99,7 @@ async fn what_is_lost_of_the_archive_is_missed(world: World) {
             Some(Value::TimeUuid(_)) => Value::TimeUuid(tid_of(7)),
             value => panic!("{value:?}"),
         });
-        let mut batch = Batch::new(row.key.partition.clone());
-        batch.put(&schemas::ARCHIVE_INDEX, row.key.clustering.clone(), values, row.written_at);
-        world.store.as_ref().write(Vec::new(), batch).await.unwrap();
+        overwrite(&world, &schemas::ARCHIVE_INDEX, &row, values).await;
         assert!(!world.verify().await.problems.is_empty(), "column {column}");
     }
 }
