@@ -4,12 +4,12 @@
 //! All that is stored of a page is in its partition (domain, bucket, title), so that a write of it is one
 //! batch. What lives elsewhere is an intent, written before it, or a chunk of a large body, written before it.
 
-use std::sync::LazyLock;
+use std::{num::NonZeroUsize, sync::LazyLock};
 
 use rashomon_tables::{
     ColumnType::{Blob, Int, Text, TimeUuid, Timestamp},
     Direction::{Ascending, Descending},
-    Schema, SchemaBuilder,
+    Result, Schema, SchemaBuilder, TableStore,
 };
 
 fn of_a_page(name: &'static str) -> SchemaBuilder {
@@ -347,4 +347,16 @@ pub fn all() -> [&'static Schema; 27] {
         &ARCHIVE_BLOCKS,
         &ARCHIVE_NOTES,
     ]
+}
+
+/// Whether there is any row in a table. Pages of partitions may be empty, and not the last.
+pub(crate) async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
+    let mut after = None;
+    loop {
+        let partitions = store.partitions(table, after, NonZeroUsize::MIN).await?;
+        after = partitions.next;
+        if !partitions.items.is_empty() || after.is_none() {
+            return Ok(!partitions.items.is_empty());
+        }
+    }
 }

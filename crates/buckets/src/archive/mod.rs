@@ -21,7 +21,7 @@ mod seal;
 mod stats;
 mod verify;
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rashomon_tables::{Error as StoreError, TableStore};
 
@@ -30,7 +30,10 @@ pub use self::{
     seal::{Sealed, Sealing},
     stats::ArchiveStats,
 };
-use crate::{Result, schemas::ARCHIVE_INDEX};
+use crate::{
+    Result,
+    schemas::{ARCHIVE_INDEX, has_rows},
+};
 
 /// How old a block is at least that no page names before it is deleted: a sealing takes less.
 pub(crate) const MIN_AGE: Duration = Duration::from_secs(2 * 3600);
@@ -60,10 +63,10 @@ pub(crate) async fn blocks_of(
 ) -> Result<Option<Arc<BlockStore>>> {
     let cache_bytes = match settings {
         Some(settings) => settings.cache_bytes,
-        None => match store.partitions(&ARCHIVE_INDEX, None, NonZeroUsize::MIN).await {
-            Ok(pages) if pages.items.is_empty() => return Ok(None),
+        None => match has_rows(&**store, &ARCHIVE_INDEX).await {
+            Ok(false) => return Ok(None),
             // A cluster that is not there yet may have an archive.
-            Ok(_) | Err(StoreError::Unavailable(_)) => ArchiveSettings::default().cache_bytes,
+            Ok(true) | Err(StoreError::Unavailable(_)) => ArchiveSettings::default().cache_bytes,
             Err(error) => return Err(error.into()),
         },
     };

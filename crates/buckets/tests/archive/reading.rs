@@ -1,12 +1,15 @@
 //! What was sealed is read as before.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
+use async_trait::async_trait;
 use rashomon_buckets::{
     ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewRevision, Parent, SlotRecord, Tid,
     VerifyReport, schemas,
 };
-use rashomon_tables::{Counting, Kind, Memory, TableCounts};
+use rashomon_tables::{
+    Counting, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
+};
 
 use super::{DAY, HOUR, archiving, hour, later, settings};
 use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
@@ -150,6 +153,39 @@ async fn what_was_sealed_is_read_without_the_setting(world: World) {
     off.edit(&page, 6..=8).await;
     off.pass(DAY * 3);
     assert_eq!(off.seal().await.revisions, 0);
+}
+
+/// A store whose first page of partitions is empty, and not the last.
+#[derive(Debug)]
+struct Hesitant(Memory);
+
+#[async_trait]
+impl Decorator for Hesitant {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.0
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> rashomon_tables::Result<rashomon_tables::Page<Partition>> {
+        let nothing_yet = Cursor(b"nothing yet".as_slice().into());
+        match after {
+            None => Ok(rashomon_tables::Page { items: Vec::new(), next: Some(nothing_yet) }),
+            after => self.0.partitions(table, after.filter(|after| *after != nothing_yet), limit).await,
+        }
+    }
+}
+
+/// What was sealed is looked for wherever in the table its index begins.
+#[tokio::test]
+async fn an_archive_is_found_behind_an_empty_page() {
+    let (world, _store) = World::over_memory(Hesitant).await;
+    what_was_sealed_is_read_without_the_setting(world).await;
 }
 
 /// Reads and writes at the end of a page cost what they cost without an archive.

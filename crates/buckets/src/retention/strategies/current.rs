@@ -3,8 +3,6 @@
 //! The notes give all writes of such a row one time, so that Cassandra compares values instead, and call that
 //! an abuse. Here the row is compared and set: the highest (revision, tid) stays, whoever comes last.
 
-use std::num::NonZeroUsize;
-
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
 
@@ -14,7 +12,7 @@ use crate::{
     content::{BodyRow, Lifetime, Stored},
     revisioned::{INDEX_PAGE, PageWrite, Shared, content_of, rev_key},
     rows::{self, RenderRow, RevisionRow, partition_of, unreadable},
-    schemas::{CURRENT, RENDERS, REVISIONS},
+    schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
 };
 
 /// How often a row is tried to be set that others set at the same time.
@@ -132,16 +130,7 @@ impl Shared {
 
     /// Whether there may be such rows: one that has no policy for them now may have had one.
     async fn has_one_rows(&self) -> Result<bool> {
-        let look = || async {
-            let mut after = None;
-            loop {
-                let partitions = self.store.partitions(&CURRENT, after, NonZeroUsize::MIN).await?;
-                after = partitions.next;
-                if !partitions.items.is_empty() || after.is_none() {
-                    return Ok(!partitions.items.is_empty());
-                }
-            }
-        };
+        let look = || async { Ok(has_rows(&*self.store, &CURRENT).await?) };
         self.one_rows.get_or_try_init(look).await.copied()
     }
 
