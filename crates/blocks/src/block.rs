@@ -6,7 +6,7 @@ use crate::{
     chunks::{Chunks, Start},
     columns::{self, Column, Value},
     contents::Contents,
-    directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN},
+    directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN, TEXTS, section_name},
     entries::Entries,
     error::{Damage, Error},
     frames::FrameReader,
@@ -228,13 +228,26 @@ impl<'a> Block<'a> {
 
     fn values(&self, column: usize) -> Result<Vec<Value>, Error> {
         let (chunks, section) = (self.chunks(), FIRST_COLUMN + column);
-        let mut values = Vec::with_capacity(self.len());
+        let (mut values, mut room) = (Vec::with_capacity(self.len()), self.limits.scripts);
         for chunk in chunks.each() {
             let bytes = chunks.unpack(chunk, section, &[])?;
-            let read = columns::read(self.columns()[column].kind, chunks.get(chunk).entries, &bytes);
+            let kind = self.columns()[column].kind;
+            let read = columns::read(kind, chunks.get(chunk).entries, &bytes, &mut room);
             values.extend(read.ok_or_else(|| Damage::of(chunk, section))?);
         }
         Ok(values)
+    }
+
+    /// What its parts take, those of all chunks together: of each its name, its bytes as they are stored, and unpacked.
+    pub fn sizes(&self) -> Vec<(String, usize, usize)> {
+        let columns = self.columns().iter().map(|column| format!("column {}", column.name));
+        let names = (0..FIRST_COLUMN).map(|section| section_name(section).to_owned()).chain(columns);
+        let sizes = names.enumerate().map(|(section, name)| {
+            let of_chunks = || self.directory.chunks.iter().map(|chunk| chunk.sections[section]);
+            let stored = of_chunks().map(|section| section.stored).sum();
+            (name, stored, of_chunks().map(|section| section.raw).sum())
+        });
+        sizes.collect()
     }
 
     /// All contents in the order of their ordinals, each decoded once. One that cannot be read is an error in its
@@ -259,15 +272,24 @@ impl<'a> Block<'a> {
     /// The first damage that is found.
     pub fn verify(&self) -> Result<(), Error> {
         self.entries()?;
+        self.chunks().each().try_for_each(|chunk| self.chunks().check(chunk, TEXTS))?;
         self.iter().try_for_each(|content| content.map(drop))
     }
 }
 
+/// The bytes of a content's checksum.
+const CHECK: usize = 4;
+
+/// The checksum of a content, against accidents. Against everything else there is the block's hash.
+pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK] {
+    (xxh3_64(content) as u32).to_le_bytes()
+}
+
 /// An error where a content is not what went in.
 pub(crate) fn check(bytes: &[u8], checks: &[u8], place: usize, ordinal: u64) -> Result<(), Error> {
-    let stated = checks.chunks_exact(8).nth(place);
+    let stated = checks.chunks_exact(CHECK).nth(place);
     // The fuzzer could not get behind it.
-    if stated == Some(xxh3_64(bytes).to_le_bytes().as_slice()) || cfg!(fuzzing) {
+    if stated == Some(checksum(bytes).as_slice()) || cfg!(fuzzing) {
         return Ok(());
     }
     Err(Damage::Entry(ordinal).into())

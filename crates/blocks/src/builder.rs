@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::{
-    block::Block,
+    block::{Block, checksum},
     columns::{self, Column, Value, check_columns, check_values},
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
     entries::Entries,
@@ -13,7 +11,7 @@ use crate::{
     frames::{self, FrameWriter},
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
     section::Section,
-    weave::{script::ScriptWriter, weaver::Weaver},
+    weave::{reader::WeaveReader, script::ScriptWriter, weaver::Weaver},
 };
 
 /// A block is full with so many bytes of scripts, or of values. Contents that fill it with them first are rare.
@@ -34,7 +32,8 @@ pub struct Settings {
     pub entries: usize,
     /// A chunk ends when it has at least so many bytes of new text
     pub chunk_pool: usize,
-    /// and at least so many entries. Smaller chunks make a block larger, and reading from its start faster.
+    /// and at least so many entries. Each chunk makes a block larger and slower to make; what is appended to a block
+    /// is a chunk of its own in any case.
     pub chunk_entries: usize,
     /// The level of zstd.
     pub level: i32,
@@ -42,7 +41,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { pool: 256 << 10, entries: 4096, chunk_pool: 64 << 10, chunk_entries: 32, level: 19 }
+        Self { pool: 256 << 10, entries: 4096, chunk_pool: 16 << 20, chunk_entries: 32, level: 19 }
     }
 }
 
@@ -64,6 +63,8 @@ pub struct BlockBuilder {
     last: usize,
     /// Bytes of scripts and values in the block.
     other: usize,
+    /// Bytes of contents in the block.
+    content: u64,
     /// Chunks were there before; they stay as they are.
     resumed: bool,
 }
@@ -108,6 +109,7 @@ impl BlockBuilder {
             texts: Texts::new(codec),
             last: 0,
             other: 0,
+            content: 0,
             resumed: false,
         })
     }
@@ -123,13 +125,13 @@ impl BlockBuilder {
         let mut builder = Self::with_codec(settings, block.columns().to_vec(), next, block.codec())?;
         let entries = block.all_entries()?;
         let streams = entries.iter().flat_map(|entries| &entries.streams);
-        builder.last = builder.texts.resume(block, streams.copied())?;
+        (builder.last, builder.content) = builder.texts.resume(block, streams.copied())?;
         for name in entries.iter().flat_map(|entries| &entries.new_streams) {
             let number = builder.streams.len() as u32;
             builder.streams.insert(name.clone(), number);
         }
-        let sections = block.directory().chunks.iter().flat_map(|chunk| &chunk.sections[SCRIPTS..]);
-        builder.other = sections.map(|section| section.raw).sum();
+        let scripts = block.directory().chunks.iter().map(|chunk| chunk.sections[SCRIPTS].raw);
+        builder.other = scripts.sum::<usize>() + bytes_of_values(block)?;
         builder.directory.chunks.clone_from(&block.directory().chunks);
         builder.body = block.body().to_vec();
         builder.entries = block.len();
@@ -170,7 +172,7 @@ impl BlockBuilder {
         chunk.entries.streams.push(stream);
         chunk.entries.ordinals.push(ordinal);
         chunk.entries.erased.push(content.is_none());
-        chunk.checks.extend(content.map_or(0, xxh3_64).to_le_bytes());
+        chunk.checks.extend(content.map(checksum).unwrap_or_default());
         for (column, value) in chunk.values.iter_mut().zip(values) {
             if let Value::Bytes(bytes) = value {
                 self.other += bytes.len();
@@ -179,6 +181,7 @@ impl BlockBuilder {
         }
         self.other += self.texts.push(stream, content);
         self.last = content.map_or(0, <[u8]>::len);
+        self.content += self.last as u64;
         self.next = ordinal + 1;
         Ok(ordinal)
     }
@@ -206,6 +209,11 @@ impl BlockBuilder {
         self.len() == 0
     }
 
+    /// The bytes of all its contents, as they came.
+    pub fn content_bytes(&self) -> u64 {
+        self.content
+    }
+
     /// The block. The builder is empty then, and the ordinals of the next block go on where those of this one ended.
     ///
     /// # Errors
@@ -230,7 +238,7 @@ impl BlockBuilder {
         self.body.clear();
         self.streams.clear();
         self.texts.clear();
-        (self.entries, self.last, self.other, self.resumed) = (0, 0, 0, false);
+        (self.entries, self.last, self.other, self.content, self.resumed) = (0, 0, 0, 0, false);
     }
 
     fn stream(&mut self, name: &[u8]) -> u32 {
@@ -307,6 +315,18 @@ impl BlockBuilder {
     }
 }
 
+fn bytes_of_values(block: &Block<'_>) -> Result<usize, Error> {
+    let mut bytes = 0;
+    for column in block.columns() {
+        for value in block.column(&column.name)? {
+            if let Value::Bytes(value) = value {
+                bytes += value.len();
+            }
+        }
+    }
+    Ok(bytes)
+}
+
 impl Texts {
     fn new(codec: Codec) -> Self {
         match codec {
@@ -361,23 +381,35 @@ impl Texts {
         }
     }
 
-    /// Takes in a block that is resumed, and gives the size of its last content.
-    fn resume(&mut self, block: &Block<'_>, streams: impl Iterator<Item = u32>) -> Result<usize, Error> {
-        let Self::Weave { weaver, pool_start, .. } = self else { return Ok(0) };
+    /// Takes in a block that is resumed, and gives the size of its last content and of all.
+    fn resume(
+        &mut self,
+        block: &Block<'_>,
+        streams: impl Iterator<Item = u32>,
+    ) -> Result<(usize, u64), Error> {
         let chunks = block.chunks();
-        let mut reader = crate::weave::reader::WeaveReader::new(&chunks);
-        reader.load(&chunks)?;
-        weaver.resume_pool(reader.pool());
-        *pool_start = reader.pool().len();
-        let mut last = 0;
+        let mut reader = match self {
+            Self::Weave { weaver, pool_start, .. } => {
+                let mut reader = WeaveReader::new(&chunks);
+                reader.load(&chunks)?;
+                weaver.resume_pool(reader.pool());
+                *pool_start = reader.pool().len();
+                Some((weaver, reader))
+            }
+            Self::Frames(_) => None,
+        };
+        let (mut last, mut all) = (0, 0);
         for (index, (stream, content)) in streams.zip(block.iter()).enumerate() {
             let text = content?.bytes;
             last = text.as_ref().map_or(0, Vec::len);
-            if let Some(step) = reader.step(&chunks, index) {
+            all += last as u64;
+            if let Some((weaver, reader)) = &mut reader
+                && let Some(step) = reader.step(&chunks, index)
+            {
                 weaver.resume(stream, step, text);
             }
         }
-        Ok(last)
+        Ok((last, all))
     }
 
     fn clear(&mut self) {

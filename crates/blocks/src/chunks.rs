@@ -92,6 +92,11 @@ impl<'a> Chunks<'a> {
         place(self.starts[chunk])..place(self.starts[chunk + 1])
     }
 
+    /// The bytes of the pool.
+    pub(crate) fn pool_size(&self) -> usize {
+        self.starts[self.len()].texts
+    }
+
     /// The stored bytes of all chunks, and whether there are more or fewer.
     pub(crate) fn stored(&self) -> Option<&'a [u8]> {
         (self.body.len() == self.starts[self.len()].body).then_some(self.body)
@@ -115,11 +120,29 @@ impl<'a> Chunks<'a> {
         if out.is_empty() {
             return Ok(());
         }
+        let known = self.get(chunk).sections[section];
+        let unpacked = known.unpack(self.stored_section(chunk, section), prefix, out);
+        Ok(unpacked.ok_or_else(|| Damage::of(chunk, section))?)
+    }
+
+    /// Unpacks the first bytes of a section, as [`Section::unpack_start`] does.
+    pub(crate) fn unpack_start(&self, chunk: usize, section: usize, prefix: &[u8], out: &mut [u8]) -> usize {
+        let known = self.get(chunk).sections[section];
+        known.unpack_start(self.stored_section(chunk, section), prefix, out)
+    }
+
+    /// An error where a section is not stored as it was written.
+    pub(crate) fn check(&self, chunk: usize, section: usize) -> Result<(), Error> {
+        let is_intact = self.get(chunk).sections[section].is_intact(self.stored_section(chunk, section));
+        if is_intact { Ok(()) } else { Err(Damage::of(chunk, section).into()) }
+    }
+
+    /// The stored bytes of a section, as far as they are there.
+    fn stored_section(&self, chunk: usize, section: usize) -> &'a [u8] {
         let sections = &self.get(chunk).sections;
         let before: usize = sections[..section].iter().map(|section| section.stored).sum();
         let start = self.starts[chunk].body.saturating_add(before);
-        let stored = self.body.get(start..start.saturating_add(sections[section].stored));
-        let unpacked = stored.and_then(|stored| sections[section].unpack(stored, prefix, out));
-        Ok(unpacked.ok_or_else(|| Damage::of(chunk, section))?)
+        let rest = self.body.get(start..).unwrap_or_default();
+        &rest[..rest.len().min(sections[section].stored)]
     }
 }

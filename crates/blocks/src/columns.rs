@@ -1,10 +1,15 @@
 //! What is known of each entry beside its content: columns with names, each packed apart.
 
+use std::collections::HashMap;
+
 use crate::{
     error::Error,
     limits::{MAX_COLUMNS, MAX_NAME, MAX_VALUE, at_most},
     varint::{self, Input, unzigzag, zigzag},
 };
+
+/// Strings are written once each, and then by their numbers, where at least so many have the same one on average.
+const ENTRIES_OF_A_STRING: usize = 2;
 
 /// A column of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,9 +94,12 @@ pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), E
     Ok(())
 }
 
-/// Writes the values of a column: which are absent, then the others.
+/// Writes the values of a column: which are absent, then the others. Nothing, where all are absent.
 pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Clone) -> Vec<u8> {
     let mut out = Vec::new();
+    if values.clone().all(|value| *value == Value::Absent) {
+        return out;
+    }
     let absent = values.clone().map(|value| *value == Value::Absent);
     put_places(&mut out, absent);
     match kind {
@@ -107,21 +115,27 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
                 Value::Bytes(bytes) => Some(bytes.as_slice()),
                 _ => None,
             });
-            put_strings(&mut out, strings);
+            put_repeated(&mut out, strings);
         }
     }
     out
 }
 
-/// Reads what [`write()`] wrote of so many entries. `None`: it is damaged.
-pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8]) -> Option<Vec<Value>> {
+/// Reads what [`write()`] wrote of so many entries. `None`: it is damaged, or its strings have more bytes than are left
+/// of `room`, which is what a block may have of them: one that is written once may come a thousand times.
+pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
+    if bytes.is_empty() {
+        return Some(vec![Value::Absent; count]);
+    }
     let mut input = Input(bytes);
     let absent = places(&mut input, count)?;
     let present = count - absent.len();
     let mut others: Box<dyn Iterator<Item = Value>> = match kind {
         Kind::Integer => Box::new(numbers(&mut input, present)?.into_iter().map(Value::Integer)),
         Kind::Bytes => {
-            let strings = strings(&mut input, present)?;
+            let strings = repeated(&mut input, present)?;
+            let all = strings.iter().try_fold(0_usize, |all, string| all.checked_add(string.len()))?;
+            *room = room.checked_sub(all)?;
             Box::new(strings.into_iter().map(|bytes| Value::Bytes(bytes.to_vec())))
         }
     };
@@ -195,6 +209,41 @@ fn common_divisor(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
+/// Writes strings of which some may come again and again: each of them once, then which one it is each time. Where
+/// few come again, all of them as they are.
+fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
+    let mut numbers: HashMap<&[u8], u64> = HashMap::new();
+    let mut once = Vec::new();
+    let mut which = Vec::new();
+    for string in strings.clone() {
+        which.push(*numbers.entry(string).or_insert_with(|| {
+            once.push(string);
+            once.len() as u64 - 1
+        }));
+    }
+    if once.len() * ENTRIES_OF_A_STRING > which.len() {
+        varint::put(out, 0);
+        put_strings(out, strings);
+        return;
+    }
+    varint::put(out, once.len() as u64);
+    put_strings(out, once.into_iter());
+    which.into_iter().for_each(|number| varint::put(out, number));
+}
+
+/// Reads what [`put_repeated`] wrote of so many strings.
+fn repeated<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
+    let once = match input.size()? {
+        0 => return strings(input, count),
+        once => strings(input, once)?,
+    };
+    let mut strings = Vec::with_capacity(count.min(input.0.len()));
+    for _ in 0..count {
+        strings.push(*once.get(input.size()?)?);
+    }
+    Some(strings)
+}
+
 /// Writes the lengths of all, then all of them.
 pub(crate) fn put_strings<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
     for string in strings.clone() {
@@ -221,13 +270,10 @@ mod tests {
     #[track_caller]
     fn comes_back(kind: Kind, values: &[Value]) -> Vec<u8> {
         let bytes = write(kind, values.iter());
-        assert_eq!(read(kind, values.len(), &bytes).as_deref(), Some(values));
+        let read = |bytes: &[u8]| read(kind, values.len(), bytes, &mut (1 << 20));
+        assert_eq!(read(&bytes).as_deref(), Some(values));
         for end in 0..bytes.len() {
-            assert_ne!(
-                read(kind, values.len(), &bytes[..end]).as_deref(),
-                Some(values),
-                "cut short at {end}"
-            );
+            assert_ne!(read(&bytes[..end]).as_deref(), Some(values), "cut short at {end}");
         }
         bytes
     }
@@ -259,8 +305,30 @@ mod tests {
     fn absent_values_and_empty_ones_are_told_apart() {
         let some = |text: &str| Value::Bytes(text.into());
         comes_back(Kind::Bytes, &[some(""), Value::Absent, some("a"), Value::Absent, Value::Absent]);
-        comes_back(Kind::Bytes, &[Value::Absent]);
+        assert_eq!(comes_back(Kind::Bytes, &[Value::Absent]), [], "nothing is said of nothing");
         comes_back(Kind::Integer, &[Value::Absent, Value::Integer(0)]);
+    }
+
+    #[test]
+    fn strings_that_come_again_are_written_once() {
+        let some = |text: &str| Value::Bytes(text.into());
+        let users = ["an unusual name", "another one", "an unusual name", "an unusual name"].map(some);
+        let bytes = comes_back(Kind::Bytes, &[&users[..], &[Value::Absent], &users].concat());
+        assert!(bytes.len() < 45, "{} bytes", bytes.len());
+        comes_back(Kind::Bytes, &["", "", "", "a"].map(some));
+        // A number that no string has.
+        assert_eq!(read(Kind::Bytes, 2, &[0, 1, 1, b'a', 0, 1], &mut 100), None);
+    }
+
+    #[test]
+    fn strings_that_come_again_and_again_are_bounded() {
+        let values = vec![Value::Bytes(vec![b'a'; 1_000]); 100];
+        let bytes = write(Kind::Bytes, values.iter());
+        assert!(bytes.len() < 1_200);
+        let mut room = 150_000;
+        assert!(read(Kind::Bytes, 100, &bytes, &mut room).is_some());
+        assert_eq!(room, 50_000);
+        assert_eq!(read(Kind::Bytes, 100, &bytes, &mut room), None);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A part of a chunk: bytes of one kind, compressed together, with a checksum.
 
 use xxhash_rust::xxh3::xxh3_64;
-use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, get_error_name};
+use zstd::zstd_safe::{
+    CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, compress_bound, get_error_name,
+};
 
 use crate::{error::Error, varint};
 
@@ -53,8 +55,8 @@ impl Section {
 
     /// Unpacks a section into a place of its size. `None`: it is damaged.
     pub(crate) fn unpack(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> Option<()> {
-        // The fuzzer could not get behind it.
-        if check(stored) != self.check && !cfg!(fuzzing) {
+        // The fuzzer could not get behind the checksum.
+        if stored.len() != self.stored || check(stored) != self.check && !cfg!(fuzzing) {
             return None;
         }
         if self.stored == self.raw {
@@ -65,6 +67,34 @@ impl Section {
         context.ref_prefix(prefix).ok()?;
         let unpacked = context.decompress(out, stored).ok()?;
         (unpacked == self.raw).then_some(())
+    }
+
+    /// Unpacks the first bytes of a section, as many as there is place for, and gives how many came out: fewer, where it
+    /// is damaged. Its checksum is not looked at, so that what comes out may be wrong.
+    pub(crate) fn unpack_start(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> usize {
+        if self.stored == self.raw {
+            let count = stored.len().min(out.len());
+            out[..count].copy_from_slice(&stored[..count]);
+            return count;
+        }
+        let Some(mut context) = DCtx::try_create() else { return 0 };
+        let set = context.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG));
+        if set.and_then(|_| context.ref_prefix(prefix)).is_err() {
+            return 0;
+        }
+        let (mut from, mut to) = (InBuffer::around(stored), OutBuffer::around(out));
+        loop {
+            let before = (from.pos(), to.pos());
+            let result = context.decompress_stream(&mut to, &mut from);
+            if result.is_err() || to.pos() == to.capacity() || (from.pos(), to.pos()) == before {
+                return to.pos();
+            }
+        }
+    }
+
+    /// Whether these are the bytes that were stored.
+    pub(crate) fn is_intact(self, stored: &[u8]) -> bool {
+        self.raw == 0 || stored.len() == self.stored && check(stored) == self.check
     }
 }
 

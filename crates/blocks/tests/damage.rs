@@ -120,6 +120,32 @@ fn damage_in_a_chunk_leaves_what_does_not_depend_on_it() {
 }
 
 #[test]
+fn literals_before_the_damage_are_read() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut noise = |size: usize| -> Vec<u8> { (0..size).map(|_| rng.lowercase() as u8).collect() };
+    let version = |content| Version { stream: b"s".to_vec(), content, values: Vec::new() };
+    let versions: Vec<_> = (0..4).map(|_| version(noise(100_000))).collect();
+    let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).unwrap();
+    for version in &versions {
+        builder.push(&version.stream, &version.content, &[]).unwrap();
+    }
+    let bytes = builder.finish().unwrap();
+    assert_eq!(open(&bytes).chunk_count(), 1);
+    let (expected, length) = (numbered(&versions, 0), bytes.len());
+    let readable = |bytes: &[u8]| assert_right_or_error(bytes, &expected);
+    let damaged_at = |at: usize| {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        assert!(Block::salvage(&damaged, Limits::default()).unwrap().verify().is_err());
+        readable(&damaged)
+    };
+    // zstd unpacks 128 KiB at once.
+    assert!((2..4).contains(&damaged_at(length * 9 / 10)));
+    assert!(damaged_at(length / 10) < 4);
+    assert_eq!(readable(&bytes[..length * 9 / 10]), 0, "the scripts are behind");
+}
+
+#[test]
 fn each_bit_of_a_small_block_matters() {
     let versions =
         [Version { stream: b"s".to_vec(), content: b"content".to_vec(), values: vec![Value::Absent; 2] }];

@@ -43,7 +43,8 @@ fn history() -> Vec<(&'static str, String, Vec<Value>)> {
     let values = |number: usize| {
         let user =
             if number.is_multiple_of(3) { Value::Absent } else { Value::Bytes(vec![b'a' + number as u8; 5]) };
-        vec![Value::Integer(1_400_000_000 + 60 * number as i64), user]
+        let model = Value::Bytes(b"wikitext".to_vec());
+        vec![Value::Integer(1_400_000_000 + 60 * number as i64), user, model, Value::Absent]
     };
     sections.iter().enumerate().map(|(number, (stream, of))| (*stream, text(of), values(number))).collect()
 }
@@ -52,10 +53,14 @@ fn settings() -> Settings {
     Settings { chunk_entries: 4, chunk_pool: 100, ..Settings::default() }
 }
 
+/// The last two are one whose strings come again and again, and one that no entry has a value in.
+fn columns() -> Vec<Column> {
+    vec![Column::integer("time"), Column::bytes("user"), Column::bytes("model"), Column::bytes("none")]
+}
+
 /// Pool and scripts in two chunks, from the ordinal 100 on; that of 102 is erased.
 fn weave() -> Vec<u8> {
-    let columns = vec![Column::integer("time"), Column::bytes("user")];
-    let mut builder = BlockBuilder::new(settings(), columns, 100).unwrap();
+    let mut builder = BlockBuilder::new(settings(), columns(), 100).unwrap();
     for (stream, content, values) in history() {
         builder.push(stream.as_bytes(), content.as_bytes(), &values).unwrap();
     }
@@ -95,7 +100,7 @@ fn pool_and_scripts_of_version_1_are_read() {
     let bytes = golden("pool-and-scripts-1.block", &weave());
     let block = Block::open(&bytes, Limits::default()).unwrap();
     assert_eq!((block.codec(), block.chunk_count()), (Codec::PoolAndScripts, 2));
-    assert_eq!(block.columns(), [Column::integer("time"), Column::bytes("user")]);
+    assert_eq!(block.columns(), columns());
     assert_eq!(block.ordinals(), Some((100, 108)));
     let streams = block.streams().unwrap();
     let entries = block.entries().unwrap();

@@ -2,32 +2,11 @@
 
 use rashomon_buckets::Sha1;
 
-/// The digits of a SHA-1 in base 36.
-const DIGITS: usize = 31;
-
-/// The base 36 of a SHA-1.
-pub(crate) fn to_base36(sha1: Sha1) -> String {
-    let (words, _) = sha1.0.as_chunks::<4>();
-    let mut number: [u32; 5] = std::array::from_fn(|index| u32::from_be_bytes(words[index]));
-    let mut digits = [b'0'; DIGITS];
-    for digit in digits.iter_mut().rev() {
-        // Long division of the number, which has its highest word first.
-        let mut remainder = 0;
-        for word in &mut number {
-            let dividend = remainder << 32 | u64::from(*word);
-            *word = (dividend / 36) as u32;
-            remainder = dividend % 36;
-        }
-        *digit = b"0123456789abcdefghijklmnopqrstuvwxyz"[remainder as usize];
-    }
-    String::from_utf8_lossy(&digits).into_owned()
-}
-
 /// The SHA-1 of a revision of several slots, from those of its slots in the order of their roles, all in base
 /// 36: each is appended to what came before, and hashed again (`RevisionSlots::computeSha1` of MediaWiki).
 pub(crate) fn combine<'a>(slots: impl IntoIterator<Item = &'a str>) -> Option<String> {
     (slots.into_iter().map(str::to_owned))
-        .reduce(|before, slot| to_base36(Sha1::of(format!("{before}{slot}").as_bytes())))
+        .reduce(|before, slot| Sha1::of(format!("{before}{slot}").as_bytes()).to_base36())
 }
 
 /// Whether what an export says is the SHA-1 of a text is this one. Some exports have it in hex.
@@ -35,7 +14,7 @@ pub(crate) fn agrees(said: &str, sha1: Sha1) -> bool {
     if said.len() == 2 * sha1.0.len() {
         return said.eq_ignore_ascii_case(&sha1.to_string());
     }
-    agrees36(said, &to_base36(sha1))
+    agrees36(said, &sha1.to_base36())
 }
 
 /// Whether two SHA-1 in base 36 are the same: leading zeros are missing in some exports.
@@ -46,14 +25,6 @@ pub(crate) fn agrees36(said: &str, is: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base_36_is_that_of_mediawiki() {
-        // What every MediaWiki has for an empty text.
-        assert_eq!(to_base36(Sha1::of(b"")), "phoiac9h4m842xq45sp7s6u21eteeq1");
-        assert_eq!(to_base36(Sha1([0; 20])), "0".repeat(31));
-        assert_eq!(to_base36(Sha1([0xff; 20])), "twj4yidkw7a8pn4g709kzmfoaol3x8f");
-    }
 
     #[test]
     fn other_spellings_agree() {
@@ -67,10 +38,10 @@ mod tests {
 
     #[test]
     fn one_slot_is_its_own_and_several_are_hashed_in_order() {
-        let (one, two) = (to_base36(Sha1::of(b"one")), to_base36(Sha1::of(b"two")));
+        let (one, two) = (Sha1::of(b"one").to_base36(), Sha1::of(b"two").to_base36());
         assert_eq!(combine([one.as_str()]), Some(one.clone()));
         assert_eq!(combine([]), None);
-        let both = to_base36(Sha1::of(format!("{one}{two}").as_bytes()));
+        let both = Sha1::of(format!("{one}{two}").as_bytes()).to_base36();
         assert_eq!(combine([one.as_str(), two.as_str()]), Some(both));
     }
 }

@@ -23,20 +23,21 @@ pub(crate) struct WeaveReader {
     scripts: Vec<Option<Scripts>>,
     /// The first bytes of the pool.
     pool: Vec<u8>,
-    /// How many chunks' literals these are.
-    chunks: usize,
+    /// All of it was unpacked, as far as it can be.
+    whole: bool,
 }
 
 impl WeaveReader {
     pub(crate) fn new(chunks: &Chunks<'_>) -> Self {
-        Self { scripts: chunks.each().map(|_| None).collect(), pool: Vec::new(), chunks: 0 }
+        Self { scripts: chunks.each().map(|_| None).collect(), pool: Vec::new(), whole: false }
     }
 
     /// The text of an entry.
     pub(crate) fn text(&mut self, chunks: &Chunks<'_>, index: usize) -> Result<Vec<u8>, Error> {
         self.load_scripts_of(chunks, index)?;
         let list = self.list(chunks, index)?;
-        self.load_pool(chunks, &list)?;
+        let end = list.iter().map(|segment| segment.end()).max().unwrap_or(0);
+        self.load_pool(chunks, end as usize);
         self.copy(chunks, &list)
     }
 
@@ -50,8 +51,9 @@ impl WeaveReader {
     pub(crate) fn load(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
         for chunk in 0..self.scripts.len() {
             self.load_scripts(chunks, chunk)?;
+            chunks.check(chunk, TEXTS)?;
         }
-        self.load_pool_until(chunks, self.scripts.len())
+        self.load_whole_pool(chunks)
     }
 
     /// The text of an entry, which is likely to come from one of those that were read last.
@@ -62,7 +64,10 @@ impl WeaveReader {
         lists: &mut Lists,
     ) -> Result<Vec<u8>, Error> {
         let list = self.next_list(chunks, index, lists)?;
-        self.load_pool(chunks, &list)?;
+        if !self.whole {
+            // What cannot be unpacked is missed by the texts that need it.
+            let _ = self.load_whole_pool(chunks);
+        }
         self.copy(chunks, &list)
     }
 
@@ -137,29 +142,37 @@ impl WeaveReader {
         Ok(())
     }
 
-    /// Unpacks as much of the pool as a list needs.
-    fn load_pool(&mut self, chunks: &Chunks<'_>, list: &[Segment]) -> Result<(), Error> {
-        let end = list.iter().map(|segment| segment.end()).max().unwrap_or(0);
-        let until = chunks.each().position(|chunk| end <= chunks.pool(chunk).end);
-        self.load_pool_until(chunks, until.map_or(0, |chunk| if end == 0 { 0 } else { chunk + 1 }))
+    /// Unpacks all of the pool. Where it is damaged, what comes before the damage is there.
+    fn load_whole_pool(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
+        self.whole = true;
+        let end = chunks.pool_size();
+        if self.load_pool(chunks, end) == end { Ok(()) } else { Err(self.lacks(chunks)) }
     }
 
-    fn load_pool_until(&mut self, chunks: &Chunks<'_>, until: usize) -> Result<(), Error> {
-        if self.chunks >= until {
-            return Ok(());
-        }
-        self.pool.resize(chunks.pool(until - 1).end as usize, 0);
-        while self.chunks < until {
-            let place = chunks.pool(self.chunks);
-            let (before, rest) = self.pool.split_at_mut(place.start as usize);
-            let result = chunks.unpack_into(self.chunks, TEXTS, before, &mut rest[..place.len()]);
-            if result.is_err() {
-                self.pool.truncate(place.start as usize);
-                return result;
+    /// Unpacks the first bytes of the pool, and gives how many these are: fewer than asked for, where it is damaged.
+    fn load_pool(&mut self, chunks: &Chunks<'_>, end: usize) -> usize {
+        self.pool = vec![0; end];
+        let mut reached = 0;
+        for chunk in chunks.each() {
+            let place = chunks.pool(chunk);
+            let (start, place_end) = (place.start as usize, end.min(place.end as usize));
+            if start >= end {
+                break;
             }
-            self.chunks += 1;
+            let (before, rest) = self.pool.split_at_mut(start);
+            reached = start + chunks.unpack_start(chunk, TEXTS, before, &mut rest[..place_end - start]);
+            if reached < place_end {
+                break;
+            }
         }
-        Ok(())
+        self.pool.truncate(reached);
+        reached
+    }
+
+    /// That the pool cannot be unpacked as far as it is needed.
+    fn lacks(&self, chunks: &Chunks<'_>) -> Error {
+        let lost = chunks.each().find(|chunk| self.pool.len() < chunks.pool(*chunk).end as usize);
+        Damage::of(lost.unwrap_or(chunks.len().saturating_sub(1)), TEXTS).into()
     }
 
     fn copy(&self, chunks: &Chunks<'_>, list: &[Segment]) -> Result<Vec<u8>, Error> {
@@ -167,7 +180,7 @@ impl WeaveReader {
         let mut text = Vec::with_capacity(length(list));
         for segment in list {
             let piece = self.pool.get(segment.at as usize..segment.end() as usize);
-            text.extend_from_slice(piece.ok_or_else(|| Damage::of(chunks.len() - 1, TEXTS))?);
+            text.extend_from_slice(piece.ok_or_else(|| self.lacks(chunks))?);
         }
         Ok(text)
     }

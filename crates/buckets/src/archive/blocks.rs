@@ -8,12 +8,7 @@ use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Result, Row, Scan, TableStore, Value};
 
-use super::{
-    columns::columns,
-    entries::{Unit, read_units},
-    index::BlockId,
-    part::Part,
-};
+use super::{columns::columns, entries::Unit, index::BlockId, part::Part, units::read_units};
 use crate::{Page, Title, rows, schemas::ARCHIVE_BLOCKS};
 
 /// The bytes of a piece of a block: the largest value that the table layer takes.
@@ -147,8 +142,7 @@ pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<Vec<
         let what = "it has other columns: read it with the version of Rashomon that wrote it, or a later one";
         return Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))));
     }
-    let (streams, entries) = (block.streams().map_err(wrong)?, block.entries().map_err(wrong)?);
-    read_units(of, &streams, entries).ok_or_else(|| {
+    read_units(of, block).map_err(wrong)?.ok_or_else(|| {
         StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
     })
 }

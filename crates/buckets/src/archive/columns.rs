@@ -1,15 +1,15 @@
 //! The columns of an archive's blocks: one line an entry.
 //!
-//! An entry is a revision, a render, or a body. What follows from other entries is left out, and must be equal
-//! when it is computed again.
+//! An entry has a body, or is the beginning of a revision or of a render, or is both: the first body of a revision is in
+//! the entry that the revision begins with. What follows from other entries or from the content is left out, and must
+//! be equal when it is computed again. Of an entry alone its values say little therefore: whoever changes blocks makes
+//! [`Unit`](super::entries::Unit)s of the old one, and writes these anew.
 
 use rashomon_blocks::{Column, Value};
 
 /// A column, in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
-    /// The page's title, at its first entry.
-    Title,
     /// See [`Kind`].
     Kind,
     Rev,
@@ -18,8 +18,9 @@ pub(super) enum Field {
     TidTicks,
     /// The eight bytes of a render's tid that are not its time, in the order of tids.
     Tid,
+    /// Of a render, absent where it is that of its revision.
     StoredAt,
-    /// Absent where it is that of the row above: `stored_at`, or of a body that of its revision or render.
+    /// Absent where it is `stored_at`.
     WrittenAt,
     /// Absent where it is that of the properties.
     Digest,
@@ -27,15 +28,21 @@ pub(super) enum Field {
     FirstTid,
     /// As JSON. Absent where they are those of the bodies that follow.
     Properties,
+    /// See [`super::derived::parent_to_number`].
     Parent,
     Timestamp,
     User,
     Comment,
     Minor,
+    /// What an export says, as JSON, without what follows.
     Export,
+    /// Which parts of it follow: see [`super::derived::ExportParts`].
+    ExportFollows,
+    /// When a body was written, absent where it is when its revision or render was.
+    BodyWrittenAt,
     /// Of a body, as JSON.
     Headers,
-    /// Of a body that is not in the block.
+    /// Of a body. Absent, as its SHA-1, where the content is in the block and is looked at for both.
     Size,
     Sha1,
     RewrittenAt,
@@ -43,36 +50,47 @@ pub(super) enum Field {
     Chunks,
 }
 
-/// What an entry is.
+/// What an entry is: some of these, added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Revision,
-    Render,
-    /// A body of the revision above.
-    RevisionBody,
-    /// A body of the render above.
-    RenderBody,
-}
+pub(super) struct Kind(i64);
 
 impl Kind {
+    /// A revision begins here; its page is named by the stream.
+    pub(super) const REVISION: Self = Self(1);
+    /// Its only render has no body, and all that is known of it follows from the revision.
+    pub(super) const IMPORTED: Self = Self(2);
+    /// A render of the last revision begins here.
+    pub(super) const RENDER: Self = Self(4);
+    /// There is a body of the revision or render that begins here, or began last.
+    pub(super) const BODY: Self = Self(8);
+
+    const ALL: i64 = 15;
+
     pub(super) const fn code(self) -> i64 {
-        self as i64
+        self.0
     }
 
     pub(super) fn of(code: i64) -> Option<Self> {
-        [Self::Revision, Self::Render, Self::RevisionBody, Self::RenderBody]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+        (1..=Self::ALL).contains(&code).then_some(Self(code))
+    }
+
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn is(self, part: Self) -> bool {
+        self.0 & part.0 != 0
     }
 }
 
+const FIELDS: usize = 22;
+
 /// The fields in their order, each with its column.
-fn fields() -> [(Field, Column); 21] {
+fn fields() -> [(Field, Column); FIELDS] {
     use Field::*;
     let integer = |field, name: &str| (field, Column::integer(name));
     let bytes = |field, name: &str| (field, Column::bytes(name));
     [
-        bytes(Title, "title"),
         integer(Kind, "kind"),
         integer(Rev, "rev"),
         integer(TidTicks, "tid_ticks"),
@@ -88,6 +106,8 @@ fn fields() -> [(Field, Column); 21] {
         bytes(Comment, "comment"),
         integer(Minor, "minor"),
         bytes(Export, "export"),
+        integer(ExportFollows, "export_follows"),
+        integer(BodyWrittenAt, "body_written_at"),
         bytes(Headers, "headers"),
         integer(Size, "size"),
         bytes(Sha1, "sha1"),
@@ -106,10 +126,14 @@ pub(super) fn columns() -> Vec<Column> {
 pub(super) struct Line(pub(super) Vec<Value>);
 
 impl Line {
-    pub(super) fn new(kind: Kind) -> Self {
-        let mut line = Self(vec![Value::Absent; fields().len()]);
-        line.int(Field::Kind, kind.code());
-        line
+    pub(super) fn new() -> Self {
+        Self(vec![Value::Absent; FIELDS])
+    }
+
+    /// Adds to what the entry is.
+    pub(super) fn add(&mut self, kind: Kind) {
+        let both = self.kind().map_or(kind, |known| known.and(kind));
+        self.int(Field::Kind, both.code());
     }
 
     pub(super) fn int(&mut self, field: Field, number: i64) {
@@ -118,6 +142,10 @@ impl Line {
 
     pub(super) fn bytes(&mut self, field: Field, bytes: impl Into<Vec<u8>>) {
         self.0[field as usize] = Value::Bytes(bytes.into());
+    }
+
+    pub(super) fn has(&self, field: Field) -> bool {
+        self.0.get(field as usize).is_some_and(|value| *value != Value::Absent)
     }
 
     pub(super) fn get_int(&self, field: Field) -> Option<i64> {
@@ -136,6 +164,11 @@ impl Line {
 
     pub(super) fn get_text(&self, field: Field) -> Option<&str> {
         std::str::from_utf8(self.get_bytes(field)?).ok()
+    }
+
+    /// Whether the entry is this, too.
+    pub(super) fn is(&self, part: Kind) -> bool {
+        self.kind().is_some_and(|kind| kind.is(part))
     }
 
     pub(super) fn kind(&self) -> Option<Kind> {

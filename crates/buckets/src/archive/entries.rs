@@ -1,19 +1,26 @@
-//! A revision with all that it has, as entries of a block, and back.
+//! A revision with all that it has, as entries of a block. [`units`](super::units) has the way back.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_blocks::{BlockBuilder, Entry, Error as BlockError};
+use rashomon_blocks::{BlockBuilder, Error as BlockError};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{TimeUuid, Value};
+use rashomon_tables::Value;
 
-use super::columns::{Field, Kind, Line};
+use super::{
+    columns::{Field, Kind, Line},
+    derived::{parent_to_number, take_out},
+};
 use crate::{
-    ExportRecord, Page, Parent, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid,
+    ExportRecord, Page, PropertyInfo, PropertyName, Revision, Tid,
     content::ChunkSet,
     revisioned::digest,
-    rows::{Digest, Properties, RenderRow, RevisionRow, properties_from_json, properties_to_json, to_json},
+    rows::{Digest, Properties, RenderRow, RevisionRow, properties_to_json, to_json},
 };
+
+/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: whoever opens the block
+/// hashes these. Of what comes after, they are in it.
+const MAX_HASHED: u64 = 16 << 20;
 
 /// A revision with its renders and their bodies: what is sealed as a whole.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +62,14 @@ impl Unit {
         of_revision.chain(of_renders).fold(self.revision.written_at, Ord::max)
     }
 
+    /// Whether its only render is the one that an import makes of it.
+    fn has_the_render_of_an_import(&self, page: &Page) -> bool {
+        match &self.renders[..] {
+            [(render, bodies)] => bodies.is_empty() && *render == render_of_import(page, &self.revision),
+            _ => false,
+        }
+    }
+
     /// All bodies, each with its name and the render that it is of.
     pub(super) fn all_bodies(&self) -> impl Iterator<Item = (&PropertyName, Option<Tid>, &ArchivedBody)> {
         let of_revision = self.bodies.iter().map(|(name, body)| (name, None, body));
@@ -70,69 +85,73 @@ impl Unit {
 pub(super) struct UnitWriter<'a> {
     pub(super) builder: &'a mut BlockBuilder,
     pub(super) page: &'a Page,
-    /// Whether it is the page's first unit in the block.
-    pub(super) first: bool,
+    /// The revision of the page that was written before.
+    pub(super) above: Option<Revision>,
 }
+
+/// The texts of bodies by name and render.
+type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 
 impl UnitWriter<'_> {
     /// Adds a unit, whose bodies are given by name and render, and says where they are.
-    pub(super) fn push(
-        mut self,
-        unit: &mut Unit,
-        texts: &BTreeMap<(PropertyName, Option<Tid>), Bytes>,
-    ) -> Result<(), BlockError> {
-        let first_render = unit.renders.first().map(|(render, bodies)| (render.clone(), infos(bodies)));
-        let mut line = revision_line(&unit.revision, &infos(&unit.bodies), first_render.as_ref());
-        if self.first {
-            line.bytes(Field::Title, self.page.title.as_str());
+    pub(super) fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
+        let mut line = revision_line(unit, self.above);
+        let is_imported = unit.has_the_render_of_an_import(self.page);
+        if is_imported {
+            line.add(Kind::IMPORTED);
         }
-        self.builder.push(b"", b"", &line.0)?;
-        let written_at = unit.revision.written_at;
-        self.bodies(Kind::RevisionBody, unit.revision.record.rev, &mut unit.bodies, |name| {
-            (texts.get(&(name.clone(), None)), written_at)
-        })?;
+        self.owner(line, unit.revision.written_at, &mut unit.bodies, None, texts)?;
+        if is_imported {
+            return Ok(());
+        }
         for (render, bodies) in &mut unit.renders {
             let line = render_line(self.page, &unit.revision, render, &infos(bodies));
-            self.builder.push(b"", b"", &line.0)?;
-            let (tid, written_at) = (render.tid, render.written_at);
-            self.bodies(Kind::RenderBody, render.rev, bodies, |name| {
-                (texts.get(&(name.clone(), Some(tid))), written_at)
-            })?;
+            self.owner(line, render.written_at, bodies, Some(render.tid), texts)?;
         }
         Ok(())
     }
 
-    fn bodies<'t>(
+    /// Adds a revision or a render with its bodies. The first of these is in the same entry.
+    fn owner(
         &mut self,
-        kind: Kind,
-        rev: Revision,
+        line: Line,
+        written_at: Timestamp,
         bodies: &mut Bodies,
-        text_of: impl Fn(&PropertyName) -> (Option<&'t Bytes>, Timestamp),
+        of: Option<Tid>,
+        texts: &Texts,
     ) -> Result<(), BlockError> {
+        let mut line = Some(line);
         for (name, body) in bodies {
-            let (text, owner_written_at) = text_of(name);
-            let line = body_line(kind, rev, body, owner_written_at);
-            let stream = stream_of(name, self.page);
+            let text = texts.get(&(name.clone(), of));
+            let mut line = line.take().unwrap_or_else(Line::new);
+            line.add(Kind::BODY);
+            if body.written_at != written_at {
+                line.int(Field::BodyWrittenAt, body.written_at.as_micros());
+            }
+            let is_hashed = text.is_some_and(|text| {
+                self.builder.content_bytes().saturating_add(text.len() as u64) <= MAX_HASHED
+            });
+            add_body(&mut line, body, is_hashed);
+            let stream = stream_of(Some(name), self.page);
             let ordinal = self.builder.push(&stream, text.map_or(&[], |text| &text[..]), &line.0)?;
             if text.is_some() {
                 body.place = Place::Entry(ordinal);
             }
+        }
+        if let Some(line) = line {
+            self.builder.push(&stream_of(None, self.page), b"", &line.0)?;
         }
         Ok(())
     }
 }
 
 /// The versions of a property of a page: they come from each other.
-fn stream_of(name: &PropertyName, page: &Page) -> Vec<u8> {
-    [name.as_str().as_bytes(), b"/", page.title.as_str().as_bytes()].concat()
+fn stream_of(name: Option<&PropertyName>, page: &Page) -> Vec<u8> {
+    let name = name.map_or(&b""[..], |name| name.as_str().as_bytes());
+    [name, b"/", page.title.as_str().as_bytes()].concat()
 }
 
-fn name_of_stream(stream: &[u8]) -> Option<PropertyName> {
-    let name = stream.split(|byte| *byte == b'/').next()?;
-    PropertyName::new(std::str::from_utf8(name).ok()?).ok()
-}
-
-fn infos(bodies: &Bodies) -> Properties {
+pub(super) fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
 }
 
@@ -144,30 +163,32 @@ fn json_bytes(value: Value) -> Vec<u8> {
 }
 
 /// What a request that gave all these properties is known by.
-fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
+pub(super) fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
     let all: BTreeMap<_, _> = of_revision.iter().chain(of_render).collect();
     digest(all.into_iter())
 }
 
-fn revision_line(row: &RevisionRow, bodies: &Properties, first: Option<&(RenderRow, Properties)>) -> Line {
-    let (mut line, record) = (Line::new(Kind::Revision), &row.record);
+fn revision_line(unit: &Unit, above: Option<Revision>) -> Line {
+    let (row, bodies, first) = (&unit.revision, infos(&unit.bodies), unit.renders.first());
+    let (mut line, record) = (Line::new(), &row.record);
+    line.add(Kind::REVISION);
     line.int(Field::Rev, record.rev.get());
     line.int(Field::StoredAt, row.stored_at.as_micros());
     if row.written_at != row.stored_at {
         line.int(Field::WrittenAt, row.written_at.as_micros());
     }
-    let of_first = first.map(|(_, properties)| properties.clone()).unwrap_or_default();
-    if row.digest != digest_of(bodies, &of_first) {
+    let of_first = first.map(|(_, bodies)| infos(bodies)).unwrap_or_default();
+    if row.digest != digest_of(&bodies, &of_first) {
         line.bytes(Field::Digest, row.digest);
     }
     if first.is_none_or(|(render, _)| render.tid != row.first_tid) {
         line.bytes(Field::FirstTid, row.first_tid.as_time_uuid().to_ordered_bytes());
     }
-    if row.properties != *bodies {
+    if row.properties != bodies {
         line.bytes(Field::Properties, json_bytes(properties_to_json(&row.properties)));
     }
     if let Some(parent) = record.parent {
-        line.int(Field::Parent, parent.to_number());
+        line.int(Field::Parent, parent_to_number(parent, above));
     }
     line.int(Field::Timestamp, record.timestamp.as_micros());
     for (field, text) in [(Field::User, &record.user), (Field::Comment, &record.comment)] {
@@ -178,21 +199,27 @@ fn revision_line(row: &RevisionRow, bodies: &Properties, first: Option<&(RenderR
     if record.minor {
         line.int(Field::Minor, 1);
     }
-    if record.export != ExportRecord::default() {
-        line.bytes(Field::Export, json_bytes(to_json(&record.export)));
+    let mut export = record.export.clone();
+    if let Some(parts) = take_out(&mut export, record.rev, &bodies).code() {
+        line.int(Field::ExportFollows, parts);
+    }
+    if export != ExportRecord::default() {
+        line.bytes(Field::Export, json_bytes(to_json(&export)));
     }
     line
 }
 
 fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Properties) -> Line {
-    let mut line = Line::new(Kind::Render);
-    line.int(Field::Rev, row.rev.get());
+    let mut line = Line::new();
+    line.add(Kind::RENDER);
     if row.tid != tid_of_history(page, revision) {
         let uuid = row.tid.as_time_uuid();
         line.int(Field::TidTicks, uuid.ticks() as i64);
         line.bytes(Field::Tid, &uuid.to_ordered_bytes()[8..]);
     }
-    line.int(Field::StoredAt, row.stored_at.as_micros());
+    if row.stored_at != revision.stored_at {
+        line.int(Field::StoredAt, row.stored_at.as_micros());
+    }
     if row.written_at != row.stored_at {
         line.int(Field::WrittenAt, row.written_at.as_micros());
     }
@@ -206,186 +233,40 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
 }
 
 /// The tid that the only render of a revision of history has.
-fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
+pub(super) fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
     Tid::imported(page, revision.record.rev, revision.record.timestamp)
 }
 
+/// The render that the import of a revision makes, if nothing but the revision came.
+pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow {
+    let tid = tid_of_history(page, revision);
+    RenderRow {
+        rev: revision.record.rev,
+        tid,
+        properties: Properties::new(),
+        stored_at: revision.stored_at,
+        digest: render_digest(revision, tid, &Properties::new()),
+        written_at: revision.stored_at,
+    }
+}
+
 /// What the request that made a render is known by, where nothing was left out and nothing came later.
-fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
+pub(super) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
     if revision.first_tid == tid { revision.digest } else { digest(bodies.iter()) }
 }
 
-fn body_line(kind: Kind, rev: Revision, body: &ArchivedBody, owner_written_at: Timestamp) -> Line {
-    let (mut line, info) = (Line::new(kind), &body.info);
-    line.int(Field::Rev, rev.get());
-    if body.written_at != owner_written_at {
-        line.int(Field::WrittenAt, body.written_at.as_micros());
-    }
+/// Adds what is known of a body. `is_hashed`: its size and its SHA-1 are left out.
+fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
+    let info = &body.info;
     line.bytes(Field::Headers, json_bytes(to_json(&info.headers)));
-    line.bytes(Field::Sha1, info.sha1.0);
+    if !is_hashed {
+        line.int(Field::Size, i64::try_from(info.size).unwrap_or(i64::MAX));
+        line.bytes(Field::Sha1, info.sha1.0);
+    }
     if let Some(at) = info.rewritten_at {
         line.int(Field::RewrittenAt, at.as_micros());
     }
-    line.int(Field::Size, i64::try_from(info.size).unwrap_or(i64::MAX));
     if let Place::Chunks(set) = &body.place {
         line.bytes(Field::Chunks, set.to_bytes().to_vec());
-    }
-    line
-}
-
-/// Reads the units of a block, page by page: of each page its title and its units.
-pub(super) fn read_units(
-    domain_and_bucket: &Page,
-    streams: &[Vec<u8>],
-    entries: Vec<Entry>,
-) -> Option<Vec<(Page, Vec<Unit>)>> {
-    let mut pages: Vec<(Page, Vec<Unit>)> = Vec::new();
-    let mut group: Vec<(Entry, Line)> = Vec::new();
-    for entry in entries {
-        let line = Line(entry.values.clone());
-        if line.kind()? == Kind::Revision {
-            end_group(&mut pages, std::mem::take(&mut group), streams)?;
-            if let Some(title) = line.get_text(Field::Title) {
-                let title = crate::Title::new(title).ok()?;
-                pages.push((Page { title, ..domain_and_bucket.clone() }, Vec::new()));
-            }
-        }
-        group.push((entry, line));
-    }
-    end_group(&mut pages, group, streams)?;
-    Some(pages)
-}
-
-fn end_group(pages: &mut [(Page, Vec<Unit>)], group: Vec<(Entry, Line)>, streams: &[Vec<u8>]) -> Option<()> {
-    if group.is_empty() {
-        return Some(());
-    }
-    let (page, units) = pages.last_mut()?;
-    units.push(read_unit(page, group, streams)?);
-    Some(())
-}
-
-/// A line of a revision or render, with the bodies that follow it.
-type WithBodies = (Line, Bodies);
-
-fn read_unit(page: &Page, group: Vec<(Entry, Line)>, streams: &[Vec<u8>]) -> Option<Unit> {
-    let mut owners: Vec<WithBodies> = Vec::new();
-    for (entry, line) in group {
-        match line.kind()? {
-            Kind::Revision | Kind::Render => owners.push((line, Bodies::new())),
-            Kind::RevisionBody | Kind::RenderBody => {
-                let name = name_of_stream(streams.get(entry.stream)?)?;
-                let (owner, bodies) = owners.last_mut()?;
-                let body = read_body(&entry, &line, written_at(owner)?)?;
-                bodies.insert(name, body);
-            }
-        }
-    }
-    let mut owners = owners.into_iter();
-    let (line, bodies) = owners.next()?;
-    let renders: Vec<WithBodies> = owners.collect();
-    let revision = read_revision(page, &line, &bodies, renders.first())?;
-    let renders = (renders.into_iter())
-        .map(|(line, bodies)| Some((read_render(page, &revision, &line, &bodies)?, bodies)))
-        .collect::<Option<Vec<_>>>()?;
-    Some(Unit { revision, bodies, renders })
-}
-
-fn time(line: &Line, field: Field) -> Option<Timestamp> {
-    line.get_int(field).map(Timestamp::from_micros)
-}
-
-fn written_at(owner: &Line) -> Option<Timestamp> {
-    time(owner, Field::WrittenAt).or_else(|| time(owner, Field::StoredAt))
-}
-
-fn read_body(entry: &Entry, line: &Line, owner_written_at: Timestamp) -> Option<ArchivedBody> {
-    let info = PropertyInfo {
-        headers: serde_json::from_slice(line.get_bytes(Field::Headers)?).ok()?,
-        size: u64::try_from(line.get_int(Field::Size)?).ok()?,
-        sha1: Sha1(line.get_bytes(Field::Sha1)?.try_into().ok()?),
-        rewritten_at: time(line, Field::RewrittenAt),
-    };
-    let place = match line.get_bytes(Field::Chunks) {
-        Some(set) => Place::Chunks(ChunkSet::from_bytes(set)?),
-        None => Place::Entry(entry.ordinal),
-    };
-    Some(ArchivedBody { info, written_at: time(line, Field::WrittenAt).unwrap_or(owner_written_at), place })
-}
-
-fn properties(line: &Line, bodies: &Bodies) -> Option<Properties> {
-    match line.get_text(Field::Properties) {
-        Some(json) => properties_from_json(json),
-        None => Some(infos(bodies)),
-    }
-}
-
-fn read_revision(
-    page: &Page,
-    line: &Line,
-    bodies: &Bodies,
-    first: Option<&WithBodies>,
-) -> Option<RevisionRow> {
-    let rev = Revision::new(line.get_int(Field::Rev)?)?;
-    let timestamp = time(line, Field::Timestamp)?;
-    let parent = match line.get_int(Field::Parent) {
-        Some(number) => Some(Parent::from_number(number)?),
-        None => None,
-    };
-    let export = match line.get_bytes(Field::Export) {
-        Some(json) => serde_json::from_slice(json).ok()?,
-        None => ExportRecord::default(),
-    };
-    let record = RevisionRecord {
-        rev,
-        parent,
-        timestamp,
-        user: line.get_text(Field::User).map(str::to_owned),
-        comment: line.get_text(Field::Comment).map(str::to_owned),
-        minor: line.get_int(Field::Minor).is_some(),
-        export,
-    };
-    let history = Tid::imported(page, rev, timestamp);
-    let first_tid = match line.get_bytes(Field::FirstTid) {
-        Some(bytes) => Tid::from(TimeUuid::from_ordered_bytes(bytes.try_into().ok()?)?),
-        None => read_tid(&first?.0, history)?,
-    };
-    let of_first = first.map(|(_, bodies)| infos(bodies)).unwrap_or_default();
-    Some(RevisionRow {
-        record,
-        properties: properties(line, bodies)?,
-        first_tid,
-        stored_at: time(line, Field::StoredAt)?,
-        digest: read_digest(line)?.unwrap_or_else(|| digest_of(&infos(bodies), &of_first)),
-        written_at: written_at(line)?,
-    })
-}
-
-fn read_render(page: &Page, revision: &RevisionRow, line: &Line, bodies: &Bodies) -> Option<RenderRow> {
-    let tid = read_tid(line, tid_of_history(page, revision))?;
-    Some(RenderRow {
-        rev: Revision::new(line.get_int(Field::Rev)?)?,
-        tid,
-        properties: properties(line, bodies)?,
-        stored_at: time(line, Field::StoredAt)?,
-        digest: read_digest(line)?.unwrap_or_else(|| render_digest(revision, tid, &infos(bodies))),
-        written_at: written_at(line)?,
-    })
-}
-
-fn read_tid(line: &Line, history: Tid) -> Option<Tid> {
-    let Some(ticks) = line.get_int(Field::TidTicks) else { return Some(history) };
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&ticks.to_be_bytes());
-    let last = line.get_bytes(Field::Tid)?;
-    (last.len() == 8).then(|| bytes[8..].copy_from_slice(last))?;
-    Some(Tid::from(TimeUuid::from_ordered_bytes(bytes)?))
-}
-
-#[allow(clippy::option_option)] // Absent, or damaged.
-fn read_digest(line: &Line) -> Option<Option<Digest>> {
-    match line.get_bytes(Field::Digest) {
-        Some(bytes) => Some(Some(bytes.try_into().ok()?)),
-        None => Some(None),
     }
 }

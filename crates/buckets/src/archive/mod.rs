@@ -10,6 +10,7 @@ mod collect;
 mod columns;
 mod decide;
 mod deletes;
+mod derived;
 mod entries;
 mod index;
 mod merged;
@@ -19,6 +20,7 @@ mod part;
 mod pending;
 mod seal;
 mod stats;
+mod units;
 mod verify;
 
 use std::{sync::Arc, time::Duration};

@@ -60,7 +60,9 @@ impl Pending {
     /// Adds a revision.
     pub(super) fn push(&mut self, page: &Page, mut unit: Unit, texts: &Texts) -> Result<()> {
         let first = self.pages.last().is_none_or(|(last, _)| last != page);
-        UnitWriter { builder: &mut self.builder, page, first }.push(&mut unit, texts).map_err(refused)?;
+        let above = self.pages.last().filter(|_| !first).and_then(|(_, units)| units.last());
+        let above = above.map(|unit| unit.revision.record.rev);
+        UnitWriter { builder: &mut self.builder, page, above }.push(&mut unit, texts).map_err(refused)?;
         if first {
             self.titles += page.title.as_str().len();
             self.pages.push((page.clone(), Vec::new()));

@@ -32,6 +32,25 @@ impl Sha1 {
         use sha1::Digest;
         Self(sha1::Sha1::digest(bytes).into())
     }
+
+    /// As MediaWiki writes it: in base 36, always 31 digits.
+    #[must_use]
+    pub fn to_base36(self) -> String {
+        let (words, _) = self.0.as_chunks::<4>();
+        let mut number: [u32; 5] = std::array::from_fn(|index| u32::from_be_bytes(words[index]));
+        let mut digits = [b'0'; 31];
+        for digit in digits.iter_mut().rev() {
+            // Long division of the number, which has its highest word first.
+            let mut remainder = 0;
+            for word in &mut number {
+                let dividend = remainder << 32 | u64::from(*word);
+                *word = (dividend / 36) as u32;
+                remainder = dividend % 36;
+            }
+            *digit = b"0123456789abcdefghijklmnopqrstuvwxyz"[remainder as usize];
+        }
+        String::from_utf8_lossy(&digits).into_owned()
+    }
 }
 
 impl fmt::Display for Sha1 {
@@ -109,5 +128,18 @@ impl Stored {
             Self::Identity(bytes) | Self::Zstd(bytes) | Self::Archived(bytes) => bytes.len(),
             Self::Chunks(_) => ChunkSet::ROW_SIZE,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_36_is_that_of_mediawiki() {
+        // What every MediaWiki has for an empty text.
+        assert_eq!(Sha1::of(b"").to_base36(), "phoiac9h4m842xq45sp7s6u21eteeq1");
+        assert_eq!(Sha1([0; 20]).to_base36(), "0".repeat(31));
+        assert_eq!(Sha1([0xff; 20]).to_base36(), "twj4yidkw7a8pn4g709kzmfoaol3x8f");
     }
 }

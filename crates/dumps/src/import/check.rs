@@ -53,7 +53,7 @@ pub(super) fn revision(
     if let (Some(is), 1) = (slots.get("main"), slots.len()) {
         return disagreement("revision", said, *is);
     }
-    let of_slots: Vec<_> = slots.values().map(|is| sha1::to_base36(*is)).collect();
+    let of_slots: Vec<_> = slots.values().map(|is| is.to_base36()).collect();
     let is = sha1::combine(of_slots.iter().map(String::as_str))?;
     let agrees = sha1::agrees36(said, &is);
     (!agrees).then(|| Disagreement { what: "revision".to_owned(), said: said.to_owned(), is })
@@ -63,6 +63,6 @@ fn disagreement(what: &str, said: &str, is: Sha1) -> Option<Disagreement> {
     if sha1::agrees(said, is) {
         return None;
     }
-    let is = if said.len() == 40 { is.to_string() } else { sha1::to_base36(is) };
+    let is = if said.len() == 40 { is.to_string() } else { is.to_base36() };
     Some(Disagreement { what: what.to_owned(), said: said.to_owned(), is })
 }

@@ -399,7 +399,7 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
 
 /// The SHA-1 of a slot's text: as recorded, unless it has been replaced, else its own.
 fn slot_sha1(slot: &WrittenSlot<'_>) -> Option<String> {
-    let computed = || slot.text.as_ref().map(|text| sha1::to_base36(text.sha1));
+    let computed = || slot.text.as_ref().map(|text| text.sha1.to_base36());
     let rewritten = slot.text.as_ref().is_some_and(|text| text.rewritten);
     let recorded = slot.record.filter(|_| !rewritten).and_then(|slot| slot.sha1.clone());
     recorded.or_else(computed)
@@ -417,7 +417,7 @@ fn sha1_of(revision: &WrittenRevision<'_>) -> String {
         return recorded.clone();
     }
     let of_slots: Option<std::collections::BTreeMap<_, _>> =
-        slots().map(|(role, slot)| Some((role, sha1::to_base36(slot.text.as_ref()?.sha1)))).collect();
+        slots().map(|(role, slot)| Some((role, slot.text.as_ref()?.sha1.to_base36()))).collect();
     of_slots.and_then(|of_slots| sha1::combine(of_slots.values().map(String::as_str))).unwrap_or_default()
 }
 

@@ -3,8 +3,9 @@
 mod git;
 mod others;
 pub(crate) mod sets;
+mod store;
 
-use std::{fs::File, io};
+use std::{collections::BTreeMap, fs::File, io, path::PathBuf};
 
 use anyhow::{Result, ensure};
 use fastrand::Rng;
@@ -30,6 +31,9 @@ pub(crate) struct Options {
     /// Measures blocks alone, and nothing beside them.
     #[arg(long)]
     alone: bool,
+    /// Says what the parts of the blocks take that the SQLite store in this folder has, and measures nothing else.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["sets", "alone"])]
+    store: Option<PathBuf>,
 }
 
 /// How the pages of a set are put into blocks.
@@ -42,6 +46,14 @@ enum Packing {
 }
 
 pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    if let Some(folder) = &options.store {
+        let mut report = Report::new(
+            "blocks",
+            "what the parts of all blocks of a store take, in per cent of the bodies that are in them",
+        );
+        store::measure(folder, &mut report)?;
+        return Ok(report);
+    }
     let mut report = Report::new(
         "blocks",
         format!(
@@ -87,12 +99,21 @@ fn sizes(set: &Set, report: &mut Report) -> Result<()> {
         total(&pack(set, Packing::Shared, Settings::default(), &columns())?),
     );
     add("blocks, appended to 32 at a time", total(&appended(set)?));
-    let frames = pack(set, Packing::Shared, Settings::default(), &[])?;
-    let frames =
-        frames.iter().map(|block| Ok(Block::open(block, Limits::default())?.codec() == Codec::Frames));
-    let frames = frames.collect::<Result<Vec<_>>>()?;
-    report.add(&format!("{}: blocks", set.name), "", frames.len() as f64);
-    report.add(&format!("{}: of them frames", set.name), "", frames.iter().filter(|is| **is).count() as f64);
+    let blocks = pack(set, Packing::Shared, Settings::default(), &[])?;
+    let mut frames = 0;
+    let mut parts: BTreeMap<String, usize> = BTreeMap::new();
+    for block in &blocks {
+        let block = Block::open(block, Limits::default())?;
+        frames += usize::from(block.codec() == Codec::Frames);
+        for (name, stored, _) in block.sizes() {
+            *parts.entry(name).or_default() += stored;
+        }
+    }
+    for (name, size) in parts {
+        add(&format!("blocks, of which {name}"), size);
+    }
+    report.add(&format!("{}: blocks", set.name), "", blocks.len() as f64);
+    report.add(&format!("{}: of them frames", set.name), "", frames as f64);
     Ok(())
 }
 
@@ -119,10 +140,8 @@ fn measure(set: &Set, report: &mut Report, clock: &dyn Clock) -> Result<()> {
     }
     add("sequential", "MB/s", megabytes / (clock.monotonic() - started).as_secs_f64());
     ensure!(read == set.raw(), "{read} bytes came back of {}", set.raw());
-    if set.name != "renders" {
-        let (bytes, seconds) = unpack_file(set.name, clock)?;
-        add("zstd of the whole file, unpacked", "MB/s", bytes as f64 / 1e6 / seconds);
-    }
+    let (bytes, seconds) = unpack_files(set.name, clock)?;
+    add("zstd of the whole set, unpacked", "MB/s", bytes as f64 / 1e6 / seconds);
     random_reads(set, &blocks, clock, &mut add)
 }
 
@@ -214,14 +233,25 @@ fn push(builder: &mut BlockBuilder, title: &str, version: &Version) -> Result<()
     Ok(())
 }
 
-/// Unpacks the file that a set comes in, and gives its bytes and the seconds that it took.
-fn unpack_file(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
-    let file = File::open(xtask::test_data().join(format!("{name}.xml.zst")))?;
-    let started = clock.monotonic();
-    let mut unpacked = zstd::Decoder::new(file)?;
-    unpacked.window_log_max(31)?;
-    let bytes = io::copy(&mut unpacked, &mut io::sink())?;
-    Ok((bytes, (clock.monotonic() - started).as_secs_f64()))
+/// Unpacks the file that a set comes in, or the files, and gives their bytes and the seconds that it took.
+fn unpack_files(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
+    let data = xtask::test_data();
+    let files = match name {
+        "renders" => {
+            let files = std::fs::read_dir(data.join(name))?.map(|entry| Ok(entry?.path()));
+            files.collect::<Result<Vec<_>>>()?
+        }
+        _ => vec![data.join(format!("{name}.xml.zst"))],
+    };
+    let (mut bytes, mut seconds) = (0, 0.0);
+    for file in files {
+        let mut unpacked = zstd::Decoder::new(File::open(file)?)?;
+        unpacked.window_log_max(31)?;
+        let started = clock.monotonic();
+        bytes += io::copy(&mut unpacked, &mut io::sink())?;
+        seconds += (clock.monotonic() - started).as_secs_f64();
+    }
+    Ok((bytes, seconds))
 }
 
 fn percent(size: usize, set: &Set) -> f64 {

@@ -46,7 +46,7 @@ fn a_revision_of_which_little_is_known_has_all_that_the_schema_wants() {
       <sha1>o7k2k6e6m5kkfawoh56eadcgi8w2d9q</sha1>
     </revision>
 ";
-    let sha1 = sha1::to_base36(Sha1::of(b"a < b\r\n"));
+    let sha1 = Sha1::of(b"a < b\r\n").to_base36();
     assert_eq!(xml, expected.replace("o7k2k6e6m5kkfawoh56eadcgi8w2d9q", &sha1));
 }
 
@@ -90,9 +90,9 @@ fn the_sha1_of_several_slots_is_that_of_mediawiki() {
     let record = record();
     let slots = vec![("aux", slot(b"aux")), ("zoo", slot(b"zoo"))];
     let (_, xml) = write(&WrittenRevision { record: &record, main: slot(b"main"), slots });
-    let [aux, main, zoo] = [&b"aux"[..], b"main", b"zoo"].map(|bytes| sha1::to_base36(Sha1::of(bytes)));
-    let two = sha1::to_base36(Sha1::of(format!("{aux}{main}").as_bytes()));
-    let three = sha1::to_base36(Sha1::of(format!("{two}{zoo}").as_bytes()));
+    let [aux, main, zoo] = [&b"aux"[..], b"main", b"zoo"].map(|bytes| Sha1::of(bytes).to_base36());
+    let two = Sha1::of(format!("{aux}{main}").as_bytes()).to_base36();
+    let three = Sha1::of(format!("{two}{zoo}").as_bytes()).to_base36();
     assert!(xml.contains(&format!("<sha1>{three}</sha1>")), "{xml}");
 }
 
