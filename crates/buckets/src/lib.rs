@@ -19,7 +19,7 @@ mod rows;
 pub mod schemas;
 mod tid;
 
-pub use archive::{ArchiveSettings, ArchiveStats, Sealed, Sealing};
+pub use archive::{ArchivePolicy, ArchiveSettings, ArchiveStats, HistoryArchiver, Sealed, Sealing};
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
 pub use definitions::{Definition, Definitions, Versions};

@@ -261,6 +261,8 @@ pub(crate) struct RenderRow {
     pub(crate) properties: Properties,
     pub(crate) stored_at: Timestamp,
     pub(crate) digest: Digest,
+    /// Its bodies are not stored: the policy of the archive does not keep them.
+    pub(crate) left_out: bool,
     /// When the row was last written, and its bodies with it.
     pub(crate) written_at: Timestamp,
 }
@@ -271,6 +273,7 @@ impl RenderRow {
             Some(properties_to_json(&self.properties)),
             Some(self.stored_at.into()),
             Some(Value::Blob(Bytes::copy_from_slice(&self.digest))),
+            self.left_out.then_some(Value::Int(1)),
         ]
     }
 
@@ -282,6 +285,7 @@ impl RenderRow {
                 properties: properties_from_json(text(row, 0)?)?,
                 stored_at: timestamp(row, 1)?,
                 digest: blob(row, 2)?.as_ref().try_into().ok()?,
+                left_out: int(row, 3).is_some(),
                 written_at: row.written_at,
             })
         };

@@ -45,7 +45,7 @@ pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// Renders, the highest (rev, tid) first: when each was stored, and what its own properties are (JSON).
-/// The first row is the latest.
+/// The first row is the latest. `left_out` where the policy of the archive did not keep the bodies.
 pub static RENDERS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("renders")
         .clustering("rev", Int, Descending)
@@ -53,6 +53,8 @@ pub static RENDERS: LazyLock<Schema> = LazyLock::new(|| {
         .value("properties", Text)
         .value("stored_at", Timestamp)
         .value("digest", Blob)
+        .value("left_out", Int)
+        .version(2)
         .build()
 });
 
@@ -272,7 +274,8 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Which blocks of the archive have revisions of the page, those with the highest first: which revisions, times
 /// of edits and renders, and the names of their properties (`properties`, JSON). `generation` rises when a block
-/// is made anew of others.
+/// is made anew of others; `left_out` counts the renders whose bodies the policy did not keep, and `kept_at` is when
+/// the last that it kept was made.
 pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("archive_index")
         .clustering("last_rev", Int, Descending)
@@ -287,6 +290,9 @@ pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
         .value("renders", Int)
         .value("raw_bytes", Int)
         .value("generation", Int)
+        .value("left_out", Int)
+        .value("kept_at", Timestamp)
+        .version(2)
         .build()
 });
 

@@ -40,6 +40,12 @@ pub(crate) fn bytes(count: u64) -> String {
     bytesize::ByteSize(count).display().si().to_string()
 }
 
+/// What compressed blocks take of what went in: `35.1 MB (2.51 %)`.
+pub(crate) fn share(raw: u64, stored: u64) -> String {
+    let share = if raw == 0 { 100.0 } else { stored as f64 / raw as f64 * 100.0 };
+    format!("{} ({share:.2} %)", bytes(stored))
+}
+
 /// `1 page`, `2 pages`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{}", thousands(count), if count == 1 { "" } else { "s" })

@@ -1,6 +1,7 @@
 //! The benchmarks. `cargo xtask bench --help` lists them; `docs/benchmarks.md` says what they found.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
+mod archive;
 mod blocks;
 mod cassandra;
 mod content;
@@ -53,6 +54,8 @@ enum Command {
     Cassandra(cassandra::Options),
     /// What retention costs: reads of current, recent and historical values, writes, readers beside a sweep.
     Retention(retention::Options),
+    /// Whole histories in the archive: how small, how fast they go in, and how fast they are read.
+    Archive(archive::Options),
     /// Real histories in compression blocks: how small, and how fast.
     Blocks(blocks::Options),
     /// kill -9 under a load of writes: nothing acknowledged is lost, nothing is there by half.
@@ -85,6 +88,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Read(options) => read::run(options, &binary()?, runs, &clock)?,
         Command::Cassandra(options) => cassandra::run(options, &binary()?, runs, &clock)?,
         Command::Retention(options) => retention::run(options, &binary()?, runs, &clock)?,
+        Command::Archive(options) => archive::run(options, &binary()?, runs, &clock)?,
         Command::Blocks(options) => blocks::run(options, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,

@@ -27,8 +27,9 @@ impl Report {
         Self { name, how: how.into(), figures: Vec::new() }
     }
 
-    /// Adds one run's value to a figure.
+    /// Adds one run's value to a figure, and says it: a later run may fail.
     pub(crate) fn add(&mut self, name: &str, unit: &'static str, value: f64) {
+        eprintln!("{name}: {} {unit}", digits(value));
         match self.figures.iter_mut().find(|figure| figure.name == name) {
             Some(figure) => figure.values.push(value),
             None => self.figures.push(Figure { name: name.to_owned(), unit, values: vec![value] }),

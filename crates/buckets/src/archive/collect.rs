@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Result as StoreResult, Row, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, Result as StoreResult, Row, Scan, Value};
 
 use super::{
     blocks::{BlockStore, name_of, partition},
@@ -51,6 +51,30 @@ impl BlockStore {
         let values = vec![Some(domain.into()), Some(bucket.into()), Some(to_json(titles)), Some(now.into())];
         note.put(&ARCHIVE_NOTES, vec![name_of(id)], values, now);
         self.store.write(Vec::new(), note).await
+    }
+
+    /// Nobody has to look: all pages that the block was made for name it.
+    pub(super) async fn settle(&self, id: BlockId, noted_at: Timestamp) -> StoreResult<()> {
+        let mut note = Batch::new(vec![Value::Int(noted_at.as_micros().div_euclid(HOUR.as_micros() as i64))]);
+        note.delete(&ARCHIVE_NOTES, vec![name_of(id)], noted_at);
+        self.store.write(Vec::new(), note).await
+    }
+
+    /// Whether somebody will look whether a page names the block.
+    pub(super) async fn is_noted(&self, id: BlockId) -> StoreResult<bool> {
+        let mut hours_after = None;
+        loop {
+            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
+            for hour in hours.items {
+                if self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?.is_some() {
+                    return Ok(true);
+                }
+            }
+            hours_after = hours.next;
+            if hours_after.is_none() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Looks at the blocks that were noted at `due` or before: deletes those that no page names, and the notes.

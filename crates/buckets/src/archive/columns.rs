@@ -48,6 +48,8 @@ pub(super) enum Field {
     RewrittenAt,
     /// The chunks of a body that is not in the block.
     Chunks,
+    /// Of a render whose bodies are not kept: 1.
+    LeftOut,
 }
 
 /// What an entry is: some of these, added up.
@@ -83,7 +85,7 @@ impl Kind {
     }
 }
 
-const FIELDS: usize = 22;
+const FIELDS: usize = 23;
 
 /// The fields in their order, each with its column.
 fn fields() -> [(Field, Column); FIELDS] {
@@ -113,6 +115,7 @@ fn fields() -> [(Field, Column); FIELDS] {
         bytes(Sha1, "sha1"),
         integer(RewrittenAt, "rewritten_at"),
         bytes(Chunks, "chunks"),
+        integer(LeftOut, "left_out"),
     ]
 }
 

@@ -31,7 +31,7 @@ pub(super) fn judge(unit: &Unit, texts: &Texts, cutoff: Timestamp) -> Result<(),
     }
     let mut whole = is_whole(&unit.revision.properties, &unit.bodies.iter().map(info).collect());
     for (render, bodies) in &unit.renders {
-        whole &= is_whole(&render.properties, &bodies.iter().map(info).collect());
+        whole &= render.left_out || is_whole(&render.properties, &bodies.iter().map(info).collect());
     }
     if !whole || unit.renders.is_empty() {
         return Err(Stays::Incomplete);

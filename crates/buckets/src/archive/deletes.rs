@@ -61,12 +61,14 @@ pub(super) fn delete(
         let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
         batch.delete_range(&REVISIONS, within(Vec::new()), until);
         batch.delete_range(&RENDERS, within(Vec::new()), until);
-        let of_revision: BTreeSet<&PropertyName> = units().flat_map(|unit| unit.bodies.keys()).collect();
+        // By the names in the indexes: the block may lack bodies that its policy does not keep.
+        let of_revision: BTreeSet<&PropertyName> =
+            units().flat_map(|unit| unit.revision.properties.keys()).collect();
         for name in of_revision {
             batch.delete_range(&REVISION_CONTENT, within(vec![name.as_str().into()]), until);
         }
         let of_renders: BTreeSet<&PropertyName> =
-            units().flat_map(|unit| unit.renders.iter().flat_map(|(_, bodies)| bodies.keys())).collect();
+            units().flat_map(|unit| unit.renders.iter().flat_map(|(row, _)| row.properties.keys())).collect();
         for name in of_renders {
             batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into()]), until);
         }

@@ -223,6 +223,9 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
     if row.written_at != row.stored_at {
         line.int(Field::WrittenAt, row.written_at.as_micros());
     }
+    if row.left_out {
+        line.int(Field::LeftOut, 1);
+    }
     if row.digest != render_digest(revision, row.tid, bodies) {
         line.bytes(Field::Digest, row.digest);
     }
@@ -246,6 +249,7 @@ pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow
         properties: Properties::new(),
         stored_at: revision.stored_at,
         digest: render_digest(revision, tid, &Properties::new()),
+        left_out: false,
         written_at: revision.stored_at,
     }
 }

@@ -36,6 +36,10 @@ pub(super) struct IndexRow {
     /// Of all bodies, as they came.
     pub(super) raw_bytes: u64,
     pub(super) generation: i64,
+    /// Renders whose bodies were not kept.
+    pub(super) left_out: u64,
+    /// When the last render was made whose bodies are kept.
+    pub(super) kept_at: Option<Timestamp>,
 }
 
 impl IndexRow {
@@ -55,6 +59,8 @@ impl IndexRow {
             Some(Value::Int(self.renders as i64)),
             Some(Value::Int(i64::try_from(self.raw_bytes).unwrap_or(i64::MAX))),
             Some(Value::Int(self.generation)),
+            Some(Value::Int(self.left_out as i64)),
+            self.kept_at.map(Into::into),
         ]
     }
 
@@ -72,6 +78,8 @@ impl IndexRow {
                 renders: number(7)?,
                 raw_bytes: number(8)?,
                 generation: rows::int(row, 9)?,
+                left_out: rows::int(row, 10).unwrap_or(0).try_into().ok()?,
+                kept_at: rows::timestamp(row, 11),
             })
         };
         read().ok_or_else(|| unreadable("archive_index", row))

@@ -12,12 +12,14 @@ mod decide;
 mod deletes;
 mod derived;
 mod entries;
+mod history;
 mod index;
 mod merged;
 mod order;
 mod overlay;
 mod part;
 mod pending;
+mod policy;
 mod seal;
 mod stats;
 mod units;
@@ -29,6 +31,8 @@ use rashomon_tables::{Error as StoreError, TableStore};
 
 pub(crate) use self::{blocks::BlockStore, overlay::Overlay, stats::Counter};
 pub use self::{
+    history::HistoryArchiver,
+    policy::ArchivePolicy,
     seal::{Sealed, Sealing},
     stats::ArchiveStats,
 };
@@ -43,6 +47,8 @@ pub(crate) const MIN_AGE: Duration = Duration::from_secs(2 * 3600);
 /// When superseded values are sealed, and how blocks are read.
 #[derive(Debug, Clone)]
 pub struct ArchiveSettings {
+    /// Which renders are kept.
+    pub policy: ArchivePolicy,
     /// How long something has to have been superseded. Longer than clocks may differ by, and than any write
     /// takes.
     pub after: Duration,
@@ -52,7 +58,7 @@ pub struct ArchiveSettings {
 
 impl Default for ArchiveSettings {
     fn default() -> Self {
-        Self { after: Duration::from_secs(24 * 3600), cache_bytes: 64 << 20 }
+        Self { policy: ArchivePolicy::Every, after: Duration::from_secs(24 * 3600), cache_bytes: 64 << 20 }
     }
 }
 

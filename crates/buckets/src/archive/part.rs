@@ -76,6 +76,7 @@ impl Part {
     pub(super) fn index_row(&self, block: BlockId) -> Option<IndexRow> {
         let times = || self.revisions.values().map(|row| row.record.timestamp);
         let tids = || self.renders.keys().map(|(_, tid)| *tid);
+        let kept = self.renders.values().filter(|row| !row.left_out && !row.properties.is_empty());
         Some(IndexRow {
             block,
             revs: (*self.revisions.first_key_value()?.0, *self.revisions.last_key_value()?.0),
@@ -86,6 +87,8 @@ impl Part {
             renders: self.renders.len() as u64,
             raw_bytes: self.bodies.values().map(|body| body.info.size).sum(),
             generation: 0,
+            left_out: self.renders.values().filter(|row| row.left_out).count() as u64,
+            kept_at: kept.map(|row| row.tid.time()).max(),
         })
     }
 

@@ -13,7 +13,7 @@ use super::{
     entries::{Place, Unit, UnitWriter},
     index::BlockId,
 };
-use crate::{Page, Result, Sha1, Title};
+use crate::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
 
 /// Entries of a block: of 4,096 revisions, each with a body and a render.
 const ENTRIES: usize = 3 * 4096;
@@ -30,13 +30,18 @@ pub(super) struct Pending {
     builder: BlockBuilder,
     pages: Pages,
     titles: usize,
+    /// Chunks that a page names and will not: of bodies that are not kept.
+    gone: Gone,
 }
+
+/// Sets of chunks that pages let go of, with the revisions that they are of.
+pub(super) type Gone = HashMap<Title, Vec<(Revision, ChunkSet)>>;
 
 impl Pending {
     pub(super) fn new() -> Result<Self> {
         let settings = Settings { entries: ENTRIES, ..Settings::default() };
         let builder = BlockBuilder::new(settings, columns(), 0).map_err(refused)?;
-        Ok(Self { builder, pages: Vec::new(), titles: 0 })
+        Ok(Self { builder, pages: Vec::new(), titles: 0, gone: HashMap::new() })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -51,6 +56,11 @@ impl Pending {
     /// The bucket that its pages are of, as one of them.
     pub(super) fn of(&self) -> Option<&Page> {
         self.pages.first().map(|(page, _)| page)
+    }
+
+    /// Whether it has something of a page, which is the last that was added to it.
+    pub(super) fn has(&self, page: &Page) -> bool {
+        self.pages.last().is_some_and(|(last, _)| last == page)
     }
 
     pub(super) fn titles(&self) -> BTreeSet<Title> {
@@ -71,6 +81,19 @@ impl Pending {
             units.push(unit);
         }
         Ok(())
+    }
+
+    /// Has a page let go of some chunks when it comes to name the block.
+    pub(super) fn let_go(&mut self, page: &Page, rev: Revision, gone: Vec<ChunkSet>) {
+        if !gone.is_empty() {
+            let gone = gone.into_iter().map(|set| (rev, set));
+            self.gone.entry(page.title.clone()).or_default().extend(gone);
+        }
+    }
+
+    /// What each page lets go of.
+    pub(super) fn take_gone(&mut self) -> Gone {
+        std::mem::take(&mut self.gone)
     }
 
     /// The block, and what went in.

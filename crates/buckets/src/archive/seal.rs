@@ -12,22 +12,23 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore};
 
 use super::{
-    ArchiveSettings,
+    ArchivePolicy, ArchiveSettings,
     blocks::BlockStore,
     decide::{Stays, Texts, judge},
     deletes::{self, Standing},
     entries::{ArchivedBody, Bodies, Place, Unit},
-    index::BlockId,
+    index::{BlockId, index_of},
     merged::plain,
     part::Part,
     pending::{Pending, check},
+    policy::Thinning,
 };
 use crate::{
     BucketName, DomainName, Page, PropertyName, Result, Revision, Revisioned, Tid, Versions,
-    content::{BodyRow, Stored},
+    content::{BodyRow, ChunkSet, ChunkStore, Stored},
     revisioned::Shared,
     rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
     schemas::{
@@ -46,7 +47,7 @@ const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 const STEP_BYTES: u64 = 8 << 20;
 
 /// Bytes of bodies that one revision with its renders may have to be sealed. One with more stays where it is.
-const MAX_UNIT: u64 = 64 << 20;
+pub(super) const MAX_UNIT: u64 = 64 << 20;
 
 /// Revisions of a page that are worth a block, or its part of one, at once.
 const WORTH: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -56,7 +57,7 @@ const TITLES: usize = 500;
 
 /// For how long a block may lie in the store before pages name it: whoever collects blocks that nobody names
 /// looks much later.
-const MAX_PLACING: Duration = Duration::from_secs(600);
+pub(super) const MAX_PLACING: Duration = Duration::from_secs(600);
 
 /// How eagerly to seal.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,6 +88,23 @@ pub struct Sealed {
     pub left: u64,
     /// Revisions that stay, since they are too large to be sealed, or something of them is damaged.
     pub kept: u64,
+}
+
+impl std::ops::Add for Sealed {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            pages: self.pages + other.pages,
+            blocks: self.blocks + other.blocks,
+            revisions: self.revisions + other.revisions,
+            renders: self.renders + other.renders,
+            raw_bytes: self.raw_bytes + other.raw_bytes,
+            stored_bytes: self.stored_bytes + other.stored_bytes,
+            left: self.left + other.left,
+            kept: self.kept + other.kept,
+        }
+    }
 }
 
 impl Revisioned {
@@ -130,6 +148,9 @@ struct Sealer<'a> {
     blocks: &'a Arc<BlockStore>,
     cutoff: Timestamp,
     how: Sealing,
+    policy: ArchivePolicy,
+    /// Of the page that is being sealed.
+    thinning: Thinning,
     pending: Pending,
     sealed: Sealed,
 }
@@ -148,7 +169,17 @@ impl<'a> Sealer<'a> {
         how: Sealing,
     ) -> Result<Self> {
         let cutoff = shared.clock.now().saturating_sub(settings.after).saturating_sub(shared.early());
-        Ok(Self { shared, blocks, cutoff, how, pending: Pending::new()?, sealed: Sealed::default() })
+        let policy = settings.policy;
+        Ok(Self {
+            shared,
+            blocks,
+            cutoff,
+            how,
+            policy,
+            thinning: Thinning::new(policy, None),
+            pending: Pending::new()?,
+            sealed: Sealed::default(),
+        })
     }
 
     /// The next row or rows of a table, as they stand in it.
@@ -158,16 +189,7 @@ impl<'a> Sealer<'a> {
 
     /// All rows of a range, in rising order.
     async fn all(&self, table: &'static Schema, page: &Page, range: ClusteringRange) -> Result<Vec<Row>> {
-        let (mut rows, mut after) = (Vec::new(), None);
-        loop {
-            let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
-            let found = self.standing(table, scan).await?;
-            rows.extend(found.items);
-            after = found.next;
-            if after.is_none() {
-                return Ok(rows);
-            }
-        }
+        rows_of(&*self.blocks.store, table, page, range).await
     }
 
     /// Takes what may go of a page. Blocks that get full are sealed.
@@ -182,6 +204,7 @@ impl<'a> Sealer<'a> {
             self.sealed.left += 1;
             return Ok(());
         }
+        self.thinning = Thinning::new(self.policy, self.kept_at(page).await?);
         let mut range = ClusteringRange::all().below(below.get());
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
@@ -194,6 +217,15 @@ impl<'a> Sealer<'a> {
             }
             range = range.above(last.get());
         }
+    }
+
+    /// When the last render of a page was made that is in the archive, where the policy asks for it.
+    async fn kept_at(&self, page: &Page) -> Result<Option<Timestamp>> {
+        if !matches!(self.policy, ArchivePolicy::Interval(_)) {
+            return Ok(None);
+        }
+        let index = index_of(&*self.blocks.store, &partition_of(page)).await?;
+        Ok(index.iter().filter_map(|row| row.kept_at).max())
     }
 
     /// Whether there is enough to be sealed below a revision, or for long enough.
@@ -272,10 +304,12 @@ impl<'a> Sealer<'a> {
         Ok(())
     }
 
-    async fn take(&mut self, page: &Page, candidate: Candidate) -> Result<()> {
+    async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Result<()> {
         if self.pending.is_full() {
             self.end_block().await?;
         }
+        let gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
+        self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
         self.sealed.revisions += 1;
         self.sealed.renders += candidate.unit.renders.len() as u64;
         self.sealed.raw_bytes += candidate.texts.values().map(|text| text.len() as u64).sum::<u64>();
@@ -345,31 +379,44 @@ impl<'a> Sealer<'a> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let gone = pending.take_gone();
         let Some(of) = pending.of().cloned() else { return Ok(()) };
         let titles = pending.titles();
         let (bytes, pages) = blocking(move || pending.finish()).await?;
         let id: BlockId = self.shared.chunks.distinction().to_be_bytes();
         let begun = self.shared.clock.monotonic();
-        self.blocks.note(&of, id, &titles, self.shared.clock.now()).await?;
+        let noted_at = self.shared.clock.now();
+        self.blocks.note(&of, id, &titles, noted_at).await?;
         self.blocks.write(&of, id, &bytes, self.shared.clock.now()).await?;
         self.sealed.blocks += 1;
         self.sealed.stored_bytes += bytes.len() as u64;
         let stored = self.blocks.read(&of, id).await?;
         let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
+        let mut all_name_it = true;
         for (page, units) in &pages {
             if self.shared.clock.monotonic().saturating_sub(begun) > MAX_PLACING {
                 let late = "sealing took too long, and what is not sealed stays where it is: try again";
                 return Err(StoreError::Unavailable(late.to_owned()).into());
             }
-            self.place(page, units, id).await?;
+            let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
+            all_name_it &= self.place(page, units, id, gone).await?;
+        }
+        if all_name_it {
+            self.blocks.settle(id, noted_at).await?;
         }
         Ok(())
     }
 
-    /// Has a page name a block, and takes from its tables what the block has of it.
-    async fn place(&self, page: &Page, units: &[Unit], id: BlockId) -> Result<()> {
-        let Some(index) = Part::new(units.to_vec()).index_row(id) else { return Ok(()) };
+    /// Has a page name a block, and takes from its tables what the block has of it. `false`: it does not name it.
+    async fn place(
+        &self,
+        page: &Page,
+        units: &[Unit],
+        id: BlockId,
+        gone: &[(Revision, ChunkSet)],
+    ) -> Result<bool> {
+        let Some(index) = Part::new(units.to_vec()).index_row(id) else { return Ok(false) };
         let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
         let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
         let tids =
@@ -383,7 +430,7 @@ impl<'a> Sealer<'a> {
         let going = deletes::going(units, &standing)?;
         if going.is_empty() {
             // Another sealer was faster, or all of them were written again.
-            return Ok(());
+            return Ok(false);
         }
         let mut batch = Batch::new(partition_of(page));
         batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
@@ -391,7 +438,29 @@ impl<'a> Sealer<'a> {
             release_owner(&mut batch, unit);
         }
         deletes::delete(&mut batch, &going, &standing)?;
-        Ok(self.blocks.store.write(Vec::new(), batch).await?)
+        let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev)).map(|(_, set)| set);
+        let first = let_go(&mut batch, page, gone, self.shared.clock.now());
+        self.blocks.store.write(first, batch).await?;
+        Ok(true)
+    }
+}
+
+/// All rows of a page in a range, in rising order.
+pub(super) async fn rows_of(
+    store: &dyn TableStore,
+    table: &'static Schema,
+    page: &Page,
+    range: ClusteringRange,
+) -> Result<Vec<Row>> {
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
+        let found = store.scan(table, scan).await?;
+        rows.extend(found.items);
+        after = found.next;
+        if after.is_none() {
+            return Ok(rows);
+        }
     }
 }
 
@@ -423,7 +492,7 @@ fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow]) -> u64 {
 
 /// The chunks of a body that was sealed are named by the page as before, but no more as those of a revision: no
 /// cull takes them with that.
-fn release_owner(batch: &mut Batch, unit: &Unit) {
+pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
     let at = unit.last_written().saturating_add(Duration::from_micros(1));
     for (_, _, body) in unit.all_bodies() {
         if let Place::Chunks(set) = &body.place {
@@ -432,8 +501,24 @@ fn release_owner(batch: &mut Batch, unit: &Unit) {
     }
 }
 
+/// The page names some chunks no more: they are collected when nobody can be reading them.
+pub(super) fn let_go<'s>(
+    batch: &mut Batch,
+    page: &Page,
+    gone: impl Iterator<Item = &'s ChunkSet>,
+    now: Timestamp,
+) -> Vec<Batch> {
+    gone.map(|set| {
+        batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(now.into()), None, None], now);
+        ChunkStore::intent(page, set, now)
+    })
+    .collect()
+}
+
 /// Does what takes the processor for long, beside those who wait for the store.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),

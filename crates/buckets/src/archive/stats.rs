@@ -27,6 +27,8 @@ pub struct ArchiveStats {
     pub revisions: u64,
     /// The renders of those.
     pub renders: u64,
+    /// Those of them whose bodies are not kept, by the policy.
+    pub left_out: u64,
     /// Bytes of their bodies, as they came.
     pub raw_bytes: u64,
     /// Revisions that stand in the tables.
@@ -61,6 +63,7 @@ impl Counter {
             self.stats.index_bytes += as_row.size() as u64;
             self.stats.revisions += row.revisions;
             self.stats.renders += row.renders;
+            self.stats.left_out += row.left_out;
             self.stats.raw_bytes += row.raw_bytes;
             if self.seen.insert(row.block) {
                 self.stats.blocks += 1;

@@ -220,6 +220,7 @@ fn read_render(page: &Page, revision: &RevisionRow, line: &Line, bodies: &Bodies
         properties: properties(line, bodies)?,
         stored_at: time(line, Field::StoredAt).unwrap_or(revision.stored_at),
         digest: read_digest(line)?.unwrap_or_else(|| render_digest(revision, tid, &infos(bodies))),
+        left_out: line.has(Field::LeftOut),
         written_at: written_at(line, revision.stored_at),
     })
 }

@@ -73,7 +73,11 @@ impl Shared {
             if index.iter().any(|row| row.block == id) {
                 continue;
             }
-            // Nobody needs the block of a sealing that was cut off; the rows stand in the tables.
+            // Nobody needs the block of a sealing that was cut off, nor of an import, which is given again; until it is
+            // collected it is noted.
+            if blocks.is_noted(id).await? {
+                continue;
+            }
             for unit in units {
                 let rev = unit.revision.record.rev;
                 if self.get(&REVISIONS, &page, rev_key(rev)).await?.is_none() {

@@ -71,7 +71,25 @@ impl Stored {
     }
 }
 
+impl Stored {
+    /// Compresses what is not, where that makes it smaller.
+    pub(crate) fn compress(&mut self) {
+        if let Self::Identity(plain) = self {
+            *self = Self::inline(plain);
+        }
+    }
+}
+
 impl Staged {
+    /// As [`Self::inline`], and as it is.
+    pub(crate) fn plain(plain: &[u8]) -> Option<Self> {
+        (plain.len() <= CHUNK_SIZE).then(|| Self {
+            size: plain.len() as u64,
+            sha1: Sha1::of(plain),
+            stored: Stored::Identity(Bytes::copy_from_slice(plain)),
+        })
+    }
+
     /// A body in memory that is small enough to stay there; `None` where it is not.
     pub(crate) fn inline(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {

@@ -166,7 +166,7 @@ impl Culls {
     /// Whether a render's bodies are there.
     pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
         let gone = self.renders.get(&row.rev).is_some_and(|mark| mark.has(row));
-        !gone && !self.below.have(row.rev, &row.properties, row.written_at)
+        !gone && !row.left_out && !self.below.have(row.rev, &row.properties, row.written_at)
     }
 }
 

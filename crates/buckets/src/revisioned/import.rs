@@ -45,11 +45,12 @@ impl Revisioned {
 }
 
 /// What is written together at least: a render, with its revision if that is new.
-struct Unit {
-    revision: Option<RevisionRow>,
-    render: RenderRow,
-    of_revision: Bodies,
-    of_render: Bodies,
+#[derive(Debug, Clone)]
+pub(crate) struct Unit {
+    pub(crate) revision: Option<RevisionRow>,
+    pub(crate) render: RenderRow,
+    pub(crate) of_revision: Bodies,
+    pub(crate) of_render: Bodies,
 }
 
 impl Unit {
@@ -93,7 +94,11 @@ impl Standing {
 }
 
 impl Shared {
-    async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
+    pub(crate) async fn import(
+        &self,
+        page: &Page,
+        revisions: Vec<ImportRevision>,
+    ) -> Result<Vec<ImportOutcome>> {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
         }
@@ -113,8 +118,16 @@ impl Shared {
                 Err(flaw) => ImportOutcome::Conflict(flaw),
             });
         }
-        self.write_units(page, units, is_new).await?;
+        self.write_units(page, units, is_new, self.clock.now()).await?;
         Ok(outcomes)
+    }
+
+    /// What has to be written of a revision that is not there, its oldest render first. Or says what is wrong
+    /// with it.
+    pub(crate) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<Unit>, String> {
+        let (mut standing, mut units) = (Standing::default(), Vec::new());
+        plan_new(self.sound(revision)?, &mut standing, &mut units);
+        Ok(units)
     }
 
     /// Or says what is wrong with it.
@@ -253,6 +266,7 @@ impl Shared {
             properties: infos(&of_render),
             stored_at: Timestamp::EPOCH,
             digest: digest(of_render.iter().map(|(name, body)| (name, &body.info))),
+            left_out: false,
             written_at: Timestamp::EPOCH,
         };
         Ok(Unit { revision: None, render, of_revision: Bodies::new(), of_render })
@@ -284,9 +298,15 @@ impl Shared {
         Ok(bodies)
     }
 
-    /// Writes the units in their order, as few batches as they fit into.
-    async fn write_units(&self, page: &Page, units: Vec<Unit>, is_new: bool) -> Result<()> {
-        let new = || PageWrite::new(page, self.clock.now()).import();
+    /// Writes the units in their order, as of a time, as few batches as they fit into.
+    pub(crate) async fn write_units(
+        &self,
+        page: &Page,
+        units: Vec<Unit>,
+        is_new: bool,
+        at: Timestamp,
+    ) -> Result<()> {
+        let new = || PageWrite::new(page, at).import();
         let mut write = new();
         if is_new && !units.is_empty() {
             write.new_page();

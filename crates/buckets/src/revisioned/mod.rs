@@ -26,6 +26,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 pub(crate) use self::{
     given::{Bodies, body_of, digest},
+    import::Unit as NewUnit,
     page_write::{PageBody, PageWrite, WriteKind},
     read::INDEX_PAGE,
     write::{MAX_BODIES, whole},

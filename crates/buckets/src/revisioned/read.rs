@@ -53,6 +53,9 @@ impl Revisioned {
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
                 return Err(Error::NotFound(Missing::Property { rev, tid }));
             }
+            if render.left_out && render.properties.contains_key(name) {
+                return Err(Error::NotFound(Missing::Culled { rev, tid }));
+            }
             let (of_render, written_at) = match render.properties.contains_key(name) {
                 true => (Some(tid), render.written_at),
                 false => (None, shared.first_written(&revision)),

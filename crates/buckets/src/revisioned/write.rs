@@ -128,6 +128,7 @@ impl Shared {
             properties: of_render,
             stored_at: now,
             digest: given.digest,
+            left_out: false,
             written_at: now,
         });
         write.bodies(new.rev, tid, &bodies, &self.settings);
@@ -278,6 +279,7 @@ impl Shared {
             properties: render.properties,
             stored_at: now,
             digest: given.digest,
+            left_out: false,
             written_at: now,
         });
         write.bodies(rev, tid, &bodies, &self.settings);

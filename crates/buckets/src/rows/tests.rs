@@ -92,11 +92,12 @@ fn a_render_comes_back_from_its_row() {
         properties: properties(),
         stored_at,
         digest: [6; 16],
+        left_out: true,
         written_at,
     };
     let clustering = vec![Value::Int(i64::MAX), tid.as_time_uuid().into()];
     let found = RenderRow::from_row(&row(clustering, expected.to_values())).unwrap();
-    assert_eq!((found.rev, found.tid), (expected.rev, expected.tid));
+    assert_eq!((found.rev, found.tid, found.left_out), (expected.rev, expected.tid, true));
     assert_eq!(found.properties, expected.properties);
     assert_eq!((found.stored_at, found.digest), (stored_at, expected.digest));
 }

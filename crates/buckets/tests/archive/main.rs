@@ -7,6 +7,8 @@ mod support;
 
 mod damage;
 mod faults;
+mod histories;
+mod policies;
 mod reading;
 mod sealing;
 mod writing;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rashomon_buckets::{BucketName, DomainName, Sealing, schemas};
+use rashomon_clock::Clock as _;
 use rashomon_tables::TableStore as _;
 
 use super::{DAY, HOUR, archiving, later};
@@ -66,10 +67,13 @@ async fn a_block_that_no_page_names_is_collected(world: World) {
     let mut orphan = rashomon_tables::Batch::new(partition);
     orphan.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering, row.values, row.written_at);
     world.store.write(Vec::new(), orphan).await.unwrap();
-    let note = world.rows(&schemas::ARCHIVE_NOTES).await.remove(0);
-    let mut noted = rashomon_tables::Batch::new(note.key.partition);
+    let now = world.clock.now();
+    let hour = rashomon_tables::Value::Int(now.as_micros() / HOUR.as_micros() as i64);
+    let mut noted = rashomon_tables::Batch::new(vec![hour]);
     let name = rashomon_tables::Value::Blob(vec![7; 16].into());
-    noted.put(&schemas::ARCHIVE_NOTES, vec![name], note.values, note.written_at);
+    let values = ["enwiki", "page", r#"["Main_Page"]"#].map(|text| Some(text.into()));
+    let values = values.into_iter().chain([Some(now.into())]).collect();
+    noted.put(&schemas::ARCHIVE_NOTES, vec![name], values, now);
     world.store.write(Vec::new(), noted).await.unwrap();
 
     world.pass(HOUR);

@@ -77,7 +77,7 @@ fn in_words(sealed: &Sealed) -> String {
         counted(sealed.renders, "render"),
         counted(sealed.pages, "page"),
         output::bytes(sealed.raw_bytes),
-        share(sealed.raw_bytes, sealed.stored_bytes),
+        output::share(sealed.raw_bytes, sealed.stored_bytes),
     );
     words.push_str(&format!(", {}", counted(sealed.blocks, "block")));
     if sealed.left > 0 {
@@ -124,13 +124,17 @@ impl Report {
 
     fn print(&self, domain: &DomainName) -> Result<(), CommandError> {
         let archive = &self.archive;
+        let left_out = match archive.left_out {
+            0 => String::new(),
+            count => format!(" ({} of them not kept)", thousands(count)),
+        };
         output::line(format_args!(
-            "{domain}: {} and {} in {}, {} in {}; an index of {} in {}; {} not in blocks",
+            "{domain}: {} and {}{left_out} in {}, {} in {}; an index of {} in {}; {} not in blocks",
             counted(archive.revisions, "revision"),
             counted(archive.renders, "render"),
             counted(archive.blocks, "block"),
             output::bytes(archive.raw_bytes),
-            share(archive.raw_bytes, archive.block_bytes),
+            output::share(archive.raw_bytes, archive.block_bytes),
             counted(archive.index_rows, "row"),
             output::bytes(archive.index_bytes),
             counted(archive.open_revisions, "revision"),
@@ -158,10 +162,4 @@ async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit,
         reports.iter().try_for_each(|(domain, report)| report.print(domain))?;
     }
     Ok(Exit::Done)
-}
-
-/// `35.1 MB (2.51 %)`.
-fn share(raw: u64, stored: u64) -> String {
-    let share = if raw == 0 { 100.0 } else { stored as f64 / raw as f64 * 100.0 };
-    format!("{} ({share:.2} %)", output::bytes(stored))
 }

@@ -21,16 +21,38 @@ const MIN_AFTER: Duration = Duration::from_secs(3600);
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenArchive {
     enabled: Option<bool>,
+    policy: Option<ArchivePolicy>,
     after: Option<Span>,
     within: Option<Span>,
     every: Option<Span>,
     cache_size: Option<ByteSize>,
 }
 
+/// Which renders are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ArchivePolicy {
+    #[default]
+    Every,
+    FirstRender,
+    Interval(Span),
+}
+
+impl ArchivePolicy {
+    fn of_buckets(self) -> rashomon_buckets::ArchivePolicy {
+        match self {
+            Self::Every => rashomon_buckets::ArchivePolicy::Every,
+            Self::FirstRender => rashomon_buckets::ArchivePolicy::FirstRender,
+            Self::Interval(Span(interval)) => rashomon_buckets::ArchivePolicy::Interval(interval),
+        }
+    }
+}
+
 /// The archive as it is in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ArchiveSettings {
     pub(crate) enabled: bool,
+    pub(crate) policy: ArchivePolicy,
     pub(crate) after: Span,
     pub(crate) within: Span,
     pub(crate) every: Span,
@@ -43,6 +65,7 @@ impl Default for ArchiveSettings {
         let day = Duration::from_secs(24 * 3600);
         Self {
             enabled: false,
+            policy: ArchivePolicy::Every,
             after: Span(buckets.after),
             within: Span(30 * day),
             every: Span(day),
@@ -66,6 +89,7 @@ impl ArchiveSettings {
         let after = retention.all.policy().map_or(default.after, |policy| Span(policy.grace));
         let settings = Self {
             enabled: given.enabled.unwrap_or(true),
+            policy: given.policy.unwrap_or(default.policy),
             after: given.after.unwrap_or(after),
             within: given.within.unwrap_or(default.within),
             every: given.every.unwrap_or(default.every),
@@ -119,8 +143,12 @@ impl super::Settings {
 
     /// The archive, as the bucket layer takes it.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
-        let ArchiveSettings { enabled, after, cache_size, .. } = &self.archive;
-        enabled.then_some(rashomon_buckets::ArchiveSettings { after: after.0, cache_bytes: cache_size.0 })
+        let ArchiveSettings { enabled, policy, after, cache_size, .. } = &self.archive;
+        enabled.then_some(rashomon_buckets::ArchiveSettings {
+            policy: policy.of_buckets(),
+            after: after.0,
+            cache_bytes: cache_size.0,
+        })
     }
 
     /// With an archive nothing is culled: what retention would delete is sealed instead. That is so with the

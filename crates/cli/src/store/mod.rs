@@ -150,6 +150,16 @@ impl Store {
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
+    /// Opens the store with an archive, and makes it if it is not there.
+    pub(crate) async fn open_archiving(
+        arguments: &StoreArguments,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let mut settings = Self::settings_offline(arguments)?;
+        settings.seal(None).map_err(CommandError::Usage)?;
+        Self::open(&settings, clock, Absent::Make).await
+    }
+
     /// Opens the store with an archive, as the arguments say above what the configuration does.
     pub(crate) async fn open_sealing(
         arguments: &SealArguments,

@@ -70,6 +70,38 @@ fn what_is_sealed_is_read_as_before() {
         .tells(&["nothing of the domain nowhere"]);
 }
 
+/// A history that goes into blocks as it comes is exported and verified as one that came as rows.
+#[test]
+fn an_import_goes_straight_into_blocks() {
+    let Some(home) = Home::new() else { return };
+    let texts: Vec<(String, String)> =
+        (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
+    let revisions: Vec<(&str, &str)> =
+        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
+    let whole = dump("A", &revisions);
+    home.write("dump.xml", &whole);
+    home.write("pages.xml", &pages(20));
+    let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
+    on_a_file(&home, &["import", "--domain", "wiki", "dump.xml", "pages.xml"]).ends_with(0);
+    let as_rows = on_a_file(&home, &export).ends_with(0).stdout;
+
+    let straight = |words: &[&str]| run(home.path(), &[words, &["--data", "straight"]].concat());
+    let import = ["import", "--archive", "--domain", "wiki", "dump.xml", "pages.xml"];
+    straight(&import).ends_with(0).prints(&["50 stored", "29 revisions in 1 block"]);
+    assert_eq!(straight(&export).ends_with(0).stdout, as_rows);
+    straight(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 50 revisions", "1 block"]);
+    straight(&import).ends_with(0).prints(&["0 stored, 50 stood so already"]);
+    straight(&["import", "--archive", "--to", "http://127.0.0.1:1", "--domain", "wiki", "dump.xml"])
+        .ends_with(2)
+        .tells(&["--archive", "--to"]);
+    // The first page is read from its first block on, and the damage is told.
+    let cut = whole.replace("</page>", "").replace("</mediawiki>", "");
+    home.write("cut.xml", &cut);
+    let cut_off = |words: &[&str]| run(home.path(), &[words, &["--data", "cut"]].concat());
+    cut_off(&["import", "--archive", "--domain", "wiki", "cut.xml"]).ends_with(1).prints(&["30 stored"]);
+    cut_off(&["verify"]).ends_with(0).prints(&["sound: 1 page, 30 revisions"]);
+}
+
 #[test]
 fn settings_that_contradict_the_archive_are_told() {
     let directory = tempdir().unwrap();
@@ -77,7 +109,14 @@ fn settings_that_contradict_the_archive_are_told() {
         std::fs::write(directory.path().join("c.toml"), text).unwrap();
         run(directory.path(), &["check-config", "c.toml"])
     };
-    check("[archive]\n").ends_with(0).prints(&["[archive]\nenabled = true\nafter = \"24h\""]);
+    check("[archive]\n")
+        .ends_with(0)
+        .prints(&["[archive]\nenabled = true\npolicy = \"every\"\nafter = \"24h\""]);
+    check("[archive]\npolicy = { interval = \"1d\" }\n")
+        .ends_with(0)
+        .prints(&["[archive.policy]\ninterval = \"24h\""]);
+    check("[archive]\npolicy = \"first-render\"\n").ends_with(0).prints(&["policy = \"first-render\""]);
+    check("[archive]\npolicy = \"last\"\n").ends_with(2).tells(&["first-render"]);
     check("").ends_with(0).prints(&["[archive]\nenabled = false"]);
     check("[retention]\ngrace = \"48h\"\n[archive]\n").ends_with(0).prints(&["after = \"48h\""]);
     check("[archive]\nafter = \"1m\"\n").ends_with(2).tells(&["raise it to at least 1h"]);

@@ -45,6 +45,8 @@ pub struct ImportOptions {
     pub decompression: DecompressionLimits,
     /// The most bytes of a line of JSON lines.
     pub max_line: usize,
+    /// Whether the revisions of new pages go into blocks of the archive as they come, where the archive is on.
+    pub archive: bool,
 }
 
 impl Default for ImportOptions {
@@ -54,6 +56,7 @@ impl Default for ImportOptions {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             decompression: DecompressionLimits::default(),
             max_line: ReadLimits::default().line,
+            archive: false,
         }
     }
 }
@@ -92,8 +95,7 @@ pub async fn import(
         Feed::new(sender, definitions).run(source, &decompression, limits)
     });
 
-    let importer =
-        Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options.jobs.max(1)));
+    let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));
     let mut run = Run {
         importer,
         size,
@@ -123,8 +125,9 @@ pub async fn import(
         Ok(parsed) => parsed,
         Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
     };
+    let placed = run.importer.finish(&mut run.report).await;
     // What the store says comes first: the parser may only have been stopped because of it.
-    let done = done.and(parsed);
+    let done = done.and(placed).and(parsed);
     let report = run.report;
     done.map(|()| report.clone()).map_err(|failure| ImportError { failure, report: Box::new(report) })
 }
@@ -136,8 +139,8 @@ struct Run {
     consumed: Arc<AtomicU64>,
     report: ImportReport,
     tasks: JoinSet<Result<Stored, ImportFailure>>,
-    /// The last task of each page that has one under way.
-    last: HashMap<Title, (u64, Previous)>,
+    /// The last task of each page that has one under way; of all pages, where they share blocks.
+    last: HashMap<Option<Title>, (u64, Previous)>,
     next: u64,
 }
 
@@ -180,7 +183,7 @@ impl Run {
     /// What the page's next task waits for, and what it lets go of when it is done.
     fn follow(&mut self, title: &Title, number: u64) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let previous = self.last.insert(title.clone(), (number, receiver));
+        let previous = self.last.insert(self.importer.queue_of(title), (number, receiver));
         (previous.map(|(_, previous)| previous), sender)
     }
 
@@ -190,10 +193,11 @@ impl Run {
         progress: &mut impl FnMut(&ImportProgress),
     ) -> Result<(), ImportFailure> {
         let stored = finished.map_err(|error| ImportFailure::Interrupted(error.to_string()))??;
-        if let Some((title, number)) = &stored.page
-            && self.last.get(title).is_some_and(|(last, _)| last == number)
-        {
-            self.last.remove(title);
+        if let Some((title, number)) = &stored.page {
+            let queue = self.importer.queue_of(title);
+            if self.last.get(&queue).is_some_and(|(last, _)| last == number) {
+                self.last.remove(&queue);
+            }
         }
         self.report.add(stored.report);
         progress(&ImportProgress {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Revision, Title};
+use rashomon_buckets::{Revision, Sealed, Title};
 
 use crate::{LeftOut, Named, ReadError};
 
@@ -25,6 +25,8 @@ pub struct ImportReport {
     pub skipped: BTreeMap<String, u64>,
     /// The bytes of all bodies.
     pub text_bytes: u64,
+    /// What went into blocks of the archive as it came.
+    pub sealed: Option<Sealed>,
 }
 
 /// A revision that stands with other content.
@@ -102,6 +104,11 @@ pub enum ImportFailure {
         /// What the store says.
         error: rashomon_buckets::Error,
     },
+    /// Blocks of the archive, or what shares them, could not be stored.
+    #[error(
+        "the last blocks of the archive could not be stored: {0}; import again, and what is missing goes in"
+    )]
+    Archive(rashomon_buckets::Error),
     /// What is known of the wiki or of a page could not be stored.
     #[error("what the input says of the wiki and its pages could not be stored: {0}")]
     Catalog(rashomon_buckets::Error),
@@ -139,6 +146,10 @@ impl ImportReport {
             self.skip_many(name, count);
         }
         self.text_bytes += other.text_bytes;
+        self.sealed = match (self.sealed, other.sealed) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
     }
 
     pub(super) fn skip(&mut self, name: String) {

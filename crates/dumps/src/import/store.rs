@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use rashomon_buckets::{
-    BucketName, Catalog, DomainName, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page,
-    PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid, Title,
+    BucketName, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender, ImportRevision,
+    NewProperty, Page, PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid, Title,
 };
 use rashomon_clock::Timestamp;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
+    ImportOptions,
     check::{self, Disagreement},
     report::{Conflict, ImportFailure, ImportReport, Mismatch},
 };
@@ -32,14 +33,35 @@ pub(super) struct Importer {
     catalog: Catalog,
     domain: DomainName,
     staging: Semaphore,
+    archiver: Option<HistoryArchiver>,
 }
 
 /// Properties that are ready to be stored, each with the time it was last replaced.
 type Staged = Vec<(NewProperty, Option<Timestamp>)>;
 
 impl Importer {
-    pub(super) fn new(buckets: Revisioned, catalog: Catalog, domain: DomainName, jobs: usize) -> Self {
-        Self { buckets, catalog, domain, staging: Semaphore::new(jobs) }
+    pub(super) fn new(
+        buckets: Revisioned,
+        catalog: Catalog,
+        domain: DomainName,
+        options: &ImportOptions,
+    ) -> Self {
+        let archiver = if options.archive { buckets.archive_histories() } else { None };
+        Self { buckets, catalog, domain, staging: Semaphore::new(options.jobs.max(1)), archiver }
+    }
+
+    /// Whose groups are stored one after the other: a page's, or those of all, where pages share blocks.
+    pub(super) fn queue_of(&self, title: &Title) -> Option<Title> {
+        self.archiver.is_none().then(|| title.clone())
+    }
+
+    /// Stores what waits for others, and says what went into blocks.
+    pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
+        let Some(archiver) = &self.archiver else { return Ok(()) };
+        let finished = archiver.finish().await;
+        report.created = report.created.saturating_sub(archiver.waiting());
+        report.sealed = Some(finished.map_err(ImportFailure::Archive)?);
+        Ok(())
     }
 
     /// Keeps what the input says of the wiki.
@@ -100,7 +122,10 @@ impl Importer {
             // Whether it was done or failed: it is over.
             let _ = previous.await;
         }
-        let outcomes = self.buckets.import(&page, ready).await?;
+        let outcomes = match &self.archiver {
+            Some(archiver) => archiver.import(&page, ready).await?,
+            None => self.buckets.import(&page, ready).await?,
+        };
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
             if !matches!(outcome, ImportOutcome::Conflict(_)) {
                 // What is in conflict is not stored, so only that is said of it.
@@ -164,7 +189,10 @@ impl Importer {
         let mut all = Vec::with_capacity(properties.len());
         let mut sha1_of = BTreeMap::new();
         for property in properties {
-            let body = self.buckets.stage_bytes(page, &property.name, &property.body).await?;
+            let body = match &self.archiver {
+                Some(archiver) => archiver.stage_bytes(page, &property.name, &property.body).await?,
+                None => self.buckets.stage_bytes(page, &property.name, &property.body).await?,
+            };
             report.text_bytes += body.size;
             disagreements.extend(check::property(property, body.sha1));
             sha1_of.insert(property.name.clone(), body.sha1);

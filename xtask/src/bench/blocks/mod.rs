@@ -77,14 +77,20 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
         }
         sizes(&set, &mut report)?;
         if !options.alone {
-            for (other, pack) in others::PACKERS {
-                eprintln!("{name}: {other}");
-                report.add(&format!("{name}: {other}"), "%", percent(pack(&set)?, &set));
-            }
-            report.add(&format!("{name}: git, blobs alone"), "%", percent(git::pack(&set)?, &set));
+            beside(&set, &mut report)?;
         }
     }
     Ok(report)
+}
+
+/// The same texts, packed in other ways.
+pub(crate) fn beside(set: &Set, report: &mut Report) -> Result<()> {
+    for (other, pack) in others::PACKERS {
+        eprintln!("{}: {other}", set.name);
+        report.add(&format!("{}: {other}", set.name), "%", percent(pack(set)?, set));
+    }
+    report.add(&format!("{}: git, blobs alone", set.name), "%", percent(git::pack(set)?, set));
+    Ok(())
 }
 
 /// What does not change from run to run.
@@ -234,7 +240,7 @@ fn push(builder: &mut BlockBuilder, title: &str, version: &Version) -> Result<()
 }
 
 /// Unpacks the file that a set comes in, or the files, and gives their bytes and the seconds that it took.
-fn unpack_files(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
+pub(crate) fn unpack_files(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
     let data = xtask::test_data();
     let files = match name {
         "renders" => {

@@ -34,6 +34,10 @@ pub(crate) struct Version {
     pub(crate) values: Vec<Value>,
 }
 
+/// The places of a revision's number and of its time among what is known of it.
+pub(crate) const REV: usize = 0;
+pub(crate) const TIMESTAMP: usize = 2;
+
 /// What is known of a revision beside its text.
 pub(crate) fn columns() -> Vec<Column> {
     vec![
@@ -44,6 +48,13 @@ pub(crate) fn columns() -> Vec<Column> {
         Column::bytes("comment"),
         Column::integer("minor"),
     ]
+}
+
+impl Page {
+    /// The bytes of its texts.
+    pub(crate) fn raw(&self) -> usize {
+        self.versions.iter().map(|version| version.text.len()).sum()
+    }
 }
 
 impl Set {
@@ -119,7 +130,9 @@ fn renders(folder: &Path) -> Result<Vec<Page>> {
             page.title = line["title"].as_str().context("a render has a title")?.to_owned();
             let text = line["html"].as_str().context("a render has html")?.as_bytes().to_vec();
             let mut values = vec![Value::Absent; columns().len()];
-            values[0] = line["rev"].as_i64().map_or(Value::Absent, Value::Integer);
+            values[REV] = line["rev"].as_i64().map_or(Value::Absent, Value::Integer);
+            let time: jiff::Timestamp = line["timestamp"].as_str().context("a render has a time")?.parse()?;
+            values[TIMESTAMP] = Value::Integer(time.as_microsecond());
             page.versions.push(Version { text, values });
         }
         ensure!(!page.versions.is_empty(), "a file has no renders");

@@ -181,6 +181,7 @@ fn bodies_of_renders_come_back() {
                 properties: infos(&bodies),
                 stored_at: at(1_000 + render),
                 digest: [number as u8; 16],
+                left_out: false,
                 written_at: at(1_000),
             };
             texts.insert((html.clone(), Some(tid)), html_of.into());

@@ -29,7 +29,10 @@ pub(super) async fn run(
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
-    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make).await;
+    let store = match arguments.archive {
+        true => Store::open_archiving(&arguments.store, Arc::clone(&clock)).await,
+        false => Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make).await,
+    };
     let store = store.map_err(|error| match error {
         CommandError::Open(error @ Error::Unavailable(_)) => CommandError::Busy(error),
         error => error,
@@ -84,7 +87,7 @@ async fn one_file(
     signals: &mut Signals,
 ) -> Result<Ended, CommandError> {
     let source = source(file)?;
-    let mut options = ImportOptions::default();
+    let mut options = ImportOptions { archive: arguments.archive, ..ImportOptions::default() };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use rashomon_buckets::Sealed;
 use rashomon_dumps::{Conflict, ImportReport, LeftOut, Mismatch, Named};
 use serde::Deserialize;
 
@@ -24,6 +25,9 @@ pub(super) struct Outcome {
     first_left_out: Vec<Exception>,
     #[serde(default)]
     first_mismatches: Vec<Exception>,
+    /// What went into blocks of the archive. A server puts nothing there.
+    #[serde(skip)]
+    sealed: Option<Sealed>,
 }
 
 /// A revision that did not go in as it came.
@@ -65,6 +69,7 @@ impl From<ImportReport> for Outcome {
                     detail: format!("the sha1 of {what} is {is}, not {said}"),
                 },
             ),
+            sealed: report.sealed,
         }
     }
 }
@@ -87,6 +92,10 @@ impl Outcome {
         self.conflicts += other.conflicts;
         self.left_out += other.left_out;
         self.mismatches += other.mismatches;
+        self.sealed = match (self.sealed, other.sealed) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
     }
 
     /// Names, on standard error, what did not go in as it came: the first of each kind, and how many there are.
@@ -108,9 +117,15 @@ impl Outcome {
     pub(super) fn summary(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(0.001);
         let revisions = self.created + self.unchanged + self.conflicts + self.left_out;
+        let sealed = self.sealed.map_or_else(String::new, |sealed| {
+            let (raw, stored) = (sealed.raw_bytes, sealed.stored_bytes);
+            let (revisions, blocks) =
+                (counted(sealed.revisions, "revision"), counted(sealed.blocks, "block"));
+            format!("; {revisions} in {blocks}, {} in {}", output::bytes(raw), output::share(raw, stored))
+        });
         format!(
             "{} of {} in {seconds:.1} s ({}/s): {} stored, {} stood so already, {} in conflict, {} left out; \
-             {} with another sha1",
+             {} with another sha1{sealed}",
             counted(revisions, "revision"),
             counted(self.pages, "page"),
             thousands((revisions as f64 / seconds) as u64),

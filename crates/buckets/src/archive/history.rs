@@ -1,0 +1,509 @@
+//! Histories that go into blocks as they come: the fast way to load one.
+//!
+//! Of a page that is new, every revision but the highest goes into the block that is being filled. When the block
+//! is full, it is written, read back and compared as any that is sealed; then the highest revision of each of its
+//! pages is written into the tables, and then the pages come to name the block. So a page has its highest revision
+//! before it has older ones, and whoever is cut off leaves pages that lack some, which come as rows the next time.
+//!
+//! What does not come in order, or to a page that has something already, goes the way of any import.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
+use tokio::{sync::Mutex, task::JoinHandle};
+
+use super::{
+    ArchivePolicy, Sealed,
+    blocks::BlockStore,
+    decide::Texts,
+    deletes::{self, Standing},
+    entries::{ArchivedBody, Bodies, Place, Unit},
+    index::BlockId,
+    part::Part,
+    pending::{Gone, Pages, Pending, check},
+    policy::Thinning,
+    seal::{MAX_PLACING, MAX_UNIT, blocking, let_go, release_owner, rows_of},
+};
+use crate::{
+    Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Revisioned, Staged, Tid,
+    Title,
+    content::{ChunkSet, Stored},
+    revisioned::{Bodies as NewBodies, NewUnit, Shared},
+    rows::partition_of,
+    schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+};
+
+/// Pages that are written side by side.
+const PAGES_AT_A_TIME: usize = 16;
+
+/// Pages with one revision that wait for others to be written with.
+const MAX_WAITING: usize = 512;
+
+/// The bytes of their bodies.
+const MAX_WAITING_BYTES: u64 = 8 << 20;
+
+/// The renders of a page whose tids are compared with those that come. One with more goes the way of any import.
+const MAX_TIDS: usize = 1 << 20;
+
+/// Puts histories into blocks as they come.
+#[derive(Debug)]
+pub struct HistoryArchiver {
+    shared: Arc<Shared>,
+    blocks: Arc<BlockStore>,
+    state: Mutex<State>,
+    counts: Arc<Counts>,
+    policy: ArchivePolicy,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    taken: AtomicU64,
+    placed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    current: Option<Current>,
+    filling: Filling,
+    /// The block before, while its pages come to name it.
+    placing: Option<(HashSet<Title>, JoinHandle<Result<()>>)>,
+    sealed: Sealed,
+}
+
+/// The page whose revisions come.
+#[derive(Debug)]
+struct Current {
+    page: Page,
+    /// Nothing of it stands, and all that came was in order.
+    to_blocks: bool,
+    head: Option<Head>,
+    /// Those of its tids that are not made from its revisions.
+    tids: HashSet<Tid>,
+    thinning: Thinning,
+}
+
+/// The highest revision of a page so far, which stays in its tables.
+#[derive(Debug, Clone)]
+struct Head {
+    page: Page,
+    rev: Revision,
+    /// Its renders, as rows.
+    renders: Vec<NewUnit>,
+    /// When it was written, if it was.
+    written_at: Option<Timestamp>,
+    /// The page has nothing yet.
+    is_new: bool,
+}
+
+/// The block that is being filled, and what is written with it.
+#[derive(Debug)]
+struct Filling {
+    pending: Pending,
+    /// The pages that have ended.
+    heads: Vec<Head>,
+    bytes: u64,
+    /// A revision of the block that stands as rows, since it was the highest when the block before was full.
+    replaced: Option<(Page, Unit)>,
+}
+
+impl Revisioned {
+    /// Takes histories into blocks as they come. `None` where the archive is off. Only one at a time, and no other
+    /// writer, may be at work on the same pages in this process.
+    #[must_use]
+    pub fn archive_histories(&self) -> Option<HistoryArchiver> {
+        let (settings, blocks) = (self.0.settings.archive.as_ref()?, self.0.blocks.as_ref()?);
+        Some(HistoryArchiver {
+            shared: Arc::clone(&self.0),
+            blocks: Arc::clone(blocks),
+            state: Mutex::new(State {
+                current: None,
+                filling: Filling::new().ok()?,
+                placing: None,
+                sealed: Sealed::default(),
+            }),
+            counts: Arc::default(),
+            policy: settings.policy,
+        })
+    }
+}
+
+impl HistoryArchiver {
+    /// Receives a body that is in memory already. It is not compressed by itself, unless it is large.
+    pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
+        let limit = self.shared.settings.definitions.get(name).max_size;
+        match Staged::plain(body).filter(|staged| staged.size <= limit) {
+            Some(staged) => Ok(staged),
+            None => self.shared.staged(page, name, body).await,
+        }
+    }
+
+    /// As [`Revisioned::import`]. What is `Created` can be read when [`Self::finish`] is done, most of it before.
+    pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
+        if revisions.iter().any(|revision| revision.renders.is_empty()) {
+            return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
+        }
+        let mut state = self.state.lock().await;
+        self.turn_to(&mut state, page).await?;
+        if !state.goes_to_blocks(&revisions) {
+            if state.current.as_ref().is_some_and(|current| current.to_blocks) {
+                // What came before has to stand, so that the rest can be compared with it.
+                state.end_page();
+                self.flush(&mut state).await?;
+                state.current = Some(Current::new(page, false, self.policy));
+            }
+            return self.shared.import(page, revisions.into_iter().map(compressed).collect()).await;
+        }
+        let mut outcomes = Vec::with_capacity(revisions.len());
+        for revision in revisions {
+            outcomes.push(self.take(&mut state, page, revision).await?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Writes what is left, and says what was put into blocks.
+    pub async fn finish(&self) -> Result<Sealed> {
+        let mut state = self.state.lock().await;
+        state.end_page();
+        self.flush(&mut state).await?;
+        Ok(state.sealed)
+    }
+
+    /// Revisions that were `Created` and cannot be read yet: where it fails, or is cut off, they never were.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
+    }
+
+    async fn turn_to(&self, state: &mut State, page: &Page) -> Result<()> {
+        if state.current.as_ref().is_some_and(|current| current.page == *page) {
+            return Ok(());
+        }
+        state.end_page();
+        if state.knows(page) {
+            self.flush(state).await?;
+        }
+        if state.filling.heads.len() >= MAX_WAITING || state.filling.bytes >= MAX_WAITING_BYTES {
+            self.end_block(state).await?;
+        }
+        let is_new = self.shared.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
+        state.sealed.pages += 1;
+        state.current = Some(Current::new(page, is_new, self.policy));
+        Ok(())
+    }
+
+    /// Takes a revision as the highest of its page; the one that was goes into the block.
+    async fn take(&self, state: &mut State, page: &Page, revision: ImportRevision) -> Result<ImportOutcome> {
+        let rev = revision.record.rev;
+        let renders = match self.shared.new_units(revision) {
+            Ok(renders) => renders,
+            Err(flaw) => return Ok(ImportOutcome::Conflict(flaw)),
+        };
+        let Some(current) = &mut state.current else { return Ok(ImportOutcome::Unchanged) };
+        let is_own = |tid: Tid| tid == Tid::imported(page, rev, tid.time());
+        let tids = || renders.iter().map(|unit| unit.render.tid).filter(|tid| !is_own(*tid));
+        if let Some(tid) = tids().find(|tid| current.tids.contains(tid)) {
+            let what = format!("render {tid} is one of another revision already");
+            return Ok(ImportOutcome::Conflict(what));
+        }
+        current.tids.extend(tids());
+        let is_new = current.head.as_ref().is_none_or(|head| head.is_new && head.written_at.is_none());
+        let head = Head { page: page.clone(), rev, renders, written_at: None, is_new };
+        self.counts.taken.fetch_add(1, Relaxed);
+        if let Some(before) = current.head.replace(head) {
+            self.put_into_block(state, before).await?;
+        }
+        Ok(ImportOutcome::Created)
+    }
+
+    async fn put_into_block(&self, state: &mut State, head: Head) -> Result<()> {
+        if state.filling.pending.is_full() {
+            self.end_block(state).await?;
+        }
+        let at = head.written_at.unwrap_or_else(|| self.shared.clock.now());
+        let (mut unit, mut texts) = as_sealed(&head.renders, at)?;
+        let gone = match &mut state.current {
+            Some(current) => current.thinning.thin(&mut unit, &mut texts),
+            None => Vec::new(),
+        };
+        if head.written_at.is_some() {
+            state.filling.replaced = Some((head.page.clone(), unit.clone()));
+        }
+        state.sealed.revisions += 1;
+        state.sealed.renders += unit.renders.len() as u64;
+        state.sealed.raw_bytes += texts.values().map(|text| text.len() as u64).sum::<u64>();
+        let mut pending = std::mem::replace(&mut state.filling.pending, Pending::new()?);
+        let page = head.page;
+        pending.let_go(&page, head.rev, gone);
+        state.filling.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
+        Ok(())
+    }
+
+    /// Has the block that is being filled written beside what comes next.
+    async fn end_block(&self, state: &mut State) -> Result<()> {
+        state.placed().await?;
+        let mut filling = std::mem::replace(&mut state.filling, Filling::new()?);
+        let at = self.shared.clock.now();
+        if let Some(Current { page, head: Some(head), .. }) = &mut state.current
+            && filling.pending.has(page)
+        {
+            filling.heads.push(Head { written_at: Some(at), ..head.clone() });
+            head.written_at = Some(at);
+            head.is_new = false;
+        }
+        if filling.heads.is_empty() {
+            return Ok(());
+        }
+        let titles = filling.heads.iter().map(|head| head.page.title.clone()).collect();
+        let placing = Placing {
+            shared: Arc::clone(&self.shared),
+            blocks: Arc::clone(&self.blocks),
+            counts: Arc::clone(&self.counts),
+        };
+        if let Some(of) = filling.pending.of().cloned() {
+            let mut pending = std::mem::replace(&mut filling.pending, Pending::new()?);
+            let gone = pending.take_gone();
+            let begun = self.shared.clock.monotonic();
+            let names = pending.titles();
+            let (bytes, pages) = blocking(move || pending.finish()).await?;
+            let id: BlockId = self.shared.chunks.distinction().to_be_bytes();
+            state.sealed.blocks += 1;
+            state.sealed.stored_bytes += bytes.len() as u64;
+            let work = async move {
+                placing.blocks.note(&of, id, &names, at).await?;
+                placing.blocks.write(&of, id, &bytes, at).await?;
+                let stored = placing.blocks.read(&of, id).await?;
+                let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
+                placing.heads(&filling.heads, at).await?;
+                if placing.shared.clock.monotonic().saturating_sub(begun) > MAX_PLACING {
+                    let late = "writing a block took too long: import again, and what is missing goes in";
+                    return Err(StoreError::Unavailable(late.to_owned()).into());
+                }
+                placing.pages(&pages, id, filling.replaced.as_ref(), &gone).await?;
+                Ok(placing.blocks.settle(id, at).await?)
+            };
+            state.placing = Some((titles, tokio::spawn(work)));
+        } else {
+            let work = async move { placing.heads(&filling.heads, at).await };
+            state.placing = Some((titles, tokio::spawn(work)));
+        }
+        Ok(())
+    }
+
+    async fn flush(&self, state: &mut State) -> Result<()> {
+        self.end_block(state).await?;
+        state.placed().await
+    }
+}
+
+impl Current {
+    fn new(page: &Page, to_blocks: bool, policy: ArchivePolicy) -> Self {
+        let thinning = Thinning::new(policy, None);
+        Self { page: page.clone(), to_blocks, head: None, tids: HashSet::new(), thinning }
+    }
+}
+
+impl Filling {
+    fn new() -> Result<Self> {
+        Ok(Self { pending: Pending::new()?, heads: Vec::new(), bytes: 0, replaced: None })
+    }
+}
+
+impl State {
+    /// The page has all its revisions.
+    fn end_page(&mut self) {
+        let Some(head) = self.current.take().and_then(|current| current.head) else { return };
+        if head.written_at.is_none() {
+            self.filling.bytes += head.renders.iter().map(size_of).sum::<u64>();
+            self.filling.heads.push(head);
+        } else if self.filling.pending.has(&head.page) {
+            // It stands, and what the block has of the page can be named.
+            self.filling.heads.push(head);
+        }
+    }
+
+    /// Whether something of a page waits to be written.
+    fn knows(&self, page: &Page) -> bool {
+        self.filling.heads.iter().any(|head| head.page == *page)
+            || self.placing.as_ref().is_some_and(|(titles, _)| titles.contains(&page.title))
+    }
+
+    /// Whether revisions are such as can go into blocks one after the other.
+    fn goes_to_blocks(&self, revisions: &[ImportRevision]) -> bool {
+        let Some(current) = self.current.as_ref().filter(|current| current.to_blocks) else { return false };
+        let mut last = current.head.as_ref().map(|head| head.rev);
+        let rises = revisions.iter().all(|revision| {
+            let rev = revision.record.rev;
+            last.replace(rev).is_none_or(|last| last < rev)
+        });
+        let is_small = |revision: &ImportRevision| {
+            let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
+            let all = revision.properties.iter().chain(of_renders);
+            all.map(|(property, _)| property.body.size).sum::<u64>() <= MAX_UNIT
+        };
+        rises && revisions.iter().all(is_small) && current.tids.len() < MAX_TIDS
+    }
+
+    /// Waits for the block before.
+    async fn placed(&mut self) -> Result<()> {
+        let Some((_, placing)) = self.placing.take() else { return Ok(()) };
+        match placing.await {
+            Ok(result) => result,
+            Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),
+        }
+    }
+}
+
+/// Has pages name a block.
+struct Placing {
+    shared: Arc<Shared>,
+    blocks: Arc<BlockStore>,
+    counts: Arc<Counts>,
+}
+
+impl Placing {
+    async fn heads(&self, heads: &[Head], at: Timestamp) -> Result<()> {
+        let mut written = Vec::with_capacity(heads.len());
+        for head in heads {
+            written.push(self.head(head, at).boxed());
+        }
+        stream::iter(written).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
+    }
+
+    async fn head(&self, head: &Head, at: Timestamp) -> Result<()> {
+        // One that was written with the block before stands as it was.
+        if head.written_at.is_none_or(|written_at| written_at == at) {
+            let renders = head.renders.iter().cloned().map(compressed_unit).collect();
+            self.shared.write_units(&head.page, renders, head.is_new, at).await?;
+            self.counts.placed.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn pages(
+        &self,
+        pages: &Pages,
+        id: BlockId,
+        replaced: Option<&(Page, Unit)>,
+        gone: &Gone,
+    ) -> Result<()> {
+        let mut named = Vec::with_capacity(pages.len());
+        for (page, units) in pages {
+            let replaced = replaced.filter(|(of, _)| of == page).map(|(_, unit)| unit);
+            let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
+            named.push(self.page(page, units, id, replaced, gone).boxed());
+        }
+        stream::iter(named).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
+    }
+
+    /// Has a page name a block, and takes from its tables what was its highest revision before.
+    async fn page(
+        &self,
+        page: &Page,
+        units: &[Unit],
+        id: BlockId,
+        replaced: Option<&Unit>,
+        gone: &[(Revision, ChunkSet)],
+    ) -> Result<()> {
+        let Some(index) = Part::new(units.to_vec()).index_row(id) else { return Ok(()) };
+        let mut batch = Batch::new(partition_of(page));
+        batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
+        units.iter().for_each(|unit| release_owner(&mut batch, unit));
+        let gone = gone.iter().map(|(_, set)| set);
+        let first = let_go(&mut batch, page, gone, self.shared.clock.now());
+        if let Some(unit) = replaced {
+            let standing = self.standing(page, unit).await?;
+            let going = deletes::going(std::slice::from_ref(unit), &standing)?;
+            deletes::delete(&mut batch, &going, &standing)?;
+        }
+        self.blocks.store.write(first, batch).await?;
+        let counted = units.len() - usize::from(replaced.is_some());
+        self.counts.placed.fetch_add(counted as u64, Relaxed);
+        Ok(())
+    }
+
+    /// The rows of one revision.
+    async fn standing(&self, page: &Page, unit: &Unit) -> Result<Standing> {
+        let record = &unit.revision.record;
+        let of_rev = || ClusteringRange::all().at_least(record.rev.get()).at_most(record.rev.get());
+        let of_time = ClusteringRange::all().at_least(record.timestamp).at_most(record.timestamp);
+        let store = &*self.blocks.store;
+        let mut by_tid = Vec::new();
+        for (render, _) in &unit.renders {
+            let tid = ClusteringRange::prefix(vec![render.tid.as_time_uuid().into()]);
+            by_tid.extend(rows_of(store, &REVISIONS_BY_TID, page, tid).await?);
+        }
+        Ok(Standing {
+            revisions: rows_of(store, &REVISIONS, page, of_rev()).await?,
+            renders: rows_of(store, &RENDERS, page, of_rev()).await?,
+            by_time: rows_of(store, &REVISIONS_BY_TIME, page, of_time).await?,
+            by_tid,
+        })
+    }
+}
+
+/// A revision as a block has it, and its texts, as of a time.
+fn as_sealed(renders: &[NewUnit], at: Timestamp) -> Result<(Unit, Texts)> {
+    let mut texts = Texts::new();
+    let Some(revision) = renders.first().and_then(|unit| unit.revision.clone()) else {
+        return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
+    };
+    let mut revision = revision;
+    (revision.stored_at, revision.written_at) = (at, at);
+    let of_revision = renders.first().map(|unit| &unit.of_revision);
+    let bodies = of_revision.map_or(Ok(Bodies::new()), |bodies| take_texts(&mut texts, bodies, None, at))?;
+    let mut sealed = Vec::with_capacity(renders.len());
+    for unit in renders {
+        let mut render = unit.render.clone();
+        (render.stored_at, render.written_at) = (at, at);
+        let bodies = take_texts(&mut texts, &unit.of_render, Some(render.tid), at)?;
+        sealed.push((render, bodies));
+    }
+    Ok((Unit { revision, bodies, renders: sealed }, texts))
+}
+
+fn take_texts(
+    texts: &mut Texts,
+    bodies: &NewBodies,
+    of: Option<Tid>,
+    written_at: Timestamp,
+) -> Result<Bodies> {
+    let mut taken = Bodies::new();
+    for (name, body) in bodies {
+        let place = match (&body.stored, body.stored.plain(body.info.size)?) {
+            (Stored::Chunks(set), _) => Place::Chunks(set.clone()),
+            (_, text) => {
+                texts.insert((name.clone(), of), text.unwrap_or_default());
+                Place::Entry(0)
+            }
+        };
+        taken.insert(name.clone(), ArchivedBody { info: body.info.clone(), written_at, place });
+    }
+    Ok(taken)
+}
+
+fn size_of(unit: &NewUnit) -> u64 {
+    unit.of_revision.values().chain(unit.of_render.values()).map(|body| body.info.size).sum()
+}
+
+fn compressed(mut revision: ImportRevision) -> ImportRevision {
+    let of_renders = revision.renders.iter_mut().flat_map(|render| &mut render.properties);
+    for (property, _) in revision.properties.iter_mut().chain(of_renders) {
+        property.body.stored.compress();
+    }
+    revision
+}
+
+fn compressed_unit(mut unit: NewUnit) -> NewUnit {
+    for body in unit.of_revision.values_mut().chain(unit.of_render.values_mut()) {
+        body.stored.compress();
+    }
+    unit
+}

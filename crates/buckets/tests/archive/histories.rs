@@ -1,0 +1,281 @@
+//! Histories that go straight into blocks are read as those that came as rows.
+
+use std::sync::Arc;
+
+use rashomon_buckets::{
+    HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, Sealed, Tid, schemas,
+};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
+
+use super::{archiving, settings, text};
+use crate::support::{AnyStore, Cluster, START, World, at, noise, on_every_store, page, rev};
+
+on_every_store! {
+    a_history_reads_as_one_that_came_as_rows,
+    only_the_highest_revision_stays_in_the_tables,
+    a_history_of_many_blocks_is_whole_after_each,
+    what_comes_again_stands_already,
+    what_comes_out_of_order_goes_in_as_rows,
+    a_page_that_comes_twice_is_one,
+    a_tid_of_another_revision_is_a_conflict,
+    revisions_with_large_bodies_and_many_renders_go_in,
+}
+
+type Revisions = Vec<ImportRevision>;
+
+/// Revisions of a page, an hour apart, each with an html of its own.
+async fn revisions(world: &World, page: &Page, numbers: impl IntoIterator<Item = i64>) -> Revisions {
+    let mut all = Vec::new();
+    for number in numbers {
+        let mut revision = world.history(page, number, at(number * 3600), text(number).as_bytes()).await;
+        revision.renders = vec![render(world, page, number, 0, &format!("<p>{}</p>", text(number))).await];
+        all.push(revision);
+    }
+    all
+}
+
+async fn render(world: &World, page: &Page, number: i64, seconds: i64, html: &str) -> ImportRender {
+    let tid = Tid::imported(page, rev(number), at(number * 3600 + seconds));
+    ImportRender { tid, properties: world.untouched(page, &[("html", html)]).await }
+}
+
+/// A revision of noise.
+async fn noisy(world: &World, page: &Page, number: i64, bytes: usize) -> ImportRevision {
+    world.history(page, number, at(number * 3600), &noise(number as u64, bytes)).await
+}
+
+fn archiver(world: &World) -> HistoryArchiver {
+    world.buckets.archive_histories().expect("the archive is on")
+}
+
+async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> Sealed {
+    let archiver = archiver(world);
+    for (page, revisions) in histories {
+        let count = revisions.len();
+        let outcomes = archiver.import(&page, revisions).await.unwrap();
+        assert_eq!(outcomes, vec![ImportOutcome::Created; count]);
+    }
+    let sealed = archiver.finish().await.unwrap();
+    assert_eq!(archiver.waiting(), 0);
+    sealed
+}
+
+/// What an import without an archive gives to read.
+async fn as_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
+    let world = World::in_memory().await;
+    let mut pages = Vec::new();
+    for (page, revisions) in histories {
+        world.buckets.import(&page, revisions).await.unwrap();
+        pages.push(page);
+    }
+    let mut all = Vec::new();
+    for page in pages {
+        all.push(world.all_of(&page).await);
+    }
+    all
+}
+
+async fn a_history_reads_as_one_that_came_as_rows(world: World) {
+    let world = archiving(world).await;
+    let mut histories = Vec::new();
+    for (title, last) in [("Alone", 1), ("Main_Page", 9), ("Other", 2)] {
+        let page = page(title);
+        histories.push((page.clone(), revisions(&world, &page, 1..=last).await));
+    }
+    let expected = as_rows(histories.clone()).await;
+    let sealed = archive(&world, histories.clone()).await;
+    assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (3, 9, 1));
+    for world in [&world, &world.reopened().await] {
+        for ((page, _), expected) in histories.iter().zip(&expected) {
+            assert_eq!(&world.all_of(page).await, expected);
+        }
+        world.assert_whole().await;
+    }
+}
+
+async fn only_the_highest_revision_stays_in_the_tables(world: World) {
+    let world = archiving(world).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    let histories = vec![
+        (one.clone(), revisions(&world, &one, 1..=5).await),
+        (two.clone(), revisions(&world, &two, [7]).await),
+    ];
+    archive(&world, histories).await;
+    assert_eq!(world.open_revisions().await, 2);
+    assert_eq!(world.latest_rev(&one).await, Some(5));
+    assert_eq!(world.latest_rev(&two).await, Some(7));
+    assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
+}
+
+/// Noise fills a block with a few revisions, so that a page has the ends of blocks in its middle.
+async fn a_history_of_many_blocks_is_whole_after_each(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut history = Vec::new();
+    for number in 1..=12 {
+        history.push(noisy(&world, &page, number, 100_000).await);
+    }
+    let expected = as_rows(vec![(page.clone(), history.clone())]).await;
+    let archiver = archiver(&world);
+    for revision in history {
+        archiver.import(&page, vec![revision]).await.unwrap();
+    }
+    let sealed = archiver.finish().await.unwrap();
+    assert!(sealed.blocks > 2, "{sealed:?}");
+    assert_eq!(vec![world.all_of(&page).await], expected);
+    assert_eq!(world.open_revisions().await, 1, "what was the highest for a block went into the next");
+    world.assert_whole().await;
+}
+
+async fn what_comes_again_stands_already(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let history = revisions(&world, &page, 1..=6).await;
+    archive(&world, vec![(page.clone(), history.clone())]).await;
+    let before = world.all_of(&page).await;
+    let archiver = archiver(&world);
+    let mut more = history.clone();
+    more.extend(revisions(&world, &page, 7..=8).await);
+    let outcomes = archiver.import(&page, more).await.unwrap();
+    assert_eq!(outcomes[..6], [const { ImportOutcome::Unchanged }; 6]);
+    assert_eq!(outcomes[6..], [const { ImportOutcome::Created }; 2]);
+    archiver.finish().await.unwrap();
+    assert_eq!(world.latest_rev(&page).await, Some(8));
+    assert_ne!(world.all_of(&page).await, before);
+    world.assert_whole().await;
+}
+
+async fn what_comes_out_of_order_goes_in_as_rows(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let expected = as_rows(vec![(page.clone(), revisions(&world, &page, [1, 2, 3, 5, 6]).await)]).await;
+    let archiver = archiver(&world);
+    for numbers in [vec![2, 3], vec![1], vec![5, 6]] {
+        archiver.import(&page, revisions(&world, &page, numbers).await).await.unwrap();
+    }
+    archiver.finish().await.unwrap();
+    assert_eq!(vec![world.all_of(&page).await], expected);
+    world.assert_whole().await;
+}
+
+async fn a_page_that_comes_twice_is_one(world: World) {
+    let world = archiving(world).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    let expected = as_rows(vec![
+        (one.clone(), revisions(&world, &one, 1..=6).await),
+        (two.clone(), revisions(&world, &two, 1..=3).await),
+    ])
+    .await;
+    let archiver = archiver(&world);
+    for (page, numbers) in [(&one, 1..=3), (&two, 1..=3), (&one, 4..=6)] {
+        archiver.import(page, revisions(&world, page, numbers).await).await.unwrap();
+    }
+    archiver.finish().await.unwrap();
+    assert_eq!([world.all_of(&one).await, world.all_of(&two).await][..], expected);
+    world.assert_whole().await;
+}
+
+async fn a_tid_of_another_revision_is_a_conflict(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut history = revisions(&world, &page, 1..=3).await;
+    let tid = Tid::new(at(60), 7);
+    history[0].renders[0].tid = tid;
+    history[1].renders[0].tid = tid;
+    let archiver = archiver(&world);
+    let outcomes = archiver.import(&page, history).await.unwrap();
+    assert!(matches!(&outcomes[1], ImportOutcome::Conflict(what) if what.contains("another revision")));
+    assert_eq!([&outcomes[0], &outcomes[2]], [&ImportOutcome::Created; 2]);
+    archiver.finish().await.unwrap();
+    world.assert_whole().await;
+}
+
+async fn revisions_with_large_bodies_and_many_renders_go_in(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut history = Vec::new();
+    for number in 1..=4 {
+        let mut revision = noisy(&world, &page, number, 1_200_000).await;
+        revision.renders = vec![
+            render(&world, &page, number, 0, "one").await,
+            render(&world, &page, number, 60, "two").await,
+        ];
+        history.push(revision);
+    }
+    // Large bodies are staged once: each import has chunks of its own.
+    let expected: Vec<_> = history.iter().map(|revision| revision.renders.len()).collect();
+    archive(&world, vec![(page.clone(), history)]).await;
+    for (number, renders) in (1..=4).zip(expected) {
+        let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
+        assert_eq!(detail.renders.len(), renders);
+        let tid = detail.renders[0].tid;
+        assert_eq!(world.read(&page, tid, "wikitext").await, noise(number as u64, 1_200_000));
+    }
+    assert_eq!(world.open_revisions().await, 1);
+    // What is in chunks is named by the page, and no orphan.
+    world.pass(super::later());
+    assert_eq!(world.buckets.collect_orphans(super::HOUR).await.unwrap(), 0);
+    world.assert_whole().await;
+}
+
+/// A page whose revisions fill a block, so that it ends in their midst, and one that shares the next.
+async fn two_histories(world: &World) -> Vec<(Page, Revisions)> {
+    let (one, two) = (page("Main_Page"), page("Other"));
+    let mut noise = Vec::new();
+    for number in 1..=4 {
+        noise.push(noisy(world, &one, number, 140_000).await);
+    }
+    vec![(one, noise), (two.clone(), revisions(world, &two, 1..=2).await)]
+}
+
+/// Whatever call fails, having happened or not: what can be read is whole, and importing again brings the rest.
+#[tokio::test]
+async fn an_import_that_is_cut_off_goes_on_where_it_was() {
+    for call in [Call::Get, Call::Scan, Call::Write] {
+        let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
+        for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
+            for number in 1.. {
+                let clock = Arc::new(ManualClock::new(START));
+                let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
+                let store: AnyStore = Arc::new(Cluster::new(memory));
+                let faulty = Arc::new(Faulty::new(store, Plan::empty()));
+                let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 1).await;
+                let histories = two_histories(&world).await;
+                let expected = as_rows(histories.clone()).await;
+                faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
+                let cut_off = try_archive(&world, histories.clone()).await;
+                faulty.set_plan(Plan::empty());
+                let world = world.reopened().await;
+                let what = format!("{call:?} {number} {fault:?}");
+                assert_eq!(world.verify().await.problems, Vec::<String>::new(), "{what}");
+                try_archive(&world, histories.clone()).await.unwrap();
+                for ((page, _), expected) in histories.iter().zip(&expected) {
+                    assert_eq!(&world.all_of(page).await, expected, "{what}");
+                }
+                world.assert_whole().await;
+                if cut_off.is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+async fn try_archive(world: &World, histories: Vec<(Page, Revisions)>) -> rashomon_buckets::Result<()> {
+    let archiver = archiver(world);
+    for (page, revisions) in histories {
+        for revision in revisions {
+            archiver.import(&page, vec![revision]).await?;
+        }
+    }
+    archiver.finish().await.map(drop)
+}
+
+/// Where the archive is off, nothing goes into blocks.
+#[tokio::test]
+async fn without_an_archive_there_is_none_to_import_into() {
+    let world = World::in_memory().await;
+    assert!(world.buckets.archive_histories().is_none());
+    assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 0);
+}

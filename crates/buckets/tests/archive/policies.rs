@@ -1,0 +1,151 @@
+//! Which renders are kept, and what readers are told of those that are not.
+
+use std::time::Duration;
+
+use rashomon_buckets::{ArchivePolicy, ArchiveSettings, Error, Missing, RevisionDetail, Settings, schemas};
+
+use super::{DAY, HOUR, later, settings};
+use crate::support::{World, bytes, name, on_every_store, page, rev};
+
+on_every_store! {
+    of_each_revision_the_first_render_is_kept,
+    one_render_in_an_interval_is_kept,
+    an_interval_goes_on_from_one_sealing_to_the_next,
+    what_is_left_out_is_no_problem_and_is_repeated_as_before,
+    chunks_of_what_is_left_out_are_collected,
+    late_renders_of_what_is_in_blocks_are_kept,
+}
+
+async fn under(world: World, policy: ArchivePolicy) -> World {
+    let archive = Some(ArchiveSettings { policy, after: DAY, ..ArchiveSettings::default() });
+    world.under(Settings { archive, ..settings() }).await
+}
+
+/// The html of each render of the page, oldest first; nothing for those that are left out.
+async fn htmls(world: &World, revisions: i64) -> Vec<Option<String>> {
+    let mut all = Vec::new();
+    let page = page("Main_Page");
+    for number in 1..=revisions {
+        let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
+        assert_eq!(world.read(&page, detail.renders[0].tid, "wikitext").await, b"text", "revisions are kept");
+        for render in detail.renders.into_iter().rev() {
+            assert!(render.properties.contains_key(&name("html")), "what is known of it is kept");
+            let html = world.buckets.property(&page, render.tid, &name("html")).await;
+            all.push(match html {
+                Ok(html) => Some(String::from_utf8(bytes(&html).await).unwrap()),
+                Err(Error::NotFound(Missing::Culled { .. })) => None,
+                Err(error) => panic!("{error}"),
+            });
+            assert_eq!(render.stored, all.last().unwrap().is_some());
+        }
+    }
+    all
+}
+
+/// So many revisions with three renders each, an hour apart.
+async fn write(world: &World, revisions: std::ops::RangeInclusive<i64>) {
+    let page = page("Main_Page");
+    for number in revisions {
+        let html = |render: i64| format!("{number}-{render}");
+        world.put_revision(&page, number, &[("wikitext", "text"), ("html", &html(1))]).await.unwrap();
+        world.pass(HOUR);
+        for render in 2..=3 {
+            world.put_render(&page, number, &[("html", &html(render))]).await.unwrap();
+            world.pass(HOUR);
+        }
+    }
+}
+
+fn kept(htmls: Vec<Option<String>>) -> Vec<String> {
+    htmls.into_iter().flatten().collect()
+}
+
+async fn of_each_revision_the_first_render_is_kept(world: World) {
+    let world = under(world, ArchivePolicy::FirstRender).await;
+    write(&world, 1..=3).await;
+    assert_eq!(kept(htmls(&world, 3).await).len(), 9);
+    world.pass(later());
+    world.seal().await;
+    for world in [&world, &world.reopened().await] {
+        assert_eq!(kept(htmls(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
+        world.assert_whole().await;
+    }
+    let stats = world.buckets.stats(&page("Main_Page").domain).await.unwrap().archive.unwrap();
+    assert_eq!((stats.renders, stats.left_out), (6, 4));
+    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "those of the latest revision");
+}
+
+async fn one_render_in_an_interval_is_kept(world: World) {
+    let world = under(world, ArchivePolicy::Interval(4 * HOUR)).await;
+    write(&world, 1..=4).await;
+    world.pass(later());
+    world.seal().await;
+    // Of the hours 0 to 8 those that are four apart.
+    assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-2", "3-3"]);
+    world.assert_whole().await;
+}
+
+async fn an_interval_goes_on_from_one_sealing_to_the_next(world: World) {
+    let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
+    write(&world, 1..=2).await;
+    world.pass(later());
+    world.seal().await;
+    write(&world, 3..=4).await;
+    world.pass(later());
+    world.reopened().await.seal().await;
+    assert_eq!(kept(htmls(&world, 3).await), ["1-1"]);
+    world.pass(40 * DAY);
+    write(&world, 5..=6).await;
+    world.pass(later());
+    world.seal().await;
+    assert_eq!(kept(htmls(&world, 5).await), ["1-1", "5-1"]);
+    world.assert_whole().await;
+}
+
+async fn what_is_left_out_is_no_problem_and_is_repeated_as_before(world: World) {
+    let world = under(world, ArchivePolicy::FirstRender).await;
+    let page = page("Main_Page");
+    write(&world, 1..=2).await;
+    world.pass(later());
+    world.seal().await;
+    let before = world.buckets.revision(&page, rev(1)).await.unwrap();
+    // The newest render says what it was; the same again is nothing new.
+    let again = world.put_render(&page, 1, &[("html", "1-3")]).await.unwrap();
+    assert!(!again.created);
+    let tids = |detail: &RevisionDetail| detail.renders.iter().map(|render| render.tid).collect::<Vec<_>>();
+    assert_eq!(tids(&world.buckets.revision(&page, rev(1)).await.unwrap()), tids(&before));
+    let error = world.rewrite(&page, before.renders[1].tid, "html", "other").await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_) | Error::Conflict(_)), "{error}");
+    world.assert_whole().await;
+}
+
+async fn chunks_of_what_is_left_out_are_collected(world: World) {
+    let world = under(world, ArchivePolicy::FirstRender).await;
+    let page = page("Main_Page");
+    let large = |seed| crate::support::noise(seed, 1_200_000);
+    world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap();
+    world.pass(HOUR);
+    world.put_render(&page, 1, &[("html", large(2))]).await.unwrap();
+    world.pass(HOUR);
+    world.put_revision(&page, 2, &[("html", b"small".to_vec())]).await.unwrap();
+    world.pass(later());
+    world.seal().await;
+    world.pass(Duration::from_secs(3 * 24 * 3600));
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 4);
+    assert!(world.buckets.collect_orphans(DAY).await.unwrap() > 0);
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2, "those of the first render");
+    let tid = world.buckets.revision(&page, rev(1)).await.unwrap().renders[1].tid;
+    assert_eq!(world.read(&page, tid, "html").await, large(1));
+    world.assert_whole().await;
+}
+
+async fn late_renders_of_what_is_in_blocks_are_kept(world: World) {
+    let world = under(world, ArchivePolicy::FirstRender).await;
+    let page = page("Main_Page");
+    write(&world, 1..=2).await;
+    world.pass(later());
+    world.seal().await;
+    let late = world.put_render(&page, 1, &[("html", "late")]).await.unwrap();
+    assert_eq!(world.read(&page, late.tid, "html").await, b"late");
+    world.assert_whole().await;
+}

@@ -1,0 +1,79 @@
+//! The files that histories are imported from.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use rashomon_blocks::Value;
+use rashomon_buckets::{BucketName, DomainName, Page, Revision, Tid, Title};
+use rashomon_clock::Timestamp;
+use serde_json::json;
+
+use crate::{
+    blocks::sets::{self, Set, Version},
+    service::DOMAIN,
+};
+
+/// A file that can be imported.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) file: PathBuf,
+    pub(super) revisions: usize,
+}
+
+impl Input {
+    /// The set's own file, or one that is written into the folder where it is no export.
+    pub(super) fn of(set: &Set, folder: &Path) -> Result<Self> {
+        let revisions = set.pages.iter().map(|page| page.versions.len()).sum();
+        let file = match set.name {
+            "renders" => json_lines(set, folder)?,
+            name => xtask::test_data().join(format!("{name}.xml.zst")),
+        };
+        Ok(Self { file, revisions })
+    }
+}
+
+/// Renders of revisions of which nothing else is known, as JSON lines.
+fn json_lines(set: &Set, folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("renders.jsonl");
+    let mut file = BufWriter::new(File::create(&path)?);
+    let mut line = |value: serde_json::Value| writeln!(file, "{value}");
+    line(json!({"kind": "siteinfo", "version": 1}))?;
+    let mut revisions = 0;
+    for page in &set.pages {
+        line(json!({"kind": "page", "title": page.title}))?;
+        for version in &page.versions {
+            let (rev, time) = place_of(version).context("a render has a revision and a time")?;
+            let tid = tid_of(&page.title, version)?;
+            line(
+                json!({"kind": "revision", "rev": rev.get(), "timestamp": jiff::Timestamp::from_microsecond(time.as_micros())?.to_string()}),
+            )?;
+            let html = std::str::from_utf8(&version.text)?;
+            line(json!({"kind": "render", "tid": tid.to_string(), "properties": {"html": {"text": html}}}))?;
+            revisions += 1;
+        }
+    }
+    line(json!({"kind": "end", "pages": set.pages.len(), "revisions": revisions, "renders": revisions}))?;
+    file.flush()?;
+    Ok(path)
+}
+
+/// The number and the time of a version.
+pub(super) fn place_of(version: &Version) -> Option<(Revision, Timestamp)> {
+    let integer = |column: usize| match version.values.get(column) {
+        Some(Value::Integer(number)) => Some(*number),
+        _ => None,
+    };
+    Some((Revision::new(integer(sets::REV)?)?, Timestamp::from_micros(integer(sets::TIMESTAMP)?)))
+}
+
+/// The name that an import gives to the only render of a version.
+pub(super) fn tid_of(title: &str, version: &Version) -> Result<Tid> {
+    let (rev, time) = place_of(version).context("a version has a number and a time")?;
+    let page =
+        Page { domain: DomainName::new(DOMAIN)?, bucket: BucketName::page(), title: Title::new(title)? };
+    Ok(Tid::imported(&page, rev, time))
+}

@@ -1,0 +1,154 @@
+//! `archive`: whole histories straight into an archive, and read back, by the commands and the server that users run.
+
+mod input;
+mod reads;
+
+use std::{
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use rashomon_clock::Clock;
+use wait4::Wait4;
+
+use super::{
+    blocks::{self, sets::Set},
+    report::Report,
+    service,
+};
+use input::Input;
+
+/// Which histories, and how they are read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// `ovirt-wiki`, `documents`, `renders`; all of them unless some are named.
+    #[arg(value_parser = ["ovirt-wiki", "documents", "renders"])]
+    sets: Vec<String>,
+    /// How many renders are read at random, each time.
+    #[arg(long, default_value_t = 1000)]
+    reads: usize,
+    /// Measures the archive alone, and not what its texts take packed in other ways.
+    #[arg(long)]
+    alone: bool,
+}
+
+const SETS: [&str; 3] = ["ovirt-wiki", "documents", "renders"];
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new(
+        "archive",
+        format!(
+            "whole histories into a new store with `rashomon import --archive`; the size of all files that it left, \
+             and of the archive's tables as `archive stats` counts them, in per cent of all texts. {} renders that are \
+             in blocks, at random, by their tids over HTTP on one connection, one after the other, each compared with \
+             what went in: with unpacked blocks in memory (warm); the first {} after a start; with no memory for \
+             unpacked blocks, so that each read unpacks its block anew; beside them the current renders of as many \
+             pages in the same order, with nothing kept in memory of them. Histories: `rashomon export --history` as \
+             JSON lines to nowhere, of the page with the most text and of all; beside it the set's own file, unpacked \
+             with zstd in this process",
+            options.reads,
+            reads::AFTER_START
+        ),
+    );
+    for name in SETS {
+        if !options.sets.is_empty() && !options.sets.iter().any(|set| set == name) {
+            continue;
+        }
+        let set = Set::load(name)?;
+        let folder = service::data_folder()?;
+        let input = Input::of(&set, folder.path())?;
+        for run in 0..runs {
+            eprintln!("{name}: run {}", run + 1);
+            measure(options, binary, &input, &set, run, clock, &mut report)?;
+        }
+        if !options.alone {
+            blocks::beside(&set, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+fn measure(
+    options: &Options,
+    binary: &Path,
+    input: &Input,
+    set: &Set,
+    run: usize,
+    clock: &dyn Clock,
+    report: &mut Report,
+) -> Result<()> {
+    let folder = service::data_folder()?;
+    let store = folder.path().join("store");
+    let raw = set.raw() as f64;
+    let mut add = |what: &str, unit, value: f64| report.add(&format!("{}: {what}", set.name), unit, value);
+
+    let mut import = Command::new(binary);
+    import.args(["import", "--archive", "--domain", service::DOMAIN, "--data"]).arg(&store).arg(&input.file);
+    let imported = timed(import, clock)?;
+    add("import --archive, texts", "MB/s", raw / 1e6 / imported.seconds);
+    add("import --archive", "revisions a second", input.revisions as f64 / imported.seconds);
+    add("import --archive, texts a processor second", "MB/s", raw / 1e6 / imported.processor);
+    add("import --archive, peak memory", "MiB", imported.peak_mib);
+    add("the whole store", "% of all texts", service::size(&store)? as f64 * 100.0 / raw);
+    let stats = stats(binary, &store)?;
+    let of =
+        |field: &str| stats[field].as_u64().map(|number| number as f64).context("the stats lack a field");
+    add("the archive's tables", "% of all texts", (of("block_bytes")? + of("index_bytes")?) * 100.0 / raw);
+    add(
+        "the archive's tables",
+        "% of texts in them",
+        (of("block_bytes")? + of("index_bytes")?) * 100.0 / of("raw_bytes")?,
+    );
+    add("blocks", "", of("blocks")?);
+
+    reads::measure(options.reads, binary, &store, set, run as u64, clock, &mut add)?;
+
+    let page = set.pages.iter().max_by_key(|page| page.raw()).context("a set has pages")?;
+    for (what, title, raw) in
+        [("history of one page", Some(&page.title), page.raw() as f64), ("all histories", None, raw)]
+    {
+        let mut export = Command::new(binary);
+        export
+            .args(["export", "--history", "--format", "jsonl", "--domain", service::DOMAIN, "--data"])
+            .arg(&store);
+        if let Some(title) = title {
+            export.args(["--title", title]);
+        }
+        let exported = timed(export, clock)?;
+        add(&format!("{what}, texts"), "MB/s", raw / 1e6 / exported.seconds);
+        add(&format!("{what}, peak memory"), "MiB", exported.peak_mib);
+    }
+    let (bytes, seconds) = blocks::unpack_files(set.name, clock)?;
+    add("zstd of the set's file, unpacked", "MB/s", bytes as f64 / 1e6 / seconds);
+    Ok(())
+}
+
+/// What a command took.
+struct Took {
+    seconds: f64,
+    processor: f64,
+    peak_mib: f64,
+}
+
+/// Runs a command to its end. What it prints goes nowhere.
+fn timed(mut command: Command, clock: &dyn Clock) -> Result<Took> {
+    let started = clock.monotonic();
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let ended = command.spawn().context("cannot start the service")?.wait4()?;
+    let status: ExitStatus = ended.status;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(Took {
+        seconds: (clock.monotonic() - started).as_secs_f64(),
+        processor: (ended.rusage.utime + ended.rusage.stime).as_secs_f64(),
+        peak_mib: ended.rusage.maxrss as f64 / f64::from(1 << 20),
+    })
+}
+
+/// What the archive says that it has.
+fn stats(binary: &Path, store: &Path) -> Result<serde_json::Value> {
+    let output = Command::new(binary).args(["archive", "stats", "--json", "--data"]).arg(store).output()?;
+    let mut stats: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("the stats of the archive are no JSON")?;
+    Ok(stats[service::DOMAIN].take())
+}

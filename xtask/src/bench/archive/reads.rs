@@ -1,0 +1,138 @@
+//! Renders that are in blocks, read at random over HTTP.
+
+use std::{fmt::Write, fs, path::Path};
+
+use anyhow::{Result, ensure};
+use fastrand::Rng;
+use rashomon_clock::Clock;
+use xtask::{
+    http::{self, Client},
+    service::Service,
+};
+
+use super::input::{place_of, tid_of};
+use crate::{
+    blocks::sets::{Set, Version},
+    writes::page_path,
+};
+
+/// So many reads are made after a start, when nothing is in memory.
+pub(super) const AFTER_START: usize = 50;
+
+/// Nothing is kept of what was served; unpacked blocks are.
+const UNCACHED: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\n";
+/// Neither are unpacked blocks.
+const NO_BLOCKS: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\ncache_size = 0\n";
+
+/// Adds a figure: its name, its unit and its value.
+type Add<'a> = dyn FnMut(&str, &'static str, f64) + 'a;
+
+/// A request, and what is answered.
+struct Read<'a> {
+    request: Vec<u8>,
+    text: &'a [u8],
+}
+
+pub(super) fn measure(
+    count: usize,
+    binary: &Path,
+    store: &Path,
+    set: &Set,
+    seed: u64,
+    clock: &dyn Clock,
+    add: &mut Add<'_>,
+) -> Result<()> {
+    let mut rng = Rng::with_seed(seed);
+    let mut archived = Vec::new();
+    let mut current = Vec::new();
+    for page in &set.pages {
+        let latest = page.versions.iter().max_by_key(|version| place_of(version).map(|(rev, _)| rev));
+        for version in &page.versions {
+            let is_latest = latest.is_some_and(|latest| std::ptr::eq(latest, version));
+            if is_latest { &mut current } else { &mut archived }.push((page.title.as_str(), version));
+        }
+    }
+    rng.shuffle(&mut archived);
+    rng.shuffle(&mut current);
+    let property = if set.name == "renders" { "html" } else { "wikitext" };
+    let archived = asked(&archived, property, count)?;
+    let current = asked(&current, property, count)?;
+
+    let service = serve(binary, store, UNCACHED)?;
+    let after_start = read(&service, &archived[..archived.len().min(AFTER_START)], clock)?;
+    read(&service, &archived, clock)?;
+    let of_current = read(&service, &current, clock)?;
+    let warm = read(&service, &archived, clock)?;
+    ensure!(service.stop()?.success(), "the server did not end well");
+    let service = serve(binary, store, NO_BLOCKS)?;
+    let unpacking = read(&service, &archived, clock)?;
+    ensure!(service.stop()?.success(), "the server did not end well");
+
+    for (name, times) in [
+        ("current read", &of_current),
+        ("random read, warm", &warm),
+        ("random read, after a start", &after_start),
+        ("random read, no unpacked block in memory", &unpacking),
+    ] {
+        add(&format!("{name}, p50"), "ms", quantile(times, 0.5));
+        add(&format!("{name}, p99"), "ms", quantile(times, 0.99));
+    }
+    for (name, times) in [("warm", &warm), ("no unpacked block in memory", &unpacking)] {
+        add(&format!("random / current, {name}, p50"), "", quantile(times, 0.5) / quantile(&of_current, 0.5));
+    }
+    Ok(())
+}
+
+fn asked<'a>(of: &[(&str, &'a Version)], property: &str, count: usize) -> Result<Vec<Read<'a>>> {
+    let reads = of.iter().cycle().take(count);
+    reads
+        .map(|(title, version)| {
+            let tid = tid_of(title, version)?;
+            let path = format!("{}?rev/{tid}/{property}", page_path(&percent_encoded(title)));
+            Ok(Read { request: http::get(&path), text: &version.text })
+        })
+        .collect()
+}
+
+fn percent_encoded(title: &str) -> String {
+    let mut encoded = String::with_capacity(title.len());
+    for byte in title.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+fn serve(binary: &Path, store: &Path, settings: &str) -> Result<Service> {
+    let (file, log) = (store.with_extension("toml"), store.with_extension("log"));
+    fs::write(&file, settings)?;
+    let arguments =
+        ["serve".as_ref(), "--data".as_ref(), store.as_os_str(), "--config".as_ref(), file.as_os_str()];
+    Service::start(binary, &arguments, &log)
+}
+
+/// Reads one after the other, and gives the milliseconds that each took, the shortest first.
+fn read(service: &Service, reads: &[Read<'_>], clock: &dyn Clock) -> Result<Vec<f64>> {
+    let mut client = Client::connect(service.address())?;
+    let mut took = Vec::with_capacity(reads.len());
+    for read in reads {
+        let started = clock.monotonic();
+        let (status, body) = client.send(&read.request)?;
+        took.push((clock.monotonic() - started).as_secs_f64() * 1e3);
+        ensure!(
+            status == 200 && body == read.text,
+            "a read was answered with {status}, {} bytes",
+            body.len()
+        );
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(took)
+}
+
+fn quantile(sorted: &[f64], quantile: f64) -> f64 {
+    let place = (sorted.len() as f64 * quantile) as usize;
+    sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
