@@ -1,12 +1,18 @@
 //! Whoever reads a revision in order to write it is alone with it, in this process.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::{
+    hash::{BuildHasher, Hash, RandomState},
+    sync::OnceLock,
+};
 
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{Page, Revision};
 
-const SLOTS: usize = 4096;
+/// Slots, in so many groups. A group is made when a slot of it is first asked for, since a process that looks at a
+/// few pages needs few of them.
+const GROUPS: usize = 64;
+const SLOTS_OF_A_GROUP: usize = 64;
 
 /// Locks of revisions and of pages; they share slots by hash. Whoever writes on a condition is alone with the
 /// page, since a new revision in between would break it; all others who make revisions are there side by side.
@@ -16,32 +22,42 @@ const SLOTS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Locks {
     hasher: RandomState,
-    pages: Box<[RwLock<()>]>,
-    revisions: Box<[Mutex<()>]>,
+    pages: Slots<RwLock<()>>,
+    revisions: Slots<Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Slots<T>([OnceLock<Box<[T]>>; GROUPS]);
+
+impl<T: Default> Slots<T> {
+    fn new() -> Self {
+        Self([const { OnceLock::new() }; GROUPS])
+    }
+
+    fn get(&self, slot: usize) -> &T {
+        let group = || (0..SLOTS_OF_A_GROUP).map(|_| T::default()).collect();
+        &self.0[slot / SLOTS_OF_A_GROUP].get_or_init(group)[slot % SLOTS_OF_A_GROUP]
+    }
 }
 
 impl Locks {
     pub(crate) fn new() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            pages: (0..SLOTS).map(|_| RwLock::new(())).collect(),
-            revisions: (0..SLOTS).map(|_| Mutex::new(())).collect(),
-        }
+        Self { hasher: RandomState::new(), pages: Slots::new(), revisions: Slots::new() }
     }
 
     /// Alone with a page.
     pub(crate) async fn page(&self, page: &Page) -> RwLockWriteGuard<'_, ()> {
-        self.pages[self.slot(page)].write().await
+        self.pages.get(self.slot(page)).write().await
     }
 
     /// With a page, beside others.
     pub(crate) async fn page_shared(&self, page: &Page) -> RwLockReadGuard<'_, ()> {
-        self.pages[self.slot(page)].read().await
+        self.pages.get(self.slot(page)).read().await
     }
 
     /// Alone with one revision.
     pub(crate) async fn revision(&self, page: &Page, rev: Revision) -> MutexGuard<'_, ()> {
-        self.revisions[self.slot((page, rev))].lock().await
+        self.revisions.get(self.slot((page, rev))).lock().await
     }
 
     /// Alone with several.
@@ -55,12 +71,12 @@ impl Locks {
         slots.dedup();
         let mut guards = Vec::with_capacity(slots.len());
         for slot in slots {
-            guards.push(self.revisions[slot].lock().await);
+            guards.push(self.revisions.get(slot).lock().await);
         }
         guards
     }
 
     fn slot(&self, key: impl Hash) -> usize {
-        self.hasher.hash_one(key) as usize % SLOTS
+        self.hasher.hash_one(key) as usize % (GROUPS * SLOTS_OF_A_GROUP)
     }
 }
