@@ -90,12 +90,7 @@ impl<'a> PageWrite<'a> {
         self.reserved
     }
 
-    /// The bodies go elsewhere than where its bodies go by themselves.
-    pub(crate) fn leave_out_bodies(&mut self) {
-        self.leave_out(|_| true);
-    }
-
-    /// The same of some properties.
+    /// The bodies of some properties go elsewhere than where bodies go by themselves.
     pub(crate) fn leave_out(&mut self, leaves: impl Fn(&PropertyName) -> bool) {
         let left: Vec<_> = (self.bodies.iter().filter(|body| leaves(&body.name)))
             .map(|body| content_of(body.versions, &body.name, body.rev, body.tid))

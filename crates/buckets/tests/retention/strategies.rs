@@ -30,6 +30,7 @@ macro_rules! under {
 under! {
     two_table Strategy::TwoTable => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_is_superseded_can_be_read_for_a_grace,
         what_two_writers_superseded_can_be_read_for_a_grace,
         what_was_read_can_be_read_for_its_time,
@@ -46,6 +47,7 @@ under! {
     ];
     one_row_copied_on_update Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate) => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_is_superseded_can_be_read_for_a_grace,
         what_two_writers_superseded_can_be_read_for_a_grace,
         what_was_read_can_be_read_for_its_time,
@@ -64,6 +66,7 @@ under! {
     ];
     one_row_copied_on_read Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnRead) => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_can_be_read_for_its_time,
         what_nobody_reads_goes,
@@ -71,6 +74,7 @@ under! {
     ];
     one_row_written_through Strategy::TablePerQuery(Current::OneRow, Fill::WriteThrough) => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_in_time_can_be_read_for_its_time,
         what_nobody_reads_goes,
@@ -78,6 +82,7 @@ under! {
     ];
     wide_row_copied_on_update Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate) => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_is_superseded_can_be_read_for_a_grace,
         what_two_writers_superseded_can_be_read_for_a_grace,
         what_was_read_can_be_read_for_its_time,
@@ -95,6 +100,7 @@ under! {
     ];
     wide_row_copied_on_read Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnRead) => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_can_be_read_for_its_time,
         what_nobody_reads_goes,
@@ -102,6 +108,7 @@ under! {
     ];
     wide_row_written_through Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough) => [
         latest_is_the_highest_and_stays,
+        what_history_adds_to_the_latest_revision_stays,
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_in_time_can_be_read_for_its_time,
         what_nobody_reads_goes,
@@ -351,6 +358,20 @@ async fn a_jump_of_the_clock_expires_copies(world: World, strategy: Strategy) {
     let is_one_row = matches!(strategy, Strategy::TablePerQuery(Current::OneRow, _));
     world.assert_stored(second, "html", !is_one_row).await;
     assert_eq!(world.read(&page, second, "html").await, b"<p>");
+}
+
+/// R1: what a render of history brings of the latest revision belongs to the latest, though the render does not.
+async fn what_history_adds_to_the_latest_revision_stays(world: World, strategy: Strategy) {
+    let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
+    world.put_render_at(&page, 1, at(-1000), &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
+    for _ in 0..3 {
+        world.pass(DAY + HOUR);
+        world.sweep().await;
+        assert_eq!(world.read_latest(&page, "wikitext").await, b"text");
+        assert_eq!(world.read_latest(&page, "html").await, b"<p>");
+    }
+    world.assert_whole().await;
 }
 
 async fn large_bodies_are_copied_and_go(world: World, strategy: Strategy) {

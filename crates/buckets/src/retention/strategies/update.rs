@@ -94,16 +94,27 @@ impl Shared {
             let copies = self.copies(page, policy, (rev, tid), &new, times).await?;
             write.first.extend(copies);
         }
+        let of_latest_revision = before == Some(rev);
         if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
-            write.leave_out_bodies();
+            // What an older render brings of the latest revision is that of the latest as well.
+            let stays = |name: &PropertyName| {
+                let versions = self.settings.definitions.get(name).versions;
+                of_latest_revision && versions == Versions::Revision && !strategy.is_one_row()
+            };
+            write.leave_out(|name| !stays(name));
         }
         if !is_latest {
-            return Ok(After::Nothing);
+            return match of_latest_revision && strategy.is_one_row() {
+                true => self.set_all(write, None, |body| body.versions == Versions::Revision).await,
+                false => Ok(After::Nothing),
+            };
         }
         match strategy {
             Strategy::AppTtl => Ok(After::Nothing),
             Strategy::TwoTable => Ok(self.deletes_now_and_then(page, policy, rev, superseded)),
-            Strategy::TablePerQuery(..) if strategy.is_one_row() => self.set_all(write, superseded).await,
+            Strategy::TablePerQuery(..) if strategy.is_one_row() => {
+                self.set_all(write, superseded, |_| true).await
+            }
             Strategy::TablePerQuery(..) => Ok(match before {
                 Some(before) => self.deletes_with(write, policy, superseded, (rev, tid), before),
                 None => After::Nothing,
@@ -213,10 +224,16 @@ impl Shared {
     }
 
     /// The rows of the latest that a write sets, html last, and those that it clears.
-    async fn set_all(&self, write: &PageWrite<'_>, superseded: Option<Superseded>) -> Result<After> {
+    async fn set_all(
+        &self,
+        write: &PageWrite<'_>,
+        superseded: Option<Superseded>,
+        is_set: impl Fn(&PageBody) -> bool + Send,
+    ) -> Result<After> {
         let mut clear = superseded.map(|old| old.current).unwrap_or_default();
         let mut rows = Vec::with_capacity(write.bodies.len());
-        for PageBody { rev, tid, name, body, versions } in html_last(&write.bodies) {
+        for body in html_last(&write.bodies).filter(|body| is_set(body)) {
+            let PageBody { rev, tid, name, body, versions } = body;
             let looked_at = clear.iter().position(|row| property_name(row, 0).as_ref() == Some(name));
             let standing = match looked_at {
                 Some(index) => Some(clear.swap_remove(index)),
