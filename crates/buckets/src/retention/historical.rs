@@ -178,6 +178,9 @@ impl Shared {
     ) -> Result<()> {
         let now = self.clock.now();
         let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+        // Who read it before, by a longer time to live, may come back for as long.
+        let standing = self.first(&HISTORICAL, page, ClusteringRange::prefix(render_key(rev, tid))).await?;
+        let until = until.max(standing.and_then(|row| row.expires_at).unwrap_or(until));
         // Later than whatever replaced one of them just now, by a clock that is ahead of ours: it would stand
         // above the new copy, and go before the others.
         let times = (now.saturating_add(policy.skew), until);

@@ -19,6 +19,7 @@ on_every_store![
     what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went,
     a_replaced_render_is_read_after_its_revision_lost_its_own,
     what_a_revision_got_later_is_kept_too,
+    what_was_read_stays_for_its_time_though_less_is_promised_by_now,
     what_a_revision_got_after_its_own_went_can_be_read,
     a_copy_is_replaced_with_what_it_is_a_copy_of,
     a_copy_stands_long_enough_for_a_clock_that_is_ahead,
@@ -172,6 +173,19 @@ async fn what_a_revision_got_later_is_kept_too(world: World) {
     world.pass(10 * HOUR);
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await.as_deref(), Some(&b"text"[..]));
+}
+
+/// It is copied once more, by a shorter time to live, for what its revision has got since.
+async fn what_was_read_stays_for_its_time_though_less_is_promised_by_now(world: World) {
+    let (world, page, tid) = almost_due(world).await;
+    world.read(&page, tid, "html").await;
+    world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "notes")]).await.unwrap();
+    let world = retaining(world, Policy { ttl: HOUR, ..policy() }).await;
+    assert_eq!(world.read(&page, tid, "slot-notes").await, b"notes");
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    world.assert_stored(tid, "html", false).await;
+    assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(&b"<p>"[..]));
 }
 
 async fn what_a_revision_got_after_its_own_went_can_be_read(world: World) {
