@@ -199,7 +199,8 @@ pub static DUE_CURSORS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// What a bucket's retention was when all that stood there was last noted as due (`policy`, JSON), or up to
 /// which title that has come (`after`). What was stored at `expired_before` or earlier may have expired without
-/// anybody's writing it down, by a strategy that was in effect then.
+/// anybody's writing it down, by a strategy that was in effect then. At `again_at` all is looked through once more,
+/// for what was under way when that was done first.
 pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("retention_walks")
         .partition("domain", Text)
@@ -208,7 +209,8 @@ pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
         .value("after", Text)
         .value("finished_at", Timestamp)
         .value("expired_before", Timestamp)
-        .version(2)
+        .value("again_at", Timestamp)
+        .version(3)
         .build()
 });
 

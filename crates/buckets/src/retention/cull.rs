@@ -1,27 +1,25 @@
 //! Culling one page: the bodies of what was superseded long enough go, the records stay.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     ops::{Range, RangeInclusive},
     time::Duration,
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Scan, Value};
 
 use super::{
     Policy,
     decide::{Frontier, renders_below},
     due::Note,
+    marks::{Extent, Marks, Names},
 };
 use crate::{
-    Page, PropertyName, Result, Revision, Tid, Versions,
+    Page, Result, Revision, Tid, Versions,
     content::{ChunkSet, ChunkStore},
     revisioned::{Shared, rev_key},
-    rows::{
-        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable,
-    },
+    rows::{self, Properties, RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{
         CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
     },
@@ -58,78 +56,6 @@ impl std::ops::AddAssign for Culled {
     }
 }
 
-/// Names of properties.
-type Names = BTreeSet<PropertyName>;
-
-/// How far something has been culled: the bodies of these properties have gone that were written at `until` or
-/// before.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Extent {
-    until: Timestamp,
-    names: Names,
-}
-
-impl Extent {
-    fn from_row(row: &Row) -> Result<Self> {
-        let names = rows::text(row, 1).and_then(|json| serde_json::from_str(json).ok());
-        match (rows::timestamp(row, 0), names) {
-            (Some(until), Some(names)) => Ok(Self { until, names }),
-            _ => Err(unreadable("culled", row)),
-        }
-    }
-
-    fn to_values(&self) -> Vec<Option<Value>> {
-        vec![Some(self.until.into()), Some(rows::to_json(&self.names))]
-    }
-
-    /// Whether all of these bodies have gone, which were written then.
-    pub(super) fn has(&self, properties: &Properties, written_at: Timestamp) -> bool {
-        written_at <= self.until && properties.keys().all(|name| self.names.contains(name))
-    }
-
-    fn extended(mut self, until: Timestamp, names: &Names) -> Self {
-        self.until = self.until.max(until);
-        self.names.extend(names.iter().cloned());
-        self
-    }
-}
-
-/// How far a page has been culled, from the highest mark down. There are several where a policy came to keep
-/// more, or two culled at once: what one of them says has gone has gone.
-#[derive(Debug, Default)]
-pub(crate) struct Marks(Vec<(Revision, Extent)>);
-
-impl Marks {
-    /// Whether all of these bodies of a revision or of its renders have gone, which were written then.
-    pub(super) fn have(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
-        self.0.iter().any(|(below, extent)| rev < *below && extent.has(properties, written_at))
-    }
-
-    /// The highest.
-    fn highest(&self) -> Option<Revision> {
-        self.0.first().map(|(below, _)| *below)
-    }
-}
-
-/// How far the renders of a revision have been culled: of those below this one.
-#[derive(Debug)]
-pub(super) struct RenderMark {
-    below: Tid,
-    extent: Extent,
-}
-
-impl RenderMark {
-    fn from_row(row: &Row) -> Result<Self> {
-        let below = clustering_tid(row, 1).ok_or_else(|| unreadable("culled_renders", row))?;
-        Ok(Self { below, extent: Extent::from_row(row)? })
-    }
-
-    /// Whether the bodies of a render of the revision have gone.
-    pub(super) fn has(&self, row: &RenderRow) -> bool {
-        row.tid < self.below && self.extent.has(&row.properties, row.written_at)
-    }
-}
-
 /// What one step of culling is about.
 #[derive(Debug, Default)]
 struct Step {
@@ -147,26 +73,6 @@ impl Step {
         self.culled.bytes += properties.values().map(|info| info.size).sum::<u64>();
         self.names.extend(properties.into_keys());
         true
-    }
-}
-
-/// How far some revisions of a page have been culled.
-#[derive(Debug)]
-pub(crate) struct Culls {
-    below: Marks,
-    renders: BTreeMap<Revision, RenderMark>,
-}
-
-impl Culls {
-    /// Whether a revision's own bodies are there.
-    pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
-        !self.below.have(row.record.rev, &row.properties, row.written_at)
-    }
-
-    /// Whether a render's bodies are there.
-    pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
-        let gone = self.renders.get(&row.rev).is_some_and(|mark| mark.has(row));
-        !gone && !row.left_out && !self.below.have(row.rev, &row.properties, row.written_at)
     }
 }
 
@@ -528,70 +434,5 @@ impl Shared {
             }
         }
         Ok(self.store.write(first, batch).await?)
-    }
-
-    /// How far a page has been culled.
-    pub(super) async fn marks(&self, page: &Page) -> Result<Marks> {
-        let mut marks = Marks::default();
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), FIRST_LOOK).after(after);
-            let rows = self.scan(&CULLED, scan).await?;
-            for row in &rows.items {
-                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled", row))?;
-                marks.0.push((rev, Extent::from_row(row)?));
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(marks);
-            }
-        }
-    }
-
-    /// The render of a revision below which its renders have been culled.
-    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderMark>> {
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
-        self.first(&CULLED_RENDERS, page, of_rev).await?.as_ref().map(RenderMark::from_row).transpose()
-    }
-
-    /// How far the revisions from `lowest` to `highest` have been culled.
-    pub(crate) async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
-        let mut culls = Culls { below: self.marks(page).await?, renders: BTreeMap::new() };
-        let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone()).after(after);
-            let rows = self.scan(&CULLED_RENDERS, scan).await?;
-            for row in &rows.items {
-                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled_renders", row))?;
-                // The first of a revision says most.
-                culls.renders.entry(rev).or_insert(RenderMark::from_row(row)?);
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(culls);
-            }
-        }
-    }
-
-    /// Whether a property that was written at this time has gone by retention: one of a render, or (`None`) one
-    /// of the revision.
-    pub(crate) async fn is_culled(
-        &self,
-        page: &Page,
-        rev: Revision,
-        tid: Option<Tid>,
-        written_at: Timestamp,
-        name: &PropertyName,
-    ) -> Result<bool> {
-        let has = |extent: &Extent| written_at <= extent.until && extent.names.contains(name);
-        if self.marks(page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
-            return Ok(true);
-        }
-        let Some(tid) = tid else { return Ok(false) };
-        match self.culled_renders(page, rev).await? {
-            Some(mark) => Ok(tid < mark.below && has(&mark.extent)),
-            None => Ok(false),
-        }
     }
 }

@@ -22,16 +22,31 @@ struct Reference {
     monotonic: Duration,
     /// Since when, by the clock that nobody sets, the two have agreed.
     jumped: Option<Duration>,
+    /// The latest time that it had become before somebody set the time of day back.
+    set_back_from: Option<Timestamp>,
 }
 
 impl Drift {
     /// From now on the two are held against each other.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
-        Self(Mutex::new(Reference { wall: clock.now(), monotonic: clock.monotonic(), jumped: None }))
+        let (wall, monotonic) = (clock.now(), clock.monotonic());
+        Self(Mutex::new(Reference { wall, monotonic, jumped: None, set_back_from: None }))
     }
 
     /// Whether culling must wait, for a policy of this grace and skew.
     pub(crate) fn pauses(&self, clock: &dyn Clock, grace: Duration, skew: Duration) -> bool {
+        let known = self.look(clock, skew);
+        known.jumped.is_some_and(|jumped| clock.monotonic() < jumped.saturating_add(grace))
+    }
+
+    /// Whether what was deleted before the time of day was set back may be later than what is written now, and hide
+    /// it: it reached to a grace before what the time had become.
+    pub(crate) fn is_behind(&self, clock: &dyn Clock, grace: Duration, skew: Duration) -> bool {
+        let known = self.look(clock, skew);
+        known.set_back_from.is_some_and(|from| clock.now() <= from.saturating_sub(grace))
+    }
+
+    fn look(&self, clock: &dyn Clock, skew: Duration) -> Reference {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let passed = monotonic.saturating_sub(known.monotonic);
@@ -39,9 +54,10 @@ impl Drift {
         let off = expected.since(wall).max(wall.since(expected));
         if off > skew.max(TOLERANCE) {
             tracing::warn!(?off, "the time of day was set: nothing is culled until a grace has passed");
-            *known = Reference { wall, monotonic, jumped: Some(monotonic) };
+            let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
+            *known = Reference { wall, monotonic, jumped: Some(monotonic), set_back_from };
         }
-        known.jumped.is_some_and(|jumped| monotonic < jumped.saturating_add(grace))
+        *known
     }
 }
 
@@ -82,5 +98,25 @@ mod tests {
             clock.advance(SKEW);
             assert!(!drift.pauses(&clock, GRACE, SKEW), "ahead: {ahead}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_behind_until_a_grace_before_what_it_had_become() {
+        let is_behind = |drift: &Drift, clock: &ManualClock| drift.is_behind(clock, GRACE, SKEW);
+        let set_back = |clock: &ManualClock, by| clock.set(clock.now().saturating_sub(by));
+        let (drift, clock) = begin();
+        clock.advance(GRACE);
+        assert!(!is_behind(&drift, &clock));
+        set_back(&clock, 3 * GRACE);
+        assert!(is_behind(&drift, &clock));
+        set_back(&clock, GRACE);
+        assert!(is_behind(&drift, &clock), "once more");
+        clock.advance(3 * GRACE);
+        assert!(is_behind(&drift, &clock));
+        clock.advance(SKEW);
+        assert!(!is_behind(&drift, &clock));
+        clock.advance(2 * GRACE);
+        set_back(&clock, GRACE - SKEW);
+        assert!(!is_behind(&drift, &clock), "by less than a grace");
     }
 }

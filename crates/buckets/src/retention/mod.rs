@@ -13,6 +13,7 @@ mod drift;
 mod due;
 mod generator;
 mod historical;
+mod marks;
 mod on_write;
 mod policy;
 mod stats;
@@ -22,10 +23,10 @@ mod timeline;
 mod walk;
 
 pub(crate) use self::{
-    cull::Culls,
     drift::Drift,
     generator::Generations,
     historical::Copies,
+    marks::Culls,
     on_write::CULLS,
     stats::Counters,
     strategies::{After, is_of, whose},

@@ -1,7 +1,8 @@
 //! What a write does for retention: it notes what it supersedes, and culls now and then.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, time::Duration};
 
+use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{Cull, Policy, cull::Culled, due::Note};
@@ -14,10 +15,30 @@ use crate::{
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
+const TICK: Duration = Duration::from_micros(1);
+
 /// Culls that writes have begun and do not wait for; where there are as many, a write leaves it to the sweep.
 pub(crate) const CULLS: usize = 4;
 
 impl Shared {
+    /// When to write these revisions of a page, or renders of them: now, or, as long as what was culled before
+    /// somebody set the clock back would hide them, later than that was.
+    pub(crate) async fn time_to_write(
+        &self,
+        page: &Page,
+        lowest: Revision,
+        highest: Revision,
+    ) -> Result<Timestamp> {
+        let now = self.clock.now();
+        let policy = self.settings.retention.of(page);
+        if !policy.is_some_and(|policy| self.drift.is_behind(&self.clock, policy.grace, policy.skew)) {
+            return Ok(now);
+        }
+        let culled = self.culls(page, lowest, highest).await?.until(lowest);
+        // Under a reservation it gets an earlier time.
+        Ok(culled.map_or(now, |culled| now.max(culled.saturating_add(self.early()).saturating_add(TICK))))
+    }
+
     /// Adds to a write the note of when what it supersedes falls due.
     pub(crate) async fn note_due(&self, write: &mut PageWrite<'_>) -> Result<Option<&Policy>> {
         let Some((lowest, highest)) = write.written() else { return Ok(None) };

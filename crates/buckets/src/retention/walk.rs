@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::{
     Policy,
-    cull::{EVERYTHING, Marks},
+    cull::EVERYTHING,
     decide::{Frontier, renders_below},
-    due::Note,
+    due::{HINTS, Note},
+    marks::Marks,
 };
 use crate::{
     BucketName, DomainName, Page, Result, Revision, Revisioned, Tid, Title,
@@ -60,6 +61,9 @@ struct State {
     finished: bool,
     /// What was stored then or earlier may have expired, by a strategy that was in effect.
     expired_before: Option<Timestamp>,
+    /// When all is looked through once more: what nobody noted, and was under way when that was done first, has
+    /// come to pass by then.
+    again_at: Option<Timestamp>,
     /// When it was written down, by a clock that may be ahead of ours.
     written_at: Option<Timestamp>,
 }
@@ -74,7 +78,8 @@ impl State {
 
 impl Revisioned {
     /// Goes on with noting what stands already as due: after retention was turned on for a bucket, or was set
-    /// to free more. Does some of it; call it until it is finished. Safe to be cut off at any point.
+    /// to free more; and once more some hours later, where a write that was sent before may come to pass after it.
+    /// Does some of it; call it until it is finished, and now and then after that. Safe to be cut off at any point.
     pub async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
         self.0.walk(domain, bucket).await
     }
@@ -111,15 +116,16 @@ impl Shared {
         let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
         let due_in = self.soonest(policy);
         let state = self.walk_state(domain, bucket).await?;
+        let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
         let mut next = State {
             policy: Some(policy.clone()),
             after: None,
             finished: true,
             expired_before: state.expired_before(policy, self.clock.now()),
+            again_at: state.again_at.filter(|_| known.is_some()),
             written_at: state.written_at,
         };
-        let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
-        if known.is_some() && state.finished {
+        if known.is_some() && state.finished && !self.is_time_again(&state, policy) {
             if known != Some(policy) {
                 self.set_walk_state(domain, bucket, next).await?;
             }
@@ -135,8 +141,21 @@ impl Shared {
         }
         let walk = Walk { pages, finished: titles.next.is_none(), due_in };
         (next.after, next.finished) = (titles.next, walk.finished);
+        if walk.finished {
+            next.again_at = match next.again_at {
+                None if !self.is_alone() => Some(self.clock.now().saturating_add(HINTS)),
+                _ => None,
+            };
+        }
         self.set_walk_state(domain, bucket, next).await?;
         Ok(walk)
+    }
+
+    /// Whether all has to be looked through once more. Not as long as the clock may be ahead of the time that has
+    /// passed.
+    fn is_time_again(&self, state: &State, policy: &Policy) -> bool {
+        state.again_at.is_some_and(|again_at| again_at <= self.clock.now())
+            && !self.drift.pauses(&self.clock, HINTS, policy.skew)
     }
 
     /// Notes when what a page has falls due: what is superseded long enough at once, and the rest by the times
@@ -201,6 +220,7 @@ impl Shared {
             // What the retention was is known on: copies that it made expire still.
             let mut values = row.values;
             values[1..3].fill(None);
+            values[4] = None;
             batch.put(&RETENTION_WALKS, Vec::new(), values, self.after(row.written_at));
             self.store.write(Vec::new(), batch).await?;
         }
@@ -243,6 +263,7 @@ impl Shared {
             after: after.map_err(|_| unreadable("retention_walks", &row))?,
             finished: rows::timestamp(&row, 2).is_some(),
             expired_before: rows::timestamp(&row, 3),
+            again_at: rows::timestamp(&row, 4),
             written_at: Some(row.written_at),
         })
     }
@@ -255,6 +276,7 @@ impl Shared {
             state.after.map(|title| title.as_str().into()),
             state.finished.then(|| now.into()),
             state.expired_before.map(Value::Timestamp),
+            state.again_at.map(Value::Timestamp),
         ];
         batch.put(&RETENTION_WALKS, Vec::new(), values, now);
         Ok(self.store.write(Vec::new(), batch).await?)

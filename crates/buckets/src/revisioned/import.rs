@@ -118,7 +118,11 @@ impl Shared {
                 Err(flaw) => ImportOutcome::Conflict(flaw),
             });
         }
-        self.write_units(page, units, is_new, self.clock.now()).await?;
+        let revs = || units.iter().map(|unit| unit.render.rev);
+        if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
+            let at = self.time_to_write(page, lowest, highest).await?;
+            self.write_units(page, units, is_new, at).await?;
+        }
         Ok(outcomes)
     }
 

@@ -112,6 +112,7 @@ impl Shared {
             return Ok(None);
         }
         let key = Head::key(page);
+        let asked = write.as_deref().map(PageWrite::at);
         // Most pages have no head.
         let mut standing = None;
         for attempt in 0..ATTEMPTS {
@@ -121,7 +122,7 @@ impl Shared {
                 standing = self.store.get(&HEADS, &key).await?;
                 continue;
             }
-            let reservation = self.reservation(&key, head.later_than, write.as_deref_mut());
+            let reservation = self.reservation(&key, head.later_than, write.as_deref_mut().zip(asked));
             match self.store.swap(&HEADS, &key, standing.as_ref(), reservation.row()).await {
                 Ok(Swap::Applied) => return Ok(Some(reservation)),
                 Ok(Swap::Refused { current }) => standing = current,
@@ -139,7 +140,7 @@ impl Shared {
         &self,
         key: &Key,
         later_than: Option<Timestamp>,
-        write: Option<&mut PageWrite<'_>>,
+        write: Option<(&mut PageWrite<'_>, Timestamp)>,
     ) -> Reservation {
         let held = Held {
             owner: self.vigil.owner(self.distinction()),
@@ -148,23 +149,27 @@ impl Shared {
         };
         let begun = self.clock.monotonic();
         let mut reservation = Reservation { key: key.clone(), held, later_than, begun };
-        if let Some(write) = write {
-            write.restamp(self.write_time(Some(&reservation), Timestamp::MIN));
+        if let Some((write, asked)) = write {
+            write.restamp(self.write_time(asked.max(self.clock.now()), Some(&reservation), Timestamp::MIN));
             reservation.held.announced = Some(Announced { rows: new_rows(&write.then), at: write.at() });
         }
         reservation
     }
 
-    /// When to write, later than `after`. Under a reservation that is as much before now as clocks may differ:
+    /// When to write: now, and later than `after`. Under a reservation it is as much before now as clocks may differ:
     /// if the write has to be taken back, what hides it is not later than anybody's clock, and hides nothing
     /// that is written afterwards.
-    pub(super) fn write_time(&self, reservation: Option<&Reservation>, after: Timestamp) -> Timestamp {
+    pub(super) fn write_time(
+        &self,
+        now: Timestamp,
+        reservation: Option<&Reservation>,
+        after: Timestamp,
+    ) -> Timestamp {
         match reservation {
-            None => self.after(after),
+            None => now.max(after.saturating_add(TICK)),
             Some(reservation) => {
                 let after = after.max(reservation.later_than.unwrap_or(Timestamp::MIN));
-                let early = self.clock.now().saturating_sub(self.settings.skew);
-                early.max(after.saturating_add(TICK))
+                now.saturating_sub(self.settings.skew).max(after.saturating_add(TICK))
             }
         }
     }

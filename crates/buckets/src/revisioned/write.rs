@@ -113,29 +113,30 @@ impl Shared {
             minor: new.minor,
             export: ExportRecord::default(),
         };
-        let mut write = PageWrite::new(page, now);
+        let at = self.time_to_write(page, new.rev, new.rev).await?;
+        let mut write = PageWrite::new(page, at);
         write.new_revision(&RevisionRow {
             record,
             properties: of_revision,
             first_tid: tid,
-            stored_at: now,
+            stored_at: at,
             digest: given.digest,
-            written_at: now,
+            written_at: at,
         });
         write.new_render(&RenderRow {
             rev: new.rev,
             tid,
             properties: of_render,
-            stored_at: now,
+            stored_at: at,
             digest: given.digest,
             left_out: false,
-            written_at: now,
+            written_at: at,
         });
         write.bodies(new.rev, tid, &bodies, &self.settings);
         match latest {
             None => write.new_page(),
             Some(latest) if latest < new.rev => {
-                self.note_superseded(&mut write, Superseded::Revision(latest), now);
+                self.note_superseded(&mut write, Superseded::Revision(latest), at);
             }
             Some(_) => {}
         }
@@ -264,8 +265,8 @@ impl Shared {
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
         self.take_over(page, rev, &render, &mut bodies).await?;
         let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
-        let now = self.clock.now();
-        let mut write = PageWrite::new(page, self.write_time(reservation, revision.written_at));
+        let now = self.time_to_write(page, rev, rev).await?;
+        let mut write = PageWrite::new(page, self.write_time(now, reservation, revision.written_at));
         if asked.timestamp.is_some() {
             write = write.history();
         }

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use rashomon_buckets::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
+use rashomon_buckets::{Cull, MemoryTimeline, NewRevision, Parent, Policy, RenderBase, Timeline, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
@@ -26,6 +26,7 @@ on_every_store![
     nothing_is_culled_early_without_the_timeline,
     after_a_jump_of_the_clock_nothing_goes_for_a_grace,
     what_was_written_after_the_clock_was_set_back_goes,
+    what_was_culled_before_the_clock_was_set_back_hides_nothing,
     what_a_clock_wrote_that_is_ahead_goes_too,
     culling_twice_is_culling_once,
     a_repeated_revision_is_known_after_its_bodies_went,
@@ -292,6 +293,50 @@ async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
     world.pass(policy().slack);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
+}
+
+/// R8: what is written again where something was culled by a later clock can be read.
+async fn what_was_culled_before_the_clock_was_set_back_hides_nothing(world: World) {
+    hides_nothing(retaining(world, policy()).await).await;
+}
+
+/// The same on a cluster, where deletes are kept in mind.
+#[tokio::test]
+async fn on_a_cluster_what_was_culled_before_the_clock_was_set_back_hides_nothing() {
+    let (world, _) = World::over_memory(Cluster::new).await;
+    hides_nothing(retaining(world, policy()).await).await;
+}
+
+async fn hides_nothing(world: World) {
+    let page = page("Main_Page");
+    for number in [1, 2, 4] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    let kept = world.put_revision(&page, 5, HTML).await.unwrap();
+    for html in ["<b>", "<i>"] {
+        world.put_render(&page, 5, &[("html", html)]).await.unwrap();
+    }
+    world.pass(20 * DAY);
+    let swept = world.sweep().await;
+    assert_eq!(swept.renders, 5, "{swept:?}");
+    world.clock.set(world.clock.now().saturating_sub(10 * DAY));
+    assert!(world.sweep().await.notes == 0);
+    let late = world.put_revision(&page, 3, HTML).await.unwrap();
+    let render = world.put_render(&page, 2, &[("html", "<u>"), ("data-parsoid", "[]")]).await.unwrap();
+    let new = world.new_revision(&page, 6, HTML).await;
+    let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(5))), ..new };
+    let newest = world.buckets.put_revision(&page, conditional).await.unwrap();
+    let of_history = START.saturating_sub(DAY);
+    let imported = world.put_render_at(&page, 5, of_history, &[("html", "<s>")]).await.unwrap();
+    for (tid, html) in [(late.tid, "<p>"), (render.tid, "<u>"), (newest.tid, "<p>"), (imported.tid, "<s>")] {
+        assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(html.as_bytes()));
+    }
+    for number in [2, 3, 6] {
+        let revision = world.buckets.revision(&page, rev(number)).await.unwrap();
+        assert!(revision.renders[0].stored, "{revision:?}");
+    }
+    assert_eq!(world.read_if_kept(&page, kept.tid, "html").await, None);
+    world.assert_whole().await;
 }
 
 /// The second render is written later than the third, which supersedes it.

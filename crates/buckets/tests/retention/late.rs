@@ -95,6 +95,52 @@ async fn it_is_looked_for_as_long_as_it_may_come_and_no_longer() {
     assert_eq!((sweep.notes, sweep.renders), (1, 1), "{sweep:?}");
 }
 
+/// It was sent before retention was turned on, so that nobody noted it, and what it supersedes was looked through
+/// before it came.
+#[tokio::test]
+async fn what_comes_late_after_retention_was_turned_on_goes() {
+    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let world = world.under(rashomon_buckets::Settings::default()).await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(HOUR);
+    post.keeps.store(true, Ordering::SeqCst);
+    world.put_revision(&page, 2, HTML).await.unwrap_err();
+    let world = world.under(settings(policy())).await;
+    let walked = async || {
+        let mut pages = 0;
+        loop {
+            let walk = world.buckets.walk(&page.domain, &page.bucket).await.unwrap();
+            pages += walk.pages;
+            if walk.finished {
+                return pages;
+            }
+        }
+    };
+    assert_eq!(walked().await, 1);
+    world.pass(3 * HOUR);
+    assert_eq!(walked().await, 0);
+    post.deliver().await;
+    world.pass(2 * HOUR);
+    assert_eq!(walked().await, 1, "once more");
+    world.pass(100 * HOUR);
+    assert_eq!(walked().await, 0, "and never again");
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+/// A clock that is set ahead meanwhile does not have it done too early.
+#[tokio::test]
+async fn what_stands_is_not_looked_through_again_too_early() {
+    let ((world, _), page) = (world_with_post().await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    let walked = async || world.buckets.walk(&page.domain, &page.bucket).await.unwrap().pages;
+    assert_eq!(walked().await, 1);
+    world.clock.set(world.clock.now().saturating_add(DAY));
+    assert_eq!(walked().await, 0);
+    world.pass(4 * HOUR);
+    assert_eq!(walked().await, 1);
+}
+
 /// A write on a condition is taken back where nobody knows whether it happened. What it was to supersede stands,
 /// also when it comes.
 #[tokio::test]

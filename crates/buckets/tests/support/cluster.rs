@@ -8,19 +8,19 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, Decorator, Generations, Key, Memory, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap,
-    TableStore as _, Value,
+    Batch, ClusteringRange, Decorator, Generations, Key, Memory, Mutation, Page, Partition, Result, Row,
+    Scan, Schema, Swap, TableStore as _,
 };
 
-/// A table's name, a partition in it, and a row of that.
-type RowName = (&'static str, Partition, Vec<Value>);
+/// Of a table and a partition in it, the ranges that were deleted, and up to which time of writing.
+type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Timestamp)>>;
 
 /// A store as a cluster is one: it has no generations, no call is over at once, and what is deleted hides what
 /// was written before the delete and comes after it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     memory: Memory,
-    deleted: Mutex<HashMap<RowName, Timestamp>>,
+    deleted: Mutex<Tombstones>,
 }
 
 impl Cluster {
@@ -34,17 +34,26 @@ impl Cluster {
         let partition = &batch.partition;
         batch.mutations.retain(|mutation| match mutation {
             Mutation::Put { table, clustering, written_at, .. } => {
-                let hidden = deleted.get(&(table.name(), partition.clone(), clustering.clone()));
-                hidden.is_none_or(|hidden| hidden < written_at)
+                let tombstones = deleted.get(&(table.name(), partition.clone()));
+                let hides = |(range, until): &(ClusteringRange, Timestamp)| {
+                    written_at <= until && range.contains(clustering)
+                };
+                !tombstones.is_some_and(|tombstones| tombstones.iter().any(hides))
             }
-            Mutation::Delete { table, clustering, written_at } => {
-                let row = (table.name(), partition.clone(), clustering.clone());
-                let latest = deleted.entry(row).or_insert(*written_at);
-                *latest = (*latest).max(*written_at);
-                true
-            }
-            Mutation::DeleteRange { .. } => true,
+            _ => true,
         });
+        for mutation in &batch.mutations {
+            let (table, range, until) = match mutation {
+                Mutation::Put { .. } => continue,
+                Mutation::Delete { table, clustering, written_at } => {
+                    (table, ClusteringRange::prefix(clustering.clone()), *written_at)
+                }
+                Mutation::DeleteRange { table, range, written_before } => {
+                    (table, range.clone(), *written_before)
+                }
+            };
+            deleted.entry((table.name(), partition.clone())).or_default().push((range, until));
+        }
         batch
     }
 }

@@ -1,0 +1,192 @@
+//! How far a page has been culled, as is written down with each cull: so that a body that went can be told from one
+//! that is lost.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Row, Scan, Value};
+
+use crate::{
+    Page, PropertyName, Result, Revision, Tid,
+    revisioned::{Shared, rev_key},
+    rows::{
+        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable,
+    },
+    schemas::{CULLED, CULLED_RENDERS},
+};
+
+/// Marks of a page that are read first: most have one.
+const A_FEW: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// Marks of its revisions that are read together.
+const MANY: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// Names of properties.
+pub(super) type Names = BTreeSet<PropertyName>;
+
+/// How far something has been culled: the bodies of these properties have gone that were written at `until` or
+/// before.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Extent {
+    pub(super) until: Timestamp,
+    pub(super) names: Names,
+}
+
+impl Extent {
+    fn from_row(row: &Row) -> Result<Self> {
+        let names = rows::text(row, 1).and_then(|json| serde_json::from_str(json).ok());
+        match (rows::timestamp(row, 0), names) {
+            (Some(until), Some(names)) => Ok(Self { until, names }),
+            _ => Err(unreadable("culled", row)),
+        }
+    }
+
+    pub(super) fn to_values(&self) -> Vec<Option<Value>> {
+        vec![Some(self.until.into()), Some(rows::to_json(&self.names))]
+    }
+
+    /// Whether all of these bodies have gone, which were written then.
+    pub(super) fn has(&self, properties: &Properties, written_at: Timestamp) -> bool {
+        written_at <= self.until && properties.keys().all(|name| self.names.contains(name))
+    }
+
+    pub(super) fn extended(mut self, until: Timestamp, names: &Names) -> Self {
+        self.until = self.until.max(until);
+        self.names.extend(names.iter().cloned());
+        self
+    }
+}
+
+/// How far a page has been culled, from the highest mark down. There are several where a policy came to keep
+/// more, or two culled at once: what one of them says has gone has gone.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(pub(super) Vec<(Revision, Extent)>);
+
+impl Marks {
+    /// Whether all of these bodies of a revision or of its renders have gone, which were written then.
+    pub(super) fn have(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
+        self.0.iter().any(|(below, extent)| rev < *below && extent.has(properties, written_at))
+    }
+
+    /// The highest.
+    pub(super) fn highest(&self) -> Option<Revision> {
+        self.0.first().map(|(below, _)| *below)
+    }
+}
+
+/// How far the renders of a revision have been culled: of those below this one.
+#[derive(Debug)]
+pub(super) struct RenderMark {
+    pub(super) below: Tid,
+    pub(super) extent: Extent,
+}
+
+impl RenderMark {
+    fn from_row(row: &Row) -> Result<Self> {
+        let below = clustering_tid(row, 1).ok_or_else(|| unreadable("culled_renders", row))?;
+        Ok(Self { below, extent: Extent::from_row(row)? })
+    }
+
+    /// Whether the bodies of a render of the revision have gone.
+    pub(super) fn has(&self, row: &RenderRow) -> bool {
+        row.tid < self.below && self.extent.has(&row.properties, row.written_at)
+    }
+}
+
+/// How far some revisions of a page have been culled.
+#[derive(Debug)]
+pub(crate) struct Culls {
+    below: Marks,
+    renders: BTreeMap<Revision, RenderMark>,
+}
+
+impl Culls {
+    /// Whether a revision's own bodies are there.
+    pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
+        !self.below.have(row.record.rev, &row.properties, row.written_at)
+    }
+
+    /// Whether a render's bodies are there.
+    pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
+        let gone = self.renders.get(&row.rev).is_some_and(|mark| mark.has(row));
+        !gone && !row.left_out && !self.below.have(row.rev, &row.properties, row.written_at)
+    }
+}
+
+impl Culls {
+    /// Up to when bodies were deleted, of this revision or of one above it.
+    pub(crate) fn until(&self, lowest: Revision) -> Option<Timestamp> {
+        let whole = self.below.0.iter().filter(|(below, _)| lowest < *below).map(|(_, extent)| extent.until);
+        whole.chain(self.renders.values().map(|mark| mark.extent.until)).max()
+    }
+}
+
+impl Shared {
+    /// How far a page has been culled.
+    pub(super) async fn marks(&self, page: &Page) -> Result<Marks> {
+        let mut marks = Marks::default();
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), A_FEW).after(after);
+            let rows = self.scan(&CULLED, scan).await?;
+            for row in &rows.items {
+                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled", row))?;
+                marks.0.push((rev, Extent::from_row(row)?));
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(marks);
+            }
+        }
+    }
+
+    /// The render of a revision below which its renders have been culled.
+    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderMark>> {
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        self.first(&CULLED_RENDERS, page, of_rev).await?.as_ref().map(RenderMark::from_row).transpose()
+    }
+
+    /// How far the revisions from `lowest` to `highest` have been culled.
+    pub(crate) async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
+        let mut culls = Culls { below: self.marks(page).await?, renders: BTreeMap::new() };
+        let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), MANY).range(range.clone()).after(after);
+            let rows = self.scan(&CULLED_RENDERS, scan).await?;
+            for row in &rows.items {
+                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled_renders", row))?;
+                // The first of a revision says most.
+                culls.renders.entry(rev).or_insert(RenderMark::from_row(row)?);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(culls);
+            }
+        }
+    }
+
+    /// Whether a property that was written at this time has gone by retention: one of a render, or (`None`) one
+    /// of the revision.
+    pub(crate) async fn is_culled(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Option<Tid>,
+        written_at: Timestamp,
+        name: &PropertyName,
+    ) -> Result<bool> {
+        let has = |extent: &Extent| written_at <= extent.until && extent.names.contains(name);
+        if self.marks(page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
+            return Ok(true);
+        }
+        let Some(tid) = tid else { return Ok(false) };
+        match self.culled_renders(page, rev).await? {
+            Some(mark) => Ok(tid < mark.below && has(&mark.extent)),
+            None => Ok(false),
+        }
+    }
+}
