@@ -5,11 +5,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod archived;
 mod culling;
 mod generating;
 mod keeping;
 mod late;
 mod one_strategy;
+mod races;
 mod strategies;
 mod turning_on;
 

@@ -1,0 +1,101 @@
+//! The archive beside retention. A server that has both culls nothing: what its policy would delete is sealed. That is
+//! so whichever strategy wrote what stands when the archive is turned on.
+
+use rashomon_buckets::{
+    ArchiveSettings, BucketName, Current, DomainName, Fill, Sealed, Sealing, Settings, Strategy, Tid,
+};
+
+use crate::{
+    DAY, HOUR, by, retaining,
+    support::{World, on_every_store, page},
+};
+
+on_every_store![
+    what_was_kept_when_the_archive_was_turned_on_is_sealed,
+    what_is_read_from_a_block_is_kept_for_ever,
+];
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
+
+const STRATEGIES: [Strategy; 8] = [
+    Strategy::AppTtl,
+    Strategy::TwoTable,
+    Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate),
+    Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnRead),
+    Strategy::TablePerQuery(Current::OneRow, Fill::WriteThrough),
+    Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate),
+    Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnRead),
+    Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
+];
+
+/// As a server has it: no policy, and what was superseded for a day is sealed.
+fn archive() -> Settings {
+    let archive = Some(ArchiveSettings { after: DAY, ..ArchiveSettings::default() });
+    Settings { archive, skew: by(Strategy::AppTtl).skew, ..Settings::default() }
+}
+
+async fn seal(world: &World) -> Sealed {
+    let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+    world.buckets.seal(&domain, &bucket, Sealing::default(), &mut |_| {}).await.unwrap()
+}
+
+async fn all_are_read(world: &World, title: &str, tids: &[Tid], strategy: Strategy) {
+    for tid in tids {
+        for (property, body) in HTML {
+            let read = world.read_if_kept(&page(title), *tid, property).await;
+            assert_eq!(read.as_deref(), Some(body.as_bytes()), "{property} of {tid}: {strategy:?}");
+        }
+    }
+}
+
+async fn what_was_kept_when_the_archive_was_turned_on_is_sealed(world: World) {
+    let (mut world, mut kept) = (world, Vec::new());
+    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
+        let page = page(&format!("Page_{number}"));
+        world = retaining(world, by(strategy)).await;
+        while !world.buckets.walk(&page.domain, &page.bucket).await.unwrap().finished {}
+        world.put_revision(&page, 1, HTML).await.unwrap();
+        world.pass(10 * DAY);
+        world.sweep().await;
+        kept.push(vec![world.put_revision(&page, 2, HTML).await.unwrap().tid]);
+    }
+    let world = world.under(archive()).await;
+    for (number, kept) in kept.iter_mut().enumerate() {
+        let page = page(&format!("Page_{number}"));
+        for revision in 3..=4 {
+            kept.push(world.put_revision(&page, revision, HTML).await.unwrap().tid);
+            kept.push(world.put_render(&page, revision, &[("meta", "{}")]).await.unwrap().tid);
+            world.pass(HOUR);
+        }
+    }
+    for round in 0..3 {
+        world.pass(40 * DAY);
+        world.sweep().await;
+        let sealed = seal(&world).await;
+        assert_eq!(sealed.revisions > 0, round == 0, "{sealed:?}");
+        for (number, kept) in kept.iter().enumerate() {
+            all_are_read(&world, &format!("Page_{number}"), kept, STRATEGIES[number]).await;
+        }
+        world.assert_whole().await;
+    }
+}
+
+async fn what_is_read_from_a_block_is_kept_for_ever(world: World) {
+    let (world, page) = (world.under(archive()).await, page("Main_Page"));
+    let mut tids = Vec::new();
+    for number in 1..=3 {
+        tids.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
+    }
+    world.pass(2 * DAY);
+    assert_eq!(seal(&world).await.revisions, 2);
+    // Retention is turned on again, with the archive beside it: what a block has is none of its business.
+    let both = Settings { archive: archive().archive, ..crate::settings(by(Strategy::AppTtl)) };
+    let world = world.under(both).await;
+    while !world.buckets.walk(&page.domain, &page.bucket).await.unwrap().finished {}
+    for _ in 0..3 {
+        world.pass(40 * DAY);
+        world.sweep().await;
+        all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
+    }
+    world.assert_whole().await;
+}
