@@ -206,9 +206,20 @@ fn a_retention_that_cannot_be_kept_is_refused() {
         ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
         ("[domains.a.buckets.page.retention]\nsample = '1s'", "belong into [retention]"),
         ("[retention]\ngrase = '1h'", "grase"),
+        ("[archive]\n[retention]\nstrategy = 'two-table'", "take strategy = \"app-ttl\""),
+        ("[archive]\n[retention]\nstrategy = 'table-per-query'", "or leave out [archive]"),
+        ("[archive]\n[domains.a.buckets.page.retention]\nstrategy = 'two-table'", "or leave out [archive]"),
     ] {
         refused(file, expected);
     }
+}
+
+/// What would be deleted is sealed, so nothing is left for the sweep.
+#[test]
+fn beside_the_archive_nothing_is_culled() {
+    let settings = load("[archive]\n[retention]\n[domains.a.buckets.page.retention]\ngrace = '2h'").unwrap();
+    let buckets = settings.buckets();
+    assert!(buckets.archive.is_some() && !buckets.retention.is_on());
 }
 
 #[test]
