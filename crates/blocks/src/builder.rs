@@ -35,13 +35,13 @@ pub struct Settings {
     /// and at least so many entries. Each chunk makes a block larger and slower to make; what is appended to a block
     /// is a chunk of its own in any case.
     pub chunk_entries: usize,
-    /// The level of zstd.
+    /// The level of zstd. Above 17, a block takes half as long again, and is smaller by less than a hundredth.
     pub level: i32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { pool: 256 << 10, entries: 4096, chunk_pool: 16 << 20, chunk_entries: 32, level: 19 }
+        Self { pool: 256 << 10, entries: 4096, chunk_pool: 16 << 20, chunk_entries: 32, level: 17 }
     }
 }
 

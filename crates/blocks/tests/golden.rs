@@ -50,7 +50,7 @@ fn history() -> Vec<(&'static str, String, Vec<Value>)> {
 }
 
 fn settings() -> Settings {
-    Settings { chunk_entries: 4, chunk_pool: 100, ..Settings::default() }
+    Settings { chunk_entries: 4, chunk_pool: 100, level: 19, ..Settings::default() }
 }
 
 /// The last two are one whose strings come again and again, and one that no entry has a value in.

@@ -11,6 +11,10 @@ use super::{
 /// one, so that both should be few.
 const PART: usize = 96;
 
+/// Of a script that goes back and has more edits, all of the list is made anew: looking for what can stay takes the
+/// square of it.
+const MAX_MOVES: usize = 256;
+
 /// No text has more bytes, whatever a limit says: places in a text are numbers of 32 bits with a sign.
 const MAX_BYTES: usize = i32::MAX as usize;
 
@@ -102,21 +106,43 @@ pub(crate) fn fold_all<'a>(
     list.flat()
 }
 
-/// The part of its parent that a script does more with than take it over: from the first place that it changes
-/// anything at, to the last one that it comes to. `None`: it goes to before its parent.
-fn reach(edits: &[Edit]) -> Option<Range<u32>> {
-    let mut place = i64::from(edits.first()?.copy);
-    let (mut start, mut end) = (place, place);
-    for (index, edit) in edits.iter().enumerate() {
-        if index > 0 {
-            place += i64::from(edit.copy);
-        }
-        end = end.max(place);
-        place += i64::from(edit.skip);
-        start = start.min(place);
-        end = end.max(place);
+/// What a script copies of a parent that has so many bytes, edit by edit, and at last what is behind all of them.
+/// `Some(None)`: these are very many. `None`: it leaves its parent.
+#[allow(clippy::option_option)]
+fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
+    if edits.len() > MAX_MOVES {
+        return Some(None);
     }
-    Some(u32::try_from(start).ok()?..u32::try_from(end).ok()?)
+    let bytes = u32::try_from(bytes).ok()?;
+    let mut copies = Vec::with_capacity(edits.len() + 1);
+    let mut place = 0_u32;
+    for edit in edits {
+        let end = place.checked_add(edit.copy).filter(|end| *end <= bytes)?;
+        copies.push(place..end);
+        place = end.checked_add_signed(edit.skip).filter(|place| *place <= bytes)?;
+    }
+    copies.push(place..bytes);
+    Some(Some(copies))
+}
+
+/// Which of these can stay where they are, one behind the other, so that most bytes do.
+pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
+    // For each, the most bytes that can stay up to it if it does, and the one that stays before it.
+    let mut best: Vec<(u64, Option<usize>)> = Vec::with_capacity(copies.len());
+    for (index, range) in copies.iter().enumerate() {
+        let before = (0..index)
+            .filter(|before| copies[*before].end <= range.start)
+            .max_by_key(|before| best[*before].0);
+        let bytes = before.map_or(0, |before| best[before].0) + u64::from(range.end - range.start);
+        best.push((bytes, before));
+    }
+    let mut stays = vec![false; copies.len()];
+    let mut next = (0..copies.len()).max_by_key(|index| best[*index].0);
+    while let Some(index) = next {
+        stays[index] = true;
+        next = best[index].1;
+    }
+    stays
 }
 
 /// A place in a list.
@@ -224,14 +250,47 @@ impl SegmentList {
         Some(())
     }
 
-    /// Folds a script that goes back: what it goes back to is changed by then, so that it needs the old list beside
-    /// the new one, as far as it goes. The price that going back has in the matcher makes this rare.
+    /// Folds a script that goes back. Of what it copies, as much as can stays in its place; the rest is taken out of
+    /// the list before that is changed, and put where it comes to be.
     fn fold_back(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
-        let reach = reach(edits)?;
-        let mut edits = edits.to_vec();
-        edits[0].copy -= reach.start;
-        let list = fold(&self.slice(&reach)?, &edits, literals_at, self.limit)?;
-        self.replace(reach.start, reach.end - reach.start, &list)
+        let Some(copies) = copies(edits, self.bytes)? else { return self.fold_anew(edits, literals_at) };
+        let stays = in_place(&copies);
+        let mut moved = 0;
+        let mut slices = Vec::with_capacity(copies.len());
+        for (range, stays) in copies.iter().zip(&stays) {
+            let slice = if *stays { Vec::new() } else { self.slice(range)? };
+            moved += slice.len();
+            // Cuts aside, these are segments of the text that is being made.
+            if moved > 2 * MAX_SEGMENTS {
+                return None;
+            }
+            slices.push(slice);
+        }
+        let (mut at, mut place, mut insert) = (0_u32, 0_u32, Vec::new());
+        let mut literals_at = literals_at;
+        for (index, range) in copies.iter().enumerate() {
+            if stays[index] {
+                self.replace(at, range.start - place, &insert)?;
+                at = at.checked_add(length(&insert) as u32)?.checked_add(range.end - range.start)?;
+                place = range.end;
+                insert.clear();
+            } else {
+                insert.append(&mut slices[index]);
+            }
+            if let Some(edit) = edits.get(index) {
+                push(&mut insert, Segment { at: literals_at, len: edit.literal })?;
+                push(&mut insert, Segment { at: edit.pool_at, len: edit.pool_len })?;
+                literals_at += edit.literal;
+            }
+        }
+        let end = at as usize;
+        self.replace(at, u32::try_from(self.bytes - end).ok()?, &insert)
+    }
+
+    /// The same for a script with very many edits.
+    fn fold_anew(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
+        *self = Self::new(&fold(&self.flat()?, edits, literals_at, self.limit)?, self.limit);
+        Some(())
     }
 
     /// The segments of a part of the bytes.

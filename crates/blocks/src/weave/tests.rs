@@ -5,7 +5,7 @@ use super::{
     matching::Matcher,
     pool::Pool,
     script::{Edit, Origin},
-    segments::{Step, fold, fold_all},
+    segments::{Step, fold, fold_all, in_place},
     weaver::Weaver,
 };
 
@@ -142,6 +142,32 @@ fn scripts_that_leave_their_parent_are_stopped() {
     assert_eq!(edit(21, 0), None);
     assert_eq!(edit(15, 6), None);
     assert_eq!(edit(15, -16), None);
+}
+
+#[test]
+fn what_is_moved_is_what_is_small() {
+    // A paragraph goes up, or goes down; the text between stays.
+    assert_eq!(in_place(&[0..10, 50..60, 10..50, 60..99]), [true, false, true, true]);
+    assert_eq!(in_place(&[0..10, 20..60, 10..20, 60..99]), [true, true, false, true]);
+    // What is there twice is taken out once.
+    assert_eq!(in_place(&[0..50, 0..50]).iter().filter(|stays| **stays).count(), 1);
+}
+
+#[test]
+fn a_script_that_goes_back_in_many_edits_is_folded() {
+    for edits in [200, 2_000] {
+        let first = [Edit { literal: 10_000, ..Edit::default() }];
+        let mut second = vec![Edit { copy: 2, literal: 1, skip: 1, ..Edit::default() }; edits];
+        second[edits / 2].skip = -(edits as i32);
+        let step = |index: usize| match index {
+            0 => Some(Step { origin: Origin::Empty, edits: &first, literals_at: 0 }),
+            _ => Some(Step { origin: Origin::Parent(1), edits: &second, literals_at: 10_000 }),
+        };
+        let parent = [Segment { at: 0, len: 10_000 }];
+        let expected = fold(&parent, &second, 10_000, 1 << 20);
+        assert!(expected.is_some(), "it stays in its parent");
+        assert_eq!(fold_all(1, 1 << 20, step), expected);
+    }
 }
 
 #[test]
