@@ -167,11 +167,13 @@ impl PageModel {
         }
     }
 
-    /// Marks what might go at this time, under this policy: it may be gone from then on.
-    pub(crate) fn release(&mut self, policy: &Policy, now: Timestamp) {
+    /// Marks what might go at this time, under this policy: it may be gone from then on. `at_once`: nothing is kept
+    /// for the grace.
+    pub(crate) fn release(&mut self, policy: &Policy, now: Timestamp, at_once: bool) {
+        let may_go = |fate: Fate| fate.stays_before <= now || (at_once && fate.gone_by.is_some());
         let tids: Vec<_> = self.tids().collect();
         for (rev, tid) in tids {
-            if self.fate_of_render(rev, tid, policy).stays_before <= now
+            if may_go(self.fate_of_render(rev, tid, policy))
                 && let Some(render) =
                     self.revisions.get_mut(&rev).and_then(|found| found.renders.get_mut(&tid))
             {
@@ -180,7 +182,7 @@ impl PageModel {
         }
         let owns: Vec<_> = self.owns().collect();
         for (rev, name) in owns {
-            if self.fate_of_own(rev, name, policy).stays_before <= now
+            if may_go(self.fate_of_own(rev, name, policy))
                 && let Some(own) = self.revisions.get_mut(&rev).and_then(|found| found.own.get_mut(&name))
             {
                 own.released = true;

@@ -45,6 +45,7 @@ async fn a_seed_gives_the_same_history_and_the_same_run_of_it() {
 async fn what_is_a_revisions_own_may_be_read_by_the_tid_of_a_render_that_was_made() {
     let history = History::of_seed(3, true, |setup| {
         setup.generator = true;
+        setup.strategy = rashomon_buckets::Strategy::AppTtl;
         setup.policy = Some(rashomon_buckets::Policy::default());
     });
     let put = |rev, names: &[Name]| {

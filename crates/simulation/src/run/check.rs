@@ -53,19 +53,22 @@ impl Run {
     fn check_render(&self, page: usize, rev: Revision, tid: Tid, tables: &Tables) -> Result<()> {
         let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
         let fate = self.fate_of_render(page, rev, tid);
-        let stands = |name: Name| tables.of_renders.contains_key(&(rev, tid, name));
-        let standing = render.unit.bodies.keys().filter(|name| stands(**name)).count();
-        if standing != 0 && standing != render.unit.bodies.len() && !render.unit.late {
+        let stands = |name: &&Name| tables.standing(rev, tid, **name).is_some();
+        let standing = render.unit.bodies.keys().filter(stands).count();
+        // Where nothing is kept for the grace, what the next one lacks may stay for longer than the rest.
+        let as_a_whole = !render.unit.late && self.world.setup.keeps_for_a_grace();
+        if standing != 0 && standing != render.unit.bodies.len() && as_a_whole {
             return Err(Violation::new(Promise::R6, format!("of render {tid} a part is gone")));
         }
-        if standing != 0 && self.is_overdue(fate) {
+        let for_good = |name: &Name| tables.current(rev, tid, *name).is_some();
+        if render.unit.bodies.keys().any(for_good) && self.is_overdue(fate) {
             return Err(Violation::new(
                 Promise::R4,
                 format!("render {tid} of revision {rev} is still there"),
             ));
         }
         for (name, sha1) in &render.unit.bodies {
-            let current = tables.current(rev, tid, *name);
+            let current = tables.standing(rev, tid, *name);
             if current.is_some_and(|current| current != *sha1) {
                 let what = format!("{name} of {tid} is not what was written");
                 return Err(Violation::new(Promise::Answer, what));
@@ -92,12 +95,14 @@ impl Run {
     fn check_own(&self, page: usize, rev: Revision, name: Name, tables: &Tables) -> Result<()> {
         let Some(own) = self.pages[page].own(rev, name) else { return Ok(()) };
         let fate = self.fate_of_own(page, rev, name);
-        let current = tables.of_revisions.get(&(rev, name));
-        if current.is_some() && self.is_overdue(fate) {
+        // No render matters here.
+        let tid = Tid::new(Timestamp::EPOCH, 0);
+        if tables.current(rev, tid, name).is_some() && self.is_overdue(fate) {
             let what = format!("{name} of revision {rev} is still there");
             return Err(Violation::new(Promise::R4, what));
         }
-        if current.is_some_and(|current| own.bodies.get(&name) != Some(current)) {
+        let current = tables.standing(rev, tid, name);
+        if current.is_some_and(|current| own.bodies.get(&name) != Some(&current)) {
             let what = format!("{name} of revision {rev} is not what was written");
             return Err(Violation::new(Promise::Answer, what));
         }

@@ -100,7 +100,7 @@ impl Run {
 
     /// All processes begin again under another policy, and the first of them notes what stands.
     pub(super) async fn set_policy(&mut self, policy: Option<&Policy>) -> Result<()> {
-        if !self.may_restart() {
+        if !self.may_restart() || self.world.setup.expires() {
             return Ok(());
         }
         self.release();
@@ -108,6 +108,7 @@ impl Run {
             self.keep_promises_of_copies().await?;
         }
         self.policy = policy.cloned();
+        self.policy_since = self.world.now;
         self.held_from = None;
         self.world.begin_again(policy).await.map_err(broken)?;
         self.walk(0, None).await
@@ -130,7 +131,8 @@ impl Run {
     pub(super) fn release(&mut self) {
         if let Some(policy) = &self.policy {
             let now = self.world.now;
-            self.pages.iter_mut().for_each(|page| page.release(policy, now));
+            let at_once = !self.world.setup.keeps_for_a_grace();
+            self.pages.iter_mut().for_each(|page| page.release(policy, now, at_once));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rashomon_buckets::Policy;
+
 use super::{HINTS, Run, broken};
 use crate::{
     model::Fate,
@@ -75,9 +77,10 @@ impl Run {
 
     /// Of the large bodies all chunks are gone that nothing names.
     async fn check_chunks(&mut self) -> Result<()> {
-        let ttl = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.ttl);
-        // What was read just now is kept for twice that, and its chunks for another hour.
-        self.pass(2 * ttl + HINTS).await?;
+        let kept = |policy: &Policy| (2 * policy.ttl).max(policy.grace + policy.slack);
+        let kept = self.policy.as_ref().map_or(Duration::ZERO, kept);
+        // What was read or copied just now is kept for so long, and its chunks for another hour.
+        self.pass(kept + HINTS).await?;
         self.world.processes[0].buckets.collect_orphans(HOUR).await.map_err(broken)?;
         let mut named = 0;
         for page in 0..self.pages.len() {

@@ -26,8 +26,14 @@ use crate::{
 /// So long a process that left something half done is waited for by the others, and a bit.
 const LEASE: Duration = Duration::from_secs(11);
 
+/// So long after it was noted, at most, what is due at once falls due.
+const DUE: Duration = Duration::from_secs(10);
+
 /// For how long a write that was not acknowledged may still come to pass, as the buckets have it.
 const HINTS: Duration = HOUR.saturating_mul(4);
+
+/// How often a server looks whether there is something to be noted as due.
+const WALK_EVERY: Duration = HOUR;
 
 /// In a world where looking takes long, it is looked after so many steps.
 const SLOW_LOOKS: usize = 5;
@@ -48,6 +54,13 @@ pub(crate) struct Run {
     policy: Option<Policy>,
     /// What may go is held to be gone from then on; `None`: not while retention is off.
     held_from: Option<Timestamp>,
+    /// When the policy was set, and what stood then was noted as due.
+    policy_since: Timestamp,
+    /// When a server looks next whether there is something to be noted as due.
+    next_walk: Timestamp,
+    /// When the sweep finishes what a writer left half done, before its copies expire: as it does where it has its
+    /// slack.
+    settled_at: BTreeSet<Timestamp>,
     /// When everything that was due was last worked off.
     swept_at: Option<Timestamp>,
     /// Until then nobody begins again: he would not know that the clocks have been set.
@@ -76,6 +89,9 @@ pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyho
         pages: vec![PageModel::default(); world.pages.len()],
         policy: world.setup.policy.clone(),
         held_from: world.setup.policy.is_some().then_some(START),
+        policy_since: START,
+        next_walk: START.saturating_add(WALK_EVERY),
+        settled_at: BTreeSet::new(),
         swept_at: None,
         no_restart_until: START,
         culls_failed: false,
@@ -125,7 +141,13 @@ impl Run {
     /// it would not know of it.
     fn may_happen(&self, disturbance: Disturbance, action: &Action) -> bool {
         let begins_again = matches!(disturbance, Disturbance::Dies { .. });
-        !matches!(action, Action::Jump { .. }) && (!begins_again || self.may_restart())
+        // What sets the rows of the latest after the write is not there when that is late.
+        if self.world.setup.is_one_row() && matches!(disturbance, Disturbance::Late(_)) {
+            return false;
+        }
+        // While time passes the servers look after themselves.
+        let undisturbed = matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. });
+        !undisturbed && (!begins_again || self.may_restart())
     }
 
     fn may_restart(&self) -> bool {
@@ -142,6 +164,10 @@ impl Run {
     async fn after_a_disturbance(&mut self, process: usize, disturbance: Option<Disturbance>) -> Result<()> {
         if matches!(disturbance, Some(Disturbance::Dies { .. })) {
             self.world.restart(process, self.policy.as_ref()).await.map_err(broken)?;
+        }
+        if let Some(policy) = self.policy.as_ref().filter(|_| self.world.setup.is_one_row()) {
+            let due_in = policy.grace + 6 * self.world.setup.skew + Duration::from_secs(2);
+            self.settled_at.insert(self.world.now.saturating_add(due_in));
         }
         // What it held is taken for dead from then on.
         self.pass(LEASE + 2 * self.world.setup.skew).await
@@ -189,7 +215,7 @@ impl Run {
             Action::Skew { thousandths } => {
                 self.world.skew(process, self.world.setup.skew * *thousandths / 1000);
             }
-            Action::Jump { by, ahead } => self.jump(process, *by, *ahead).await?,
+            Action::Jump { by, ahead } => self.jump(*by, *ahead).await?,
             Action::LoseTimeline => {
                 self.world.lose_timeline().await.map_err(broken)?;
             }
@@ -201,15 +227,37 @@ impl Run {
         Ok(String::new())
     }
 
-    /// Time passes, and what is late comes to pass in it.
+    /// Time passes. What is late comes to pass in it, and a server looks now and then whether there is something to be
+    /// noted as due.
     async fn pass(&mut self, by: Duration) -> Result<()> {
         let until = self.world.now.saturating_add(by);
-        while let Some(due) = self.world.next_late().filter(|due| *due <= until) {
-            self.world.pass(due.since(self.world.now));
-            self.deliver(due).await?;
+        loop {
+            let late = self.world.next_late();
+            let settled = self.settled_at.first().copied();
+            let next = [late, settled].into_iter().flatten().fold(self.next_walk, Ord::min);
+            if next > until {
+                break;
+            }
+            self.world.pass(next.since(self.world.now));
+            if late == Some(next) {
+                self.deliver(next).await?;
+            } else if settled == Some(next) {
+                self.settled_at.pop_first();
+                self.sweep_all(0, None).await?;
+            } else {
+                self.next_walk = next.saturating_add(WALK_EVERY);
+                self.walk(0, None).await?;
+            }
         }
         self.world.pass(until.since(self.world.now));
         Ok(())
+    }
+
+    /// When all that stood when the policy was set, or was under way, has been noted: some hours later, and not as
+    /// long as the clocks have been set a short time ago.
+    fn noted_by(&self, since: Timestamp) -> Timestamp {
+        let slack = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.slack);
+        since.saturating_add(HINTS + 2 * WALK_EVERY + 2 * self.world.setup.skew + slack + DUE)
     }
 
     async fn pass_to_edge(&mut self, reached: bool) -> Result<()> {
@@ -232,22 +280,31 @@ impl Run {
     }
 
     /// Somebody sets all clocks.
-    async fn jump(&mut self, process: usize, by: Duration, ahead: bool) -> Result<()> {
-        let Some(policy) = &self.policy else { return Ok(()) };
+    async fn jump(&mut self, by: Duration, ahead: bool) -> Result<()> {
+        let Some(policy) = self.policy.clone() else { return Ok(()) };
+        // Servers sweep all the time, and so each sees what the clock was, and that it is another.
+        self.sweep_each().await?;
         let now = self.world.now;
-        self.no_restart_until = now.saturating_add(policy.grace + by);
         self.world.jump(by, ahead);
         self.most_ahead = self.most_ahead.max(self.world.jumped);
+        let behind = Duration::from_micros(self.most_ahead.abs_diff(self.world.jumped));
+        self.no_restart_until = now.saturating_add(HINTS.max(policy.grace + by.max(behind)));
+        let mut later = self.noted_by(now);
         if ahead {
             self.pages.iter_mut().for_each(|page| page.shorten_promises(by));
-            return Ok(());
+        } else {
+            // Until the clocks show again what they showed already, nothing is held to go.
+            later = later.saturating_add(behind + 2 * policy.grace);
         }
-        // Until the clocks show again what they showed already, nothing is held to go.
-        let behind = Duration::from_micros(self.most_ahead.abs_diff(self.world.jumped));
-        let later = now.saturating_add(behind + 2 * policy.grace + policy.slack + HINTS);
         self.held_from = self.held_from.map(|held_from| held_from.max(later));
-        // Servers sweep all the time, and so does one of them before what is written now falls due.
-        self.sweep(process, None, 1).await
+        self.sweep_each().await
+    }
+
+    async fn sweep_each(&mut self) -> Result<()> {
+        for process in 0..self.world.processes.len() {
+            self.sweep(process, None, 1).await?;
+        }
+        Ok(())
     }
 
     /// One of the renders that there are, or were.

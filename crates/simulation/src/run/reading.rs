@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Body, Error, Property, Revision, Sha1, Tid};
+use rashomon_buckets::{Body, Error, Property, Revision, Sha1, Strategy, Tid};
 
 use super::{Run, is_unavailable};
 use crate::{
@@ -30,7 +30,11 @@ impl Run {
         };
         match result {
             Ok((of, sha1)) => {
-                if of != tid || self.written_body(page, (rev, tid), name) != Some(sha1) {
+                let written = self.written_body(page, (rev, tid), name);
+                if of == tid && written.is_none() && self.is_copy_of_what_comes(rev, name, sha1) {
+                    return Ok(format!("read {name} of {tid}, which is under way"));
+                }
+                if of != tid || written != Some(sha1) {
                     let what = format!("{name} of {tid} is read as it was never written, or no longer is");
                     return Err(Violation::new(Promise::Answer, what));
                 }
@@ -56,10 +60,15 @@ impl Run {
             return Ok(());
         }
         let tables = self.tables(page).await?;
+        // What two-table finds among the current ones it does not copy.
+        let is_kept = |name: Name| {
+            self.world.setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none()
+        };
         let readable = |name: Name| {
             let body = self.body(page, rev, tid, name);
             let together = name.is_of_revision() == read.is_of_revision();
-            name == read || (together && body.is_some() && tables.readable(rev, tid, name) == body)
+            is_kept(name)
+                && (name == read || (together && body.is_some() && tables.readable(rev, tid, name) == body))
         };
         let names: Vec<_> = Name::ALL.into_iter().filter(|name| readable(*name)).collect();
         let model = &mut self.pages[page];
@@ -117,9 +126,11 @@ impl Run {
         let newest = self.pages[page].revisions.get(&rev).and_then(|found| found.renders.last_key_value());
         let newest = newest.map(|(tid, _)| *tid);
         let stays = newest.filter(|tid| self.must_be_current(page, rev, *tid, name));
+        let expires = self.world.setup.expires();
         let buckets = &self.world.processes[process].buckets;
         match buckets.newest_with(&self.world.pages[page], rev, name.get()).await {
-            Ok(tid) if stays.is_some_and(|newest| newest != tid) => {
+            // What is the revision's own may be copied with any of its renders.
+            Ok(tid) if stays.is_some_and(|newest| newest != tid) && !(name.is_of_revision() && expires) => {
                 let what = format!("{name} of revision {rev} is said to be that of {tid}, not of the newest");
                 Err(Violation::new(Promise::Answer, what))
             }
@@ -167,6 +178,11 @@ impl Run {
     fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
         let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
         self.body(page, rev, tid, name).or_else(of_revision)
+    }
+
+    /// Whether a property may be a revision's own that a write brings which has not come to pass: it is copied before.
+    fn is_copy_of_what_comes(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
+        self.world.setup.expires() && name.is_of_revision() && self.given.contains(&(rev, name, sha1))
     }
 
     /// A property of a render as it was last written.

@@ -115,12 +115,14 @@ fn unavailable(what: &str) -> Error {
 }
 
 fn is_cull(batch: &Batch) -> bool {
-    batch.mutations.iter().any(|mutation| match mutation {
-        Mutation::DeleteRange { table, .. } => {
+    let deletes = batch.mutations.iter().any(|mutation| match mutation {
+        Mutation::Delete { table, .. } | Mutation::DeleteRange { table, .. } => {
             [RENDER_CONTENT.name(), REVISION_CONTENT.name()].contains(&table.name())
         }
-        _ => false,
-    })
+        Mutation::Put { .. } => false,
+    });
+    // In some strategies a write deletes what it supersedes.
+    deletes && !is_page_write(batch)
 }
 
 fn is_page_write(batch: &Batch) -> bool {

@@ -203,7 +203,7 @@ impl World {
     /// What stands of a page, for whoever has the most advanced clock.
     pub(crate) async fn tables(&self, page: usize) -> Result<Tables, Error> {
         self.ground_clock.set(self.latest_clock());
-        Tables::of(&self.ground, &self.pages[page]).await
+        Tables::of(&self.ground, &self.pages[page], self.setup.expires()).await
     }
 
     /// All rows that say what stands, but when they were written and how far the queue has been worked off.
@@ -215,6 +215,8 @@ impl World {
                 &*schemas::RENDER_CONTENT,
                 &*schemas::REVISION_CONTENT,
                 &*schemas::HISTORICAL,
+                &*schemas::BY_REV,
+                &*schemas::CURRENT,
                 &*schemas::RENDERS,
                 &*schemas::REVISIONS,
             ] {

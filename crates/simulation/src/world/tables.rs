@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use rashomon_buckets::{
     Page, Revision, Sha1, Tid,
-    schemas::{HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT},
+    schemas::{BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT},
 };
 use rashomon_tables::{Result, Row, Scan, Schema, TableStore, Value};
 
@@ -15,6 +15,8 @@ const ROWS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 /// The columns of a body's row that are looked at.
 const SHA1: usize = 2;
 const ENCODING: usize = 4;
+const REV: usize = 6;
+const TID: usize = 7;
 
 /// What stands of a page.
 #[derive(Debug, Default)]
@@ -24,6 +26,10 @@ pub(crate) struct Tables {
     pub(crate) of_renders: BTreeMap<(Revision, Tid, Name), Sha1>,
     pub(crate) of_revisions: BTreeMap<(Revision, Name), Sha1>,
     pub(crate) historical: BTreeMap<(Revision, Tid, Name), Sha1>,
+    /// Where a property has one row, which is of a render or of a revision.
+    one_row: BTreeMap<Name, (Revision, Option<Tid>, Sha1)>,
+    /// Whether superseded values lie in tables whose rows expire.
+    expires: bool,
     /// Bodies that lie in chunks.
     pub(crate) chunked: usize,
 }
@@ -45,8 +51,8 @@ pub(crate) async fn rows(store: &dyn TableStore, table: &'static Schema, page: &
 
 impl Tables {
     /// Looks at them.
-    pub(crate) async fn of(store: &dyn TableStore, page: &Page) -> Result<Self> {
-        let mut tables = Self::default();
+    pub(crate) async fn of(store: &dyn TableStore, page: &Page, expires: bool) -> Result<Self> {
+        let mut tables = Self { expires, ..Self::default() };
         for row in rows(store, &RENDERS, page).await? {
             tables.renders.extend(rev(&row, 0).zip(tid(&row, 1)));
         }
@@ -68,20 +74,77 @@ impl Tables {
                 tables.historical.insert((rev, tid, name), sha1(&row));
             }
         }
+        if expires {
+            tables.add_of_other_strategies(store, page).await?;
+        }
         Ok(tables)
     }
 
-    /// A property as it stands among the current ones.
+    async fn add_of_other_strategies(&mut self, store: &dyn TableStore, page: &Page) -> Result<()> {
+        for row in rows(store, &CURRENT, page).await? {
+            let of = match (row.values.get(REV), row.values.get(TID)) {
+                (Some(Some(Value::Int(rev))), Some(tid)) => {
+                    Revision::new(*rev).map(|rev| (rev, tid.as_ref()))
+                }
+                _ => None,
+            };
+            if let (Some(name), Some((rev, tid))) = (name(&row, 0), of) {
+                let tid = tid.and_then(tid_of);
+                self.chunked += usize::from(is_chunked(&row));
+                self.one_row.insert(name, (rev, tid, sha1(&row)));
+            }
+        }
+        for row in rows(store, &BY_REV, page).await? {
+            self.chunked += usize::from(is_chunked(&row));
+        }
+        Ok(())
+    }
+
+    /// A property as it stands for good.
     pub(crate) fn current(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
-        match name.is_of_revision() {
+        let of = (!name.is_of_revision()).then_some(tid);
+        let one_row = self.one_row.get(&name).filter(|row| (row.0, row.1) == (rev, of)).map(|row| row.2);
+        one_row.or_else(|| match name.is_of_revision() {
             true => self.of_revisions.get(&(rev, name)).copied(),
             false => self.of_renders.get(&(rev, tid, name)).copied(),
-        }
+        })
     }
 
     /// A property that can be read, wherever it stands.
     pub(crate) fn readable(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
-        self.current(rev, tid, name).or_else(|| self.historical.get(&(rev, tid, name)).copied())
+        let copy = || self.historical.get(&(rev, tid, name)).copied();
+        let other_copy = || if self.expires { self.copy_of_own(rev, name) } else { None };
+        self.current(rev, tid, name).or_else(copy).or_else(other_copy)
+    }
+
+    /// What is a revision's own is copied with whichever of its renders was superseded last.
+    fn copy_of_own(&self, rev: Revision, name: Name) -> Option<Sha1> {
+        let mut copies = self.historical.iter().rev();
+        copies
+            .find(|((of, _, copied), _)| name.is_of_revision() && (*of, *copied) == (rev, name))
+            .map(|(_, sha1)| *sha1)
+    }
+
+    /// What stands of a render, by its properties: among the current ones, and where copies are all that there is
+    /// of some, among those too.
+    pub(crate) fn standing(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
+        if self.expires { self.readable(rev, tid, name) } else { self.current(rev, tid, name) }
+    }
+
+    /// All bodies that are revisions' own.
+    pub(crate) fn owns(&self) -> BTreeMap<(Revision, Name), Sha1> {
+        let mut owns = BTreeMap::new();
+        if self.expires {
+            // Not of a render that has not come to pass.
+            let is_own = |rev, tid, name: Name| name.is_of_revision() && self.renders.contains(&(rev, tid));
+            let of_revision =
+                self.historical.iter().filter(|((rev, tid, name), _)| is_own(*rev, *tid, *name));
+            owns.extend(of_revision.map(|((rev, _, name), sha1)| ((*rev, *name), *sha1)));
+        }
+        owns.extend(self.of_revisions.iter().map(|(of, sha1)| (*of, *sha1)));
+        let of_revision = self.one_row.iter().filter(|(_, (_, tid, _))| tid.is_none());
+        owns.extend(of_revision.map(|(name, (rev, _, sha1))| ((*rev, *name), *sha1)));
+        owns
     }
 }
 
@@ -93,7 +156,11 @@ fn rev(row: &Row, column: usize) -> Option<Revision> {
 }
 
 fn tid(row: &Row, column: usize) -> Option<Tid> {
-    match row.key.clustering.get(column)? {
+    tid_of(row.key.clustering.get(column)?)
+}
+
+fn tid_of(value: &Value) -> Option<Tid> {
+    match value {
         Value::TimeUuid(uuid) => Some(Tid::from(*uuid)),
         _ => None,
     }

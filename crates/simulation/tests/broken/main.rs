@@ -14,7 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use rashomon_buckets::{
-    Page, Result, Revision, Superseded, Tid, Timeline,
+    Page, Result, Revision, Strategy, Superseded, Tid, Timeline,
     schemas::{DUE, HISTORICAL, RENDER_CONTENT},
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
@@ -33,7 +33,9 @@ fn plain(setup: &mut Setup) {
     setup.faults = false;
     setup.generator = false;
     setup.timeline_beside = false;
+    setup.strategy = Strategy::AppTtl;
     if let Some(policy) = &mut setup.policy {
+        policy.strategy = Strategy::AppTtl;
         policy.skew = Duration::ZERO;
     }
 }
