@@ -88,6 +88,10 @@ pub(crate) struct RenderJson<'a> {
     comment: Option<&'a str>,
     /// Whether the revision was marked as minor.
     minor: bool,
+    /// Where its content was erased: when, and by whom; else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ErasureJson<'_>>, nullable = false)]
+    erased: Option<ErasureJson<'a>>,
     /// Where it is, relative to the page.
     href: String,
     /// Its properties, those of its revision included, by name.
@@ -108,6 +112,7 @@ pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),
         minor: *minor,
+        erased: erased(&render.record),
         href: render_href(render.tid),
         properties: properties(render.tid, &render.properties),
     }
@@ -146,6 +151,24 @@ const fn is_true(value: &bool) -> bool {
     *value
 }
 
+/// That the content of a revision was erased.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Erasure)]
+struct ErasureJson<'a> {
+    /// When.
+    #[schema(format = DateTime)]
+    at: String,
+    /// By whom; absent where nobody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by: Option<&'a str>,
+}
+
+fn erased(record: &RevisionRecord) -> Option<ErasureJson<'_>> {
+    let erasure = record.erased.as_ref()?;
+    Some(ErasureJson { at: times::format_rfc3339(erasure.at), by: erasure.by.as_deref() })
+}
+
 /// A revision: `?rev/12345/`.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Revision)]
@@ -167,6 +190,10 @@ pub(crate) struct RevisionJson<'a> {
     comment: Option<&'a str>,
     /// Whether it was marked as minor.
     minor: bool,
+    /// Where its content was erased: when, and by whom; else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ErasureJson<'_>>, nullable = false)]
+    erased: Option<ErasureJson<'a>>,
     /// Where it is, relative to the page.
     href: String,
     /// Its renders, newest first.
@@ -183,6 +210,7 @@ pub(crate) fn revision(detail: &RevisionDetail) -> RevisionJson<'_> {
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),
         minor: *minor,
+        erased: erased(&detail.record),
         href: revision_href(*rev),
         renders: (detail.renders.iter())
             .map(|RenderInfo { tid, properties: of_render, stored }| RenderOfRevisionJson {
@@ -228,6 +256,10 @@ struct SummaryJson<'a> {
     comment: Option<&'a str>,
     /// Whether it was marked as minor.
     minor: bool,
+    /// Where its content was erased: when, and by whom; else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ErasureJson<'_>>, nullable = false)]
+    erased: Option<ErasureJson<'a>>,
     /// Where it is, relative to the page.
     href: String,
 }
@@ -281,6 +313,7 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),
         minor: *minor,
+        erased: erased(&summary.record),
         href: revision_href(*rev),
     }
 }

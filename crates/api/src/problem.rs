@@ -31,6 +31,7 @@ pub(crate) enum Kind {
     RequestTimeout,
     Conflict,
     NotLatest,
+    Erased,
     PreconditionFailed,
     TooLarge,
     UriTooLong,
@@ -55,6 +56,7 @@ impl Kind {
         Self::RequestTimeout,
         Self::Conflict,
         Self::NotLatest,
+        Self::Erased,
         Self::PreconditionFailed,
         Self::TooLarge,
         Self::UriTooLong,
@@ -90,6 +92,7 @@ impl Kind {
             }
             Self::Conflict => (StatusCode::CONFLICT, "conflict", "The write contradicts what is stored"),
             Self::NotLatest => (StatusCode::CONFLICT, "not-latest", "The page has changed meanwhile"),
+            Self::Erased => (StatusCode::GONE, "erased", "This was erased"),
             Self::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
                 "precondition-failed",
@@ -234,6 +237,7 @@ impl Problem {
         match error {
             Error::NotFound(missing) => Self::not_found(missing.to_string()),
             Error::Conflict(detail) => Self::new(Kind::Conflict, detail),
+            Error::Erased { .. } => Self::new(Kind::Erased, format!("{error}, and takes no other content")),
             Error::NotExpected => Self::new(Kind::PreconditionFailed, error.to_string()),
             Error::Invalid(detail) => Self::invalid(detail),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),

@@ -1,5 +1,7 @@
 //! What can go wrong with a bucket, by what it means to whoever asked.
 
+use rashomon_clock::Timestamp;
+
 use crate::{Render, Revision, Tid};
 
 /// The result of a call to a bucket.
@@ -27,6 +29,14 @@ pub enum Error {
     /// A value is well-formed and wrong. Nothing was changed.
     #[error("{0}")]
     Invalid(String),
+    /// The content of the revision was erased, and takes no other. Nothing was changed.
+    #[error("revision {rev} was erased on {}", in_words(*at))]
+    Erased {
+        /// The revision.
+        rev: Revision,
+        /// When.
+        at: Timestamp,
+    },
     /// A body is larger than its property may be. Nothing was changed.
     #[error("property {property} has more than its {limit} bytes")]
     TooLarge {
@@ -90,6 +100,14 @@ pub enum Missing {
     /// No revision of the page has the property.
     #[error("no revision of the page has such a property")]
     PropertyAnywhere,
+}
+
+/// To the second, in UTC.
+fn in_words(time: Timestamp) -> String {
+    match jiff::Timestamp::from_second(time.as_micros().div_euclid(1_000_000)) {
+        Ok(time) => time.strftime("%Y-%m-%d at %H:%M:%S UTC").to_string(),
+        Err(_) => "some day".to_owned(),
+    }
 }
 
 /// The end of a sentence that says which is the newest to have a property that the latest lacks.

@@ -19,15 +19,17 @@ mod rows;
 pub mod schemas;
 mod tid;
 
-pub use archive::{ArchivePolicy, ArchiveSettings, ArchiveStats, HistoryArchiver, Sealed, Sealing};
+pub use archive::{
+    ArchivePolicy, ArchiveSettings, ArchiveStats, HistoryArchiver, Merged, Merging, Sealed, Sealing,
+};
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, Missing, Result};
 pub use headers::{GivenHeaders, HeaderError, Headers};
 pub use model::{
-    Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty, NewRender,
-    NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
+    Erasure, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,
+    NewRender, NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
     RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
@@ -37,5 +39,7 @@ pub use retention::{
     Cull, Current, DryRun, Fill, GenerateError, Generated, Generator, MemoryTimeline, Policy, Retention,
     RetentionStats, Sampling, Strategy, Superseded, Sweep, Timeline, Walk,
 };
-pub use revisioned::{CacheStats, DomainStats, PropertyStats, Revisioned, Settings, VerifyReport};
+pub use revisioned::{
+    CacheStats, DomainStats, Erased, Erasing, ErasureState, PropertyStats, Revisioned, Settings, VerifyReport,
+};
 pub use tid::Tid;

@@ -54,6 +54,38 @@ pub struct RevisionRecord {
     pub minor: bool,
     /// What only an export of MediaWiki says of it.
     pub export: ExportRecord,
+    /// Where its content was erased: when, and by whom.
+    pub erased: Option<Erasure>,
+}
+
+/// That the content of a revision was erased.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Erasure {
+    /// When.
+    #[serde(with = "micros")]
+    pub at: Timestamp,
+    /// By whom, as far as that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, as far as that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A time as a number of microseconds.
+mod micros {
+    use rashomon_clock::Timestamp;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
+    pub(super) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        time.as_micros().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        i64::deserialize(deserializer).map(Timestamp::from_micros)
+    }
 }
 
 /// What only an export of MediaWiki says of a revision: kept to be written out again.
@@ -356,4 +388,6 @@ pub enum ImportOutcome {
     Unchanged,
     /// It stands otherwise, or cannot be as it is given. Nothing of it was stored; says why.
     Conflict(String),
+    /// It was erased, and stays so. Nothing of it was stored.
+    Erased(Erasure),
 }

@@ -218,6 +218,7 @@ impl RevisionRow {
             Some(self.first_tid.as_time_uuid().into()),
             Some(self.stored_at.into()),
             Some(Value::Blob(Bytes::copy_from_slice(&self.digest))),
+            record.erased.as_ref().map(to_json),
         ]
     }
 
@@ -231,6 +232,10 @@ impl RevisionRow {
                 None => ExportRecord::default(),
                 Some(json) => serde_json::from_str(json).ok()?,
             };
+            let erased = match text(row, 10) {
+                None => None,
+                Some(json) => Some(serde_json::from_str(json).ok()?),
+            };
             let record = RevisionRecord {
                 rev: clustering_rev(row, 0)?,
                 parent,
@@ -239,6 +244,7 @@ impl RevisionRow {
                 comment: text(row, 3).map(str::to_owned),
                 minor: int(row, 4)? != 0,
                 export,
+                erased,
             };
             Some(Self {
                 record,

@@ -27,7 +27,8 @@ fn with_body(schema: SchemaBuilder) -> SchemaBuilder {
 }
 
 /// Revisions, the highest first: what is known of each, and what its own properties are (`properties`, JSON).
-/// `digest` is of the request that made it, `first_tid` of its first render.
+/// `digest` is of the request that made it, `first_tid` of its first render. `erased` (JSON) says when its content
+/// was erased, and by whom: then it has no properties.
 pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions")
         .clustering("rev", Int, Descending)
@@ -41,6 +42,8 @@ pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
         .value("first_tid", TimeUuid)
         .value("stored_at", Timestamp)
         .value("digest", Blob)
+        .value("erased", Text)
+        .version(2)
         .build()
 });
 
@@ -323,9 +326,34 @@ pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// Changes whenever something is erased in a bucket, so that whoever makes blocks begins anew. `epoch` is random.
+pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("archive_epochs")
+        .partition("domain", Text)
+        .partition("bucket", Text)
+        .value("epoch", Blob)
+        .build()
+});
+
+/// What was erased of a bucket, when and by whom: done, where it is `finished_at` some time. The files of the store
+/// may have it until `kept_until`.
+pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("erasures")
+        .partition("domain", Text)
+        .partition("bucket", Text)
+        .clustering("title", Text, Ascending)
+        .clustering("rev", Int, Ascending)
+        .value("erased_at", Timestamp)
+        .value("by", Text)
+        .value("reason", Text)
+        .value("finished_at", Timestamp)
+        .value("kept_until", Timestamp)
+        .build()
+});
+
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 27] {
+pub fn all() -> [&'static Schema; 29] {
     [
         &REVISIONS,
         &RENDERS,
@@ -354,6 +382,8 @@ pub fn all() -> [&'static Schema; 27] {
         &ARCHIVE_INDEX,
         &ARCHIVE_BLOCKS,
         &ARCHIVE_NOTES,
+        &ARCHIVE_EPOCHS,
+        &ERASURES,
     ]
 }
 

@@ -1,5 +1,7 @@
 //! The command line: what can be said, and what it means. The texts here are the manual.
 
+mod archive;
+
 use std::{collections::BTreeSet, ffi::OsString, num::NonZeroUsize, path::PathBuf};
 
 use clap::{
@@ -9,6 +11,10 @@ use clap::{
 };
 use rashomon_buckets::{DomainName, Title};
 
+pub(crate) use self::archive::{
+    ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
+    SealArguments,
+};
 use crate::{
     commands::import::ServerUrl,
     config::{Access, GivenSettings, Listen, Replication, Span, StoreUrl},
@@ -339,51 +345,6 @@ pub(crate) struct RetentionArguments {
     /// How many of a page's newest revisions stay whatever their age, instead of what the configuration says
     #[arg(long, value_name = "N")]
     pub(crate) min_keep: Option<std::num::NonZeroU32>,
-
-    /// As JSON, for programs
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ArchiveCommand {
-    /// Seal all that may be sealed now: put superseded revisions into compression blocks
-    ///
-    /// What is sealed is read as before. Nothing leaves its place before the block that has it was read back and
-    /// compared; a sealing that was cut off loses nothing, and the next one goes on. A server with a table archive in
-    /// its configuration seals by itself. Where a cluster is the store, that table has to stand in the configuration
-    /// of every server before the first of them seals.
-    #[command(
-        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it; what was sealed is sealed\n  2  the \
-        command line is wrong, there is no store, or a cluster is served without [archive]\n  130, 143  \
-        interrupted; what was sealed is sealed\n\nExamples:\n  rashomon archive seal --data \
-        /var/lib/rashomon\n  rashomon archive seal --after 0s"
-    )]
-    Seal(SealArguments),
-
-    /// Show what is in blocks, by domain: revisions, bytes as they came and as they are stored
-    Stats(ArchiveStatsArguments),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SealArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
-
-    /// Only this domain [default: all]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) domain: Option<DomainName>,
-
-    /// How long something has to have been superseded, instead of what the configuration says; after an import
-    /// 0s, since it counts from when it was stored. Not where a cluster is the store
-    #[arg(long, value_name = "TIME")]
-    pub(crate) after: Option<Span>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ArchiveStatsArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
 
     /// As JSON, for programs
     #[arg(long)]

@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use rashomon_buckets::{BucketName, Error, Revisioned, Sealing};
+use rashomon_buckets::{BucketName, Error, Merging, Revisioned, Sealing};
 
 /// Notes of what is due that are worked off together.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -16,6 +16,10 @@ const WALK_EVERY: Duration = Duration::from_secs(3600);
 
 /// How long sealing rests after each page, so that readers and writers are not held up.
 const SEALING_REST: Duration = Duration::from_millis(5);
+
+/// So many blocks that have little of a page each are worth being merged: merging fewer would write the same again
+/// and again.
+const PARTS: usize = 8;
 
 /// The shortest and the longest time between two looks at what is due.
 const LOOK: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(60));
@@ -49,7 +53,7 @@ pub(crate) async fn walk(buckets: Revisioned) {
     }
 }
 
-/// Looks through all pages for what is worth sealing, again and again.
+/// Looks through all pages for what is worth sealing or merging, again and again.
 pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
@@ -73,6 +77,12 @@ async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
         if sealed.kept > 0 {
             let revisions = sealed.kept;
             tracing::warn!(%domain, revisions, "some revisions are too large or damaged, and are not sealed");
+        }
+        let how = Merging { parts: PARTS, rest: how.rest };
+        let merged = buckets.merge_archive(&domain, &BucketName::page(), how, &mut |_| {}).await?;
+        if merged.blocks > 0 {
+            let (parts, blocks) = (merged.parts, merged.blocks);
+            tracing::info!(%domain, parts, blocks, "merged small parts of blocks");
         }
     }
     Ok(())

@@ -97,6 +97,9 @@ impl LeftOut {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeftOutReason {
+    /// It was erased here, and stays so.
+    #[error("it was erased on {0}, and stays so")]
+    Erased(String),
     /// It has no number.
     #[error("the revision has no id")]
     NoNumber,

@@ -104,6 +104,7 @@ fn record() -> impl Strategy<Value = RevisionRecord> {
                     slots: BTreeMap::new(),
                 },
                 user,
+                erased: None,
             }
         },
     )

@@ -17,6 +17,7 @@ mod cell;
 mod create;
 mod ddl;
 mod errors;
+mod grace;
 mod limits;
 mod names;
 mod options;

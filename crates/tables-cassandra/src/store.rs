@@ -1,6 +1,6 @@
 //! The store: what its callers see of the cluster.
 
-use std::{fmt, num::NonZeroUsize, sync::Arc};
+use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -10,7 +10,7 @@ use rashomon_tables::{Batch, Cursor, Key, Page, Partition, Result, Row, Scan, Sc
 use crate::{
     Options,
     catalog::Catalog,
-    create, limits, partitions, read,
+    create, grace, limits, partitions, read,
     session::Cluster,
     swap::{Call, Locks},
     table::Table,
@@ -133,6 +133,10 @@ impl TableStore for CassandraStore {
         }
         stream::iter(beside).buffer_unordered(MAX_SIDE_BY_SIDE).try_collect::<()>().await?;
         write::apply(&self.cluster, &self.catalog, &then, now).await
+    }
+
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        grace::longest(&self.cluster).await.map(Some)
     }
 
     async fn swap(

@@ -49,6 +49,7 @@ pub(crate) enum Job {
     Call(Call),
     Create(&'static Schema, Reply<()>),
     Sweep(Reply<usize>),
+    Scrub(Reply<()>),
     Stop,
 }
 
@@ -131,6 +132,10 @@ impl Committer {
             Job::Sweep(reply) => {
                 let swept = self.sweep();
                 let _ = reply.send(swept);
+            }
+            Job::Scrub(reply) => {
+                let scrubbed = self.scrub();
+                let _ = reply.send(scrubbed);
             }
             Job::Stop => return Next::Stop,
         }

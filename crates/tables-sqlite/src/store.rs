@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -220,6 +221,10 @@ impl TableStore for SqliteStore {
             return Ok(());
         }
         self.ask(committer::weight(write.bytes), |reply| Job::Call(Call::Write(write, reply))).await
+    }
+
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        self.ask(1, Job::Scrub).await.map(|()| None)
     }
 
     async fn swap(

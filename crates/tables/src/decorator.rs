@@ -1,6 +1,6 @@
 //! Stores around other stores.
 
-use std::{fmt::Debug, num::NonZeroUsize};
+use std::{fmt::Debug, num::NonZeroUsize, time::Duration};
 
 use async_trait::async_trait;
 
@@ -57,6 +57,11 @@ pub trait Decorator: Debug + Send + Sync + 'static {
         self.below().swap(table, key, expected, new).await
     }
 
+    /// Passes on [`TableStore::scrub`].
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        self.below().scrub().await
+    }
+
     /// Passes on [`TableStore::generations`].
     fn generations(&self) -> Option<&Generations> {
         self.below().generations()
@@ -98,6 +103,10 @@ impl<D: Decorator> TableStore for D {
         new: Option<Row>,
     ) -> Result<Swap> {
         Decorator::swap(self, table, key, expected, new).await
+    }
+
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        Decorator::scrub(self).await
     }
 
     fn generations(&self) -> Option<&Generations> {

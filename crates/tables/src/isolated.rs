@@ -1,6 +1,6 @@
 //! Many stores in one, for tests.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -125,6 +125,10 @@ impl<S: TableStore> TableStore for Isolated<S> {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let first = first.into_iter().map(|batch| self.batch_inward(batch)).collect::<Result<_>>()?;
         self.store.write(first, self.batch_inward(then)?).await
+    }
+
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        self.store.scrub().await
     }
 
     async fn swap(

@@ -9,6 +9,7 @@ use std::{
     fmt,
     num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -130,6 +131,10 @@ impl TableStore for Memory {
         self.bracket(&partitions, || {
             first.into_iter().chain([then]).try_for_each(|batch| tables.apply(batch))
         })
+    }
+
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        Ok(None)
     }
 
     async fn swap(

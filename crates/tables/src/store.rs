@@ -1,6 +1,6 @@
 //! The trait that every store implements.
 
-use std::{fmt::Debug, num::NonZeroUsize, sync::Arc};
+use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -59,6 +59,11 @@ pub trait TableStore: Debug + Send + Sync + 'static {
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap>;
+
+    /// Sees to it that what was deleted or overwritten until now is in none of the store's files. `Some`: they keep
+    /// what is deleted for so long, and lose it when they are compacted after that. May take as long as writing all
+    /// that is stored.
+    async fn scrub(&self) -> Result<Option<Duration>>;
 
     /// The generations of its partitions, where this process alone writes to the store; else `None`, and
     /// nothing may be kept in memory.

@@ -229,7 +229,7 @@ fn any_problem() -> Response {
     response(&[&Answer {
         status: 0,
         meaning: "A problem that any request may meet: a malformed URL, or none or two of Host (400), a method \
-                  that is not taken (405), a head or a body that does not arrive in time (408), a URL that is too long \
+                  that is not taken (405), a head or a body that does not arrive in time (408), content that was erased (410), a URL that is too long \
                   (414), headers that are too large (431), a store that does not answer (503).",
         content: Content::Problem,
         headers: &[],

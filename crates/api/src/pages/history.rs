@@ -38,6 +38,7 @@ struct RevisionLine {
     bytes: String,
     /// Its bodies are there.
     stored: bool,
+    erased: Option<shown::Erased>,
     /// The newest.
     renders: Vec<RenderLink>,
     more_renders: u64,
@@ -94,6 +95,7 @@ fn line(summary: &RevisionSummary, mut tids: Vec<Tid>) -> RevisionLine {
         minor: record.minor,
         bytes: grouped(summary.size),
         stored: summary.stored,
+        erased: shown::erased(record),
         more_renders: summary.renders.saturating_sub(tids.len() as u64),
         renders: tids.into_iter().map(RenderLink::from).collect(),
     }

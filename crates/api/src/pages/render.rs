@@ -30,6 +30,8 @@ enum Content {
     Html,
     /// Its wikitext, or the beginning of it.
     Text { text: String, whole: bool },
+    /// It was erased.
+    Erased(shown::Erased),
     /// There is no text: the wiki that it came from had hidden it.
     Hidden,
     /// It has neither.
@@ -144,6 +146,9 @@ fn properties(render: &Render) -> Vec<PropertyLine> {
 }
 
 async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
+    if let Some(erased) = shown::erased(&render.record) {
+        return Ok(Content::Erased(erased));
+    }
     let has = |wanted: &str| render.properties.keys().any(|name| name.as_str() == wanted);
     if has("html") {
         Ok(Content::Html)

@@ -65,6 +65,19 @@ pub(super) fn comment(record: &RevisionRecord) -> String {
     record.comment.clone().unwrap_or_default()
 }
 
+/// That the content of a revision was erased.
+#[derive(Debug)]
+pub(super) struct Erased {
+    pub(super) time: Time,
+    pub(super) by: Option<String>,
+}
+
+/// That of a revision, where it was.
+pub(super) fn erased(record: &RevisionRecord) -> Option<Erased> {
+    let erasure = record.erased.as_ref()?;
+    Some(Erased { time: erasure.at.into(), by: erasure.by.clone() })
+}
+
 /// Whether the wiki that a revision came from had hidden its text.
 pub(super) fn text_is_hidden(record: &RevisionRecord) -> bool {
     let SlotRecord { deleted, .. } = record.export.main.clone().unwrap_or_default();

@@ -1,6 +1,10 @@
 //! Blocks in the store, and those that are unpacked in memory.
 
-use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroUsize,
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use moka::sync::Cache;
@@ -49,6 +53,11 @@ impl BlockStore {
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
             .build();
         Self { store, sealing: tokio::sync::Mutex::new(()), unpacked }
+    }
+
+    /// Alone, in this process, with whatever makes blocks or deletes them.
+    pub(crate) async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.sealing.lock().await
     }
 
     /// Writes the pieces of a block that was noted.
@@ -138,7 +147,8 @@ fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
 /// The pages of a block, with their units.
 pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<Vec<(Page, Vec<Unit>)>> {
     let wrong = |error: BlockError| unreadable(id, &error);
-    if block.columns() != columns() {
+    // Blocks of earlier versions lack the last ones.
+    if !columns().starts_with(block.columns()) {
         let what = "it has other columns: read it with the version of Rashomon that wrote it, or a later one";
         return Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))));
     }
@@ -177,6 +187,19 @@ impl OpenBlock {
     /// What it has of a page.
     pub(super) fn part(&self, title: &Title) -> Option<&Part> {
         self.parts.get(title)
+    }
+
+    /// What it has of a page whose index names it.
+    pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
+        self.part(&page.title).ok_or_else(|| {
+            let what = format!("the archive's index of page {} names a block without it", page.title);
+            StoreError::Corrupt(what)
+        })
+    }
+
+    /// The titles of its pages.
+    pub(super) fn titles(&self) -> BTreeSet<Title> {
+        self.parts.keys().cloned().collect()
     }
 
     /// The text of an entry.

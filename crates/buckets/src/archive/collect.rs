@@ -1,4 +1,4 @@
-//! Blocks that no page names: of a sealing that was cut off.
+//! Blocks that no page names: of a sealing that was cut off, or since they were merged.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -7,12 +7,12 @@ use rashomon_tables::{Batch, ClusteringRange, Key, Result as StoreResult, Row, S
 
 use super::{
     blocks::{BlockStore, name_of, partition},
-    index::{BlockId, index_of},
+    index::{BlockId, IndexRow},
 };
 use crate::{
     Page, Result, Title,
     rows::{self, partition_of, to_json},
-    schemas::{ARCHIVE_BLOCKS, ARCHIVE_NOTES},
+    schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, ARCHIVE_NOTES},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -20,10 +20,26 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Notes, and hours of them, that are looked at together.
 const NOTES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
+/// Who needs a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Regard {
+    /// All its pages name it.
+    Named,
+    /// Some of its pages name it. The note stays: who erases something of another has to find it.
+    NamedBySome,
+    /// None does, but one did a short time ago, or may have: somebody may be reading it.
+    LeftLately,
+    Nobodys,
+}
+
+/// Rows of an index that are read together.
+const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
 /// A block that was noted.
-struct Note {
-    id: BlockId,
-    pages: Vec<Page>,
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) id: BlockId,
+    pub(super) pages: Vec<Page>,
 }
 
 impl Note {
@@ -93,7 +109,14 @@ impl BlockStore {
                         if noted_at > due {
                             continue;
                         }
-                        collected += u64::from(self.collect_block(&note, now).await?);
+                        match self.regard(&note, due).await? {
+                            Regard::Named => {}
+                            Regard::NamedBySome | Regard::LeftLately => continue,
+                            Regard::Nobodys => {
+                                self.delete_block(&note, now).await?;
+                                collected += 1;
+                            }
+                        }
                         let mut done = Batch::new(hour.clone());
                         done.delete(&ARCHIVE_NOTES, row.key.clustering.clone(), row.written_at);
                         self.store.write(Vec::new(), done).await?;
@@ -111,19 +134,87 @@ impl BlockStore {
         }
     }
 
-    /// Deletes a block unless a page names it.
-    async fn collect_block(&self, note: &Note, now: Timestamp) -> Result<bool> {
-        for page in &note.pages {
-            let index = index_of(&*self.store, &partition_of(page)).await?;
-            if index.iter().any(|row| row.block == note.id) {
-                return Ok(false);
+    /// The blocks that were noted of a page, each with the time.
+    pub(super) async fn noted_of(&self, of: &Page) -> Result<Vec<(Note, Timestamp)>> {
+        let (mut noted, mut hours_after) = (Vec::new(), None);
+        loop {
+            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
+            for hour in hours.items {
+                let mut after = None;
+                loop {
+                    let scan = Scan::new(hour.clone(), NOTES).after(after);
+                    let notes = self.store.scan(&ARCHIVE_NOTES, scan).await?;
+                    let of_page = notes.items.iter().filter_map(Note::from_row);
+                    noted.extend(of_page.filter(|(note, _)| note.pages.contains(of)));
+                    after = notes.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+            hours_after = hours.next;
+            if hours_after.is_none() {
+                return Ok(noted);
             }
         }
-        let Some(of) = note.pages.first() else { return Ok(false) };
+    }
+
+    /// Deletes a block of these pages at once, unless one of them names it.
+    pub(super) async fn delete_unless_named(
+        &self,
+        pages: Vec<Page>,
+        id: BlockId,
+        now: Timestamp,
+    ) -> Result<()> {
+        let note = Note { id, pages };
+        match self.regard(&note, Timestamp::MAX).await? {
+            Regard::Named | Regard::NamedBySome => Ok(()),
+            Regard::LeftLately | Regard::Nobodys => self.delete_block(&note, now).await,
+        }
+    }
+
+    /// Who needs a block, of pages that had no other index since `due`.
+    pub(super) async fn regard(&self, note: &Note, due: Timestamp) -> Result<Regard> {
+        let (mut named_by, mut changed_at) = (0, Timestamp::MIN);
+        for page in &note.pages {
+            let (named, at) = self.names(page, note.id).await?;
+            named_by += usize::from(named);
+            changed_at = changed_at.max(at);
+        }
+        Ok(if named_by == note.pages.len() {
+            Regard::Named
+        } else if named_by > 0 {
+            Regard::NamedBySome
+        } else if changed_at > due {
+            Regard::LeftLately
+        } else {
+            Regard::Nobodys
+        })
+    }
+
+    /// Whether a page names a block, and when its index was written last.
+    pub(super) async fn names(&self, page: &Page, id: BlockId) -> Result<(bool, Timestamp)> {
+        let (mut named, mut changed_at, mut after) = (false, Timestamp::MIN, None);
+        loop {
+            let scan = Scan::new(partition_of(page), ROWS).after(after);
+            let rows = self.store.scan(&ARCHIVE_INDEX, scan).await?;
+            for row in &rows.items {
+                named |= IndexRow::from_row(row)?.block == id;
+                changed_at = changed_at.max(row.written_at);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok((named, changed_at));
+            }
+        }
+    }
+
+    pub(super) async fn delete_block(&self, note: &Note, now: Timestamp) -> Result<()> {
+        let Some(of) = note.pages.first() else { return Ok(()) };
         let mut pieces = Batch::new(partition(of, note.id));
         pieces.delete_range(&ARCHIVE_BLOCKS, ClusteringRange::all(), now);
         self.store.write(Vec::new(), pieces).await?;
         self.forget(note.id);
-        Ok(true)
+        Ok(())
     }
 }

@@ -50,6 +50,8 @@ pub(super) enum Field {
     Chunks,
     /// Of a render whose bodies are not kept: 1.
     LeftOut,
+    /// Of a revision whose content was erased: when, and by whom, as JSON.
+    Erased,
 }
 
 /// What an entry is: some of these, added up.
@@ -85,7 +87,7 @@ impl Kind {
     }
 }
 
-const FIELDS: usize = 23;
+const FIELDS: usize = 24;
 
 /// The fields in their order, each with its column.
 fn fields() -> [(Field, Column); FIELDS] {
@@ -116,6 +118,7 @@ fn fields() -> [(Field, Column); FIELDS] {
         integer(RewrittenAt, "rewritten_at"),
         bytes(Chunks, "chunks"),
         integer(LeftOut, "left_out"),
+        bytes(Erased, "erased"),
     ]
 }
 

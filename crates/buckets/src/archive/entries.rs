@@ -206,6 +206,9 @@ fn revision_line(unit: &Unit, above: Option<Revision>) -> Line {
     if export != ExportRecord::default() {
         line.bytes(Field::Export, json_bytes(to_json(&export)));
     }
+    if let Some(erasure) = &record.erased {
+        line.bytes(Field::Erased, json_bytes(to_json(erasure)));
+    }
     line
 }
 

@@ -87,14 +87,33 @@ impl BlockStore {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
         };
-        let index = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+        let mut index = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+        loop {
+            let found = self.search_in(search, axis, &page, &index).await;
+            let Err(StoreError::Corrupt(_)) = found else { return found };
+            // A block that was named a moment ago may have been made anew, and be gone.
+            let now = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+            if now == index {
+                return found;
+            }
+            index = now;
+        }
+    }
+
+    async fn search_in(
+        &self,
+        search: &Search<'_>,
+        axis: Axis,
+        page: &Page,
+        index: &[IndexRow],
+    ) -> Result<Vec<Found>> {
         if axis.place == 0 || !search.range.prefix.is_empty() {
-            return self.search_sorted(search, axis, &page, &index, search.range).await;
+            return self.search_sorted(search, axis, page, index, search.range).await;
         }
         // Rows are sorted by the names of properties first: one after the other, each is sorted by revision.
         let mut found = Vec::new();
-        for range in by_name(search, &index) {
-            found.extend(self.search_sorted(search, axis, &page, &index, &range).await?);
+        for range in by_name(search, index) {
+            found.extend(self.search_sorted(search, axis, page, index, &range).await?);
             if found.len() >= search.wanted {
                 break;
             }
@@ -120,10 +139,7 @@ impl BlockStore {
                 break;
             }
             let block = self.open(page, source.block).await?;
-            let Some(part) = block.part(&page.title) else {
-                let what = format!("the archive's index of page {} names a block without it", page.title);
-                return Err(StoreError::Corrupt(what));
-            };
+            let part = block.part_of(page)?;
             let rows =
                 part.rows(search.table, range).into_iter().filter(|row| search.is_within(&row.clustering));
             found.extend(rows.map(|row| Found { row, id: source.block, block: Arc::clone(&block) }));

@@ -12,16 +12,21 @@ mod decide;
 mod deletes;
 mod derived;
 mod entries;
+mod erase;
 mod history;
 mod index;
+mod made;
+mod merge;
 mod merged;
 mod order;
 mod overlay;
 mod part;
 mod pending;
 mod policy;
+mod remake;
 mod seal;
 mod stats;
+mod together;
 mod units;
 mod verify;
 
@@ -32,6 +37,7 @@ use rashomon_tables::{Error as StoreError, TableStore};
 pub(crate) use self::{blocks::BlockStore, overlay::Overlay, stats::Counter};
 pub use self::{
     history::HistoryArchiver,
+    merge::{Merged, Merging},
     policy::ArchivePolicy,
     seal::{Sealed, Sealing},
     stats::ArchiveStats,

@@ -72,6 +72,21 @@ impl Part {
         }
     }
 
+    pub(super) fn revisions(&self) -> impl Iterator<Item = &RevisionRow> {
+        self.revisions.values().map(|row| &**row)
+    }
+
+    pub(super) fn renders(&self) -> impl Iterator<Item = &RenderRow> {
+        self.renders.values().map(|row| &**row)
+    }
+
+    /// Each with its name, and the revision or render that it is of.
+    pub(super) fn bodies(
+        &self,
+    ) -> impl Iterator<Item = (&PropertyName, (Revision, Option<Tid>), &ArchivedBody)> {
+        self.bodies.iter().map(|((name, rev, tid), body)| (name, (*rev, *tid), &**body))
+    }
+
     /// What the page's index has to say of it.
     pub(super) fn index_row(&self, block: BlockId) -> Option<IndexRow> {
         let times = || self.revisions.values().map(|row| row.record.timestamp);

@@ -20,10 +20,12 @@ use super::{
     decide::{Stays, Texts, judge},
     deletes::{self, Standing},
     entries::{ArchivedBody, Bodies, Place, Unit},
-    index::{BlockId, index_of},
+    erase::Epoch,
+    index::index_of,
+    made::Made,
     merged::plain,
     part::Part,
-    pending::{Pending, check},
+    pending::Pending,
     policy::Thinning,
 };
 use crate::{
@@ -152,6 +154,8 @@ struct Sealer<'a> {
     /// Of the page that is being sealed.
     thinning: Thinning,
     pending: Pending,
+    /// That of the bucket, before anything was read of what is pending.
+    epoch: Option<Epoch>,
     sealed: Sealed,
 }
 
@@ -178,6 +182,7 @@ impl<'a> Sealer<'a> {
             policy,
             thinning: Thinning::new(policy, None),
             pending: Pending::new()?,
+            epoch: None,
             sealed: Sealed::default(),
         })
     }
@@ -195,6 +200,9 @@ impl<'a> Sealer<'a> {
     /// Takes what may go of a page. Blocks that get full are sealed.
     async fn page(&mut self, page: &Page) -> Result<()> {
         self.sealed.pages += 1;
+        if self.epoch.is_none() {
+            self.epoch = Some(self.blocks.epoch(page).await?);
+        }
         let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
         if !self.is_worth_it(page, below).await? {
             return Ok(());
@@ -381,29 +389,16 @@ impl<'a> Sealer<'a> {
         }
         let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
         let gone = pending.take_gone();
-        let Some(of) = pending.of().cloned() else { return Ok(()) };
-        let titles = pending.titles();
-        let (bytes, pages) = blocking(move || pending.finish()).await?;
-        let id: BlockId = self.shared.chunks.distinction().to_be_bytes();
-        let begun = self.shared.clock.monotonic();
-        let noted_at = self.shared.clock.now();
-        self.blocks.note(&of, id, &titles, noted_at).await?;
-        self.blocks.write(&of, id, &bytes, self.shared.clock.now()).await?;
+        let Some(made) = self.shared.make_block(self.blocks, pending).await? else { return Ok(()) };
         self.sealed.blocks += 1;
-        self.sealed.stored_bytes += bytes.len() as u64;
-        let stored = self.blocks.read(&of, id).await?;
-        let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
+        self.sealed.stored_bytes += made.bytes;
         let mut all_name_it = true;
-        for (page, units) in &pages {
-            if self.shared.clock.monotonic().saturating_sub(begun) > MAX_PLACING {
-                let late = "sealing took too long, and what is not sealed stays where it is: try again";
-                return Err(StoreError::Unavailable(late.to_owned()).into());
-            }
+        for (page, units) in &made.pages {
             let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
-            all_name_it &= self.place(page, units, id, gone).await?;
+            all_name_it &= self.place(page, units, &made, gone).await?;
         }
         if all_name_it {
-            self.blocks.settle(id, noted_at).await?;
+            self.blocks.settle(made.id, made.noted_at).await?;
         }
         Ok(())
     }
@@ -413,10 +408,10 @@ impl<'a> Sealer<'a> {
         &self,
         page: &Page,
         units: &[Unit],
-        id: BlockId,
+        made: &Made,
         gone: &[(Revision, ChunkSet)],
     ) -> Result<bool> {
-        let Some(index) = Part::new(units.to_vec()).index_row(id) else { return Ok(false) };
+        let Some(index) = Part::new(units.to_vec()).index_row(made.id) else { return Ok(false) };
         let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
         let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
         let tids =
@@ -440,6 +435,10 @@ impl<'a> Sealer<'a> {
         deletes::delete(&mut batch, &going, &standing)?;
         let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev)).map(|(_, set)| set);
         let first = let_go(&mut batch, page, gone, self.shared.clock.now());
+        if let Some(epoch) = &self.epoch {
+            self.blocks.check_epoch(page, epoch).await?;
+        }
+        made.deadline().check(&*self.shared.clock)?;
         self.blocks.store.write(first, batch).await?;
         Ok(true)
     }

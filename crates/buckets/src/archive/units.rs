@@ -201,6 +201,10 @@ fn read_record(line: &Line, above: Option<Revision>, bodies: &Properties) -> Opt
         None => Default::default(),
     };
     put_back(&mut export, ExportParts::of_code(line.get_int(Field::ExportFollows)), rev, bodies)?;
+    let erased = match line.get_bytes(Field::Erased) {
+        Some(json) => Some(serde_json::from_slice(json).ok()?),
+        None => None,
+    };
     Some(RevisionRecord {
         rev,
         parent,
@@ -209,6 +213,7 @@ fn read_record(line: &Line, above: Option<Revision>, bodies: &Properties) -> Opt
         comment: line.get_text(Field::Comment).map(str::to_owned),
         minor: line.get_int(Field::Minor).is_some(),
         export,
+        erased,
     })
 }
 

@@ -10,7 +10,7 @@ use super::{
     index::{BlockId, IndexRow, index_of, page_of},
 };
 use crate::{
-    Page, Result, Title,
+    Page, Result, Revisioned, Title,
     revisioned::{Shared, VerifyReport, rev_key},
     rows::{key_in_words, partition_of},
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, REVISIONS},
@@ -19,10 +19,24 @@ use crate::{
 /// Partitions that are listed together.
 const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
+impl Revisioned {
+    /// Checks the archive alone: that every block can be read to its last byte, that its pages find what it has, and
+    /// that what they look for is in it. `progress` is told, now and then, the number of blocks read.
+    pub async fn verify_archive(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        self.0.verify_archive(&mut report, progress).await?;
+        Ok(report)
+    }
+}
+
 impl Shared {
     /// Decodes every block, and compares it with the indexes of its pages. Of their bodies those that readers see
     /// are compared with their SHA-1 where those of the tables are.
-    pub(crate) async fn verify_archive(&self, report: &mut VerifyReport) -> Result<()> {
+    pub(crate) async fn verify_archive(
+        &self,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<()> {
         let Some(blocks) = &self.blocks else { return Ok(()) };
         let mut after = None;
         loop {
@@ -43,6 +57,7 @@ impl Shared {
                 let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.clone(), Vec::new()));
                 let checked = self.verify_block(blocks, &partition, report).await;
                 report.corrupt_is_problem(place, checked)?;
+                progress(report.blocks);
             }
             after = found.next;
             if after.is_none() {

@@ -171,8 +171,12 @@ impl ChunkStore {
     /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.
     /// Gives the number of sets deleted.
     pub(crate) async fn collect(&self, age: Duration) -> Result<u64> {
+        self.collect_due(self.clock.now().saturating_sub(age)).await
+    }
+
+    /// The same of those that were noted at `due` or before.
+    pub(crate) async fn collect_due(&self, due: Timestamp) -> Result<u64> {
         let now = self.clock.now();
-        let due = now.saturating_sub(age);
         let mut collected = 0;
         let mut after = None;
         loop {

@@ -174,6 +174,9 @@ impl Shared {
                 plan_new(revision, standing, units);
                 Ok(ImportOutcome::Created)
             }
+            Some(RevisionRow { record: RevisionRecord { erased: Some(erasure), .. }, .. }) => {
+                Ok(ImportOutcome::Erased(erasure))
+            }
             Some(stands) => self.plan_again(page, &stands, revision, standing, units).await,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{
 use moka::sync::Cache;
 use rashomon_tables::{ClusteringRange, Row, Slot, Value};
 
-use super::{LOOKS, Revisioned, Shared, content_of, joint_reads::JointReads, rev_key};
+use super::{LOOKS, Revisioned, Shared, content_of, erase::refuse_erased, joint_reads::JointReads, rev_key};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
@@ -237,6 +237,7 @@ impl Shared {
                 },
             };
             let revision = RevisionRow::from_row(&revision)?;
+            refuse_erased(&revision.record)?;
             let expected = match versions {
                 Versions::Render => index.properties.contains_key(name),
                 Versions::Revision => revision.properties.contains_key(name),

@@ -2,6 +2,7 @@
 //!
 //! Reading and writing are a file each; what they decide, they decide in functions without I/O.
 
+mod erase;
 mod given;
 mod head;
 mod history;
@@ -25,6 +26,7 @@ use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, Tab
 use tokio::sync::{OnceCell, Semaphore};
 
 pub(crate) use self::{
+    erase::{BLANK, is_blank},
     given::{Bodies, body_of, digest},
     import::Unit as NewUnit,
     page_write::{PageBody, PageWrite, WriteKind},
@@ -32,6 +34,7 @@ pub(crate) use self::{
     write::{MAX_BODIES, whole},
 };
 pub use self::{
+    erase::{Erased, Erasing, ErasureState},
     latest::CacheStats,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,

@@ -8,7 +8,7 @@ use std::{
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Cursor, Row, Scan, Value};
 
-use super::{LOOKS, ONE, Revisioned, Shared, render_key, rev_key};
+use super::{LOOKS, ONE, Revisioned, Shared, erase::refuse_erased, render_key, rev_key};
 use crate::{
     Error, Listing, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo,
     Result, Revision, RevisionDetail, RevisionSummary, Tid, Versions,
@@ -36,6 +36,7 @@ impl Revisioned {
             )
             .await?;
             let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+            refuse_erased(&revision.record)?;
             let is_latest = latest == Some((rev, tid));
             let body = match shared.kept(page, policy, found, &revision, tid, name, is_latest).await? {
                 Some(body) => Some(BodyRow::from_row(&body)?),
@@ -74,6 +75,7 @@ impl Revisioned {
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;
         let newest = self.newest_render(page, rev).await?;
+        refuse_erased(&newest.record)?;
         let named = newest.properties.contains_key(name);
         let generates = shared.settings.retention.generator.is_some();
         let policy = shared.settings.retention.of(page);

@@ -6,6 +6,7 @@ use rashomon_clock::Timestamp;
 
 use super::{
     Revisioned, Shared,
+    erase::refuse_erased,
     given::{body_of, check_index},
     page_write::PageWrite,
     render_key,
@@ -66,6 +67,7 @@ impl Shared {
     ) -> Result<Planned<'p, Rewritten>> {
         let versions = self.settings.definitions.get(&property.name).versions;
         let mut standing = self.standing_render(page, rev, tid, versions).await?;
+        refuse_erased(&standing.revision.record)?;
         let name = property.name.clone();
         let Some((old, _)) = standing.bodies.get(&name) else {
             return Err(Error::NotFound(Missing::Property { rev, tid }));

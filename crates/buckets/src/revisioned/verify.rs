@@ -144,7 +144,7 @@ impl Revisioned {
                 }
             }
         }
-        self.0.verify_archive(&mut report).await?;
+        self.0.verify_archive(&mut report, &mut |_| {}).await?;
         for domain in self.catalog().domains().await? {
             report.corrupt_is_problem(
                 format_args!("domain {domain}"),

@@ -8,6 +8,7 @@ use rashomon_tables::ClusteringRange;
 
 use super::{
     Revisioned, Shared,
+    erase::refuse_erased,
     given::{Bodies, Given, added_to_revision, by_versions, check_index, same_content},
     page_write::PageWrite,
     render_key,
@@ -112,6 +113,7 @@ impl Shared {
             comment: new.comment,
             minor: new.minor,
             export: ExportRecord::default(),
+            erased: None,
         };
         let at = self.time_to_write(page, new.rev, new.rev).await?;
         let mut write = PageWrite::new(page, at);
@@ -235,6 +237,7 @@ impl Shared {
             return Err(self.no_revision(page, rev).await?);
         };
         let revision = RevisionRow::from_row(&revision)?;
+        refuse_erased(&revision.record)?;
         let tid_of_history = asked.timestamp.map(|time| Tid::imported(page, rev, time));
         if let Some(tid) = tid_of_history
             && let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await?
@@ -442,6 +445,7 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
 /// A revision that stands is posted again: the same is harmless.
 fn repeat(stands: &RevisionRow, claim: Claim) -> Result<Written> {
     let rev = stands.record.rev;
+    refuse_erased(&stands.record)?;
     let differs = if claim.digest != stands.digest {
         "other properties"
     } else if claim.parent.is_some_and(|parent| stands.record.parent != Some(parent)) {

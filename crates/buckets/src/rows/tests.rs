@@ -48,6 +48,7 @@ fn records() -> Vec<RevisionRecord> {
         comment: None,
         minor: false,
         export: ExportRecord::default(),
+        erased: None,
     };
     let slot = SlotRecord { model: Some(String::new()), deleted: true, ..SlotRecord::default() };
     let export = ExportRecord {
@@ -63,6 +64,11 @@ fn records() -> Vec<RevisionRecord> {
         comment: Some("\u{0} é \"".to_owned()),
         minor: true,
         export,
+        erased: Some(crate::Erasure {
+            at: Timestamp::from_micros(-7),
+            by: Some("Ann".to_owned()),
+            reason: None,
+        }),
         ..bare.clone()
     };
     vec![RevisionRecord { parent: Some(Parent::None), ..bare.clone() }, bare, full]

@@ -6,8 +6,11 @@
 mod support;
 
 mod damage;
+mod erasing;
 mod faults;
+mod files;
 mod histories;
+mod merging;
 mod policies;
 mod reading;
 mod sealing;

@@ -125,6 +125,46 @@ async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore) {
     }
 }
 
+/// A page is written to between any two steps of a merging of its blocks.
+#[tokio::test]
+async fn a_page_is_written_to_while_its_blocks_are_merged() {
+    for call in [Call::Scan, Call::Write] {
+        for number in 1.. {
+            let clock = Arc::new(rashomon_clock::ManualClock::new(crate::support::START));
+            let memory = Memory::new(Arc::clone(&clock) as Arc<dyn rashomon_clock::Clock>);
+            let faulty = Arc::new(Faulty::new(Arc::new(Cluster::new(memory)) as AnyStore, Plan::empty()));
+            let world = World::on(Arc::clone(&faulty) as AnyStore, Arc::clone(&clock), settings(), 1).await;
+            let other = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 2).await;
+            world.sealed_in_parts().await;
+            let page = page("Main_Page");
+            let tid = world.buckets.revision(&page, rev(2)).await.unwrap().renders[0].tid;
+            let gate = Gate::new();
+            faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
+            let mut merging = std::pin::pin!(world.try_merge());
+            tokio::select! {
+                merged = &mut merging => {
+                    merged.unwrap();
+                    assert!(number > 3, "{call:?}");
+                    break;
+                }
+                () = gate.reached() => {}
+            }
+            faulty.set_plan(Plan::empty());
+            other.rewrite(&page, tid, "html", "<p>better</p>").await.unwrap();
+            other.put_render(&page, 3, &[("html", "<p>again</p>")]).await.unwrap();
+            other.put_revision_at(&page, 100, hour(1), &[("wikitext", "hundred")]).await.unwrap();
+            gate.open();
+            merging.await.unwrap();
+            let world = world.reopened().await;
+            assert_eq!(world.read(&page, tid, "html").await, b"<p>better</p>", "{call:?} {number}");
+            assert_eq!(world.read(&page, tid, "wikitext").await, super::text(2).into_bytes());
+            assert_eq!(world.buckets.revision(&page, rev(3)).await.unwrap().renders.len(), 2);
+            assert_eq!(world.latest_rev(&page).await, Some(100));
+            world.assert_whole().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_page_is_written_to_while_it_is_sealed() {
     written_while_sealing(|memory| Arc::new(memory)).await;

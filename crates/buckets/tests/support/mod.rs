@@ -8,7 +8,14 @@
 mod altered;
 mod cluster;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use rashomon_buckets::{
     Body, BucketName, DomainName, Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision,
@@ -144,8 +151,16 @@ impl World {
 
     /// The same store and clock, after a restart with other settings.
     pub(crate) async fn under(&self, settings: Settings) -> Self {
-        let world = Self::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings, 2).await;
+        // Of two processes each has its own.
+        static SEEDS: AtomicU64 = AtomicU64::new(1000);
+        let seed = SEEDS.fetch_add(1, Ordering::Relaxed);
+        let world = Self::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings, seed).await;
         Self { directory: self.directory.clone(), ..world }
+    }
+
+    /// Where the store is, if it is in files.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.as_ref().expect("it is in files").path()
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -375,6 +390,7 @@ pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
         comment: Some(format!("edit {number}")),
         minor: number % 3 == 0,
         export: rashomon_buckets::ExportRecord::default(),
+        erased: None,
     }
 }
 

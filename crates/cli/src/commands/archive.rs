@@ -1,17 +1,22 @@
 //! `rashomon archive`.
 
+mod erase;
+
 use std::{collections::BTreeMap, sync::Arc};
 
-use rashomon_buckets::{ArchiveStats, BucketName, DomainName, DomainStats, Sealed, Sealing};
+use rashomon_buckets::{ArchiveStats, BucketName, DomainName, DomainStats, Merged, Merging, Sealed, Sealing};
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
 use crate::{
-    arguments::{ArchiveCommand, ArchiveStatsArguments, SealArguments},
+    arguments::{
+        ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
+        SealArguments,
+    },
     errors::CommandError,
     exit::Exit,
     logging,
-    output::{self, counted, thousands},
+    output::{self, counted, share, thousands},
     progress::{Done, Progress},
     signals::Signals,
     store::{Absent, Store},
@@ -24,8 +29,11 @@ pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = match &command {
         ArchiveCommand::Seal(arguments) => Store::open_sealing(arguments, Arc::clone(&clock)).await?,
-        ArchiveCommand::Stats(arguments) => {
-            Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?
+        ArchiveCommand::Merge(MergeArguments { store, .. })
+        | ArchiveCommand::Erase(EraseArguments { store, .. })
+        | ArchiveCommand::Verify(ArchiveVerifyArguments { store })
+        | ArchiveCommand::Stats(ArchiveStatsArguments { store, .. }) => {
+            Store::open_offline(store, Arc::clone(&clock), Absent::Refuse).await?
         }
     };
     let done = tokio::select! {
@@ -39,12 +47,19 @@ pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
 async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandError> {
     match command {
         ArchiveCommand::Seal(arguments) => seal(arguments, store, clock).await,
+        ArchiveCommand::Merge(arguments) => merge(arguments, store, clock).await,
+        ArchiveCommand::Erase(arguments) if arguments.status => erase::status(arguments, store).await,
+        ArchiveCommand::Erase(arguments) => erase::erase(arguments, store).await,
+        ArchiveCommand::Verify(_) => verify(store, clock).await,
         ArchiveCommand::Stats(arguments) => stats(arguments, store).await,
     }
 }
 
 /// The domains of a store, or the one that is asked for.
-async fn domains(store: &Store, only: Option<&DomainName>) -> Result<Vec<DomainName>, CommandError> {
+pub(super) async fn domains(
+    store: &Store,
+    only: Option<&DomainName>,
+) -> Result<Vec<DomainName>, CommandError> {
     let domains = store.buckets().catalog().domains().await?;
     match only {
         None => Ok(domains),
@@ -90,6 +105,58 @@ fn in_words(sealed: &Sealed) -> String {
         words.push_str(&format!("; {} are too large or damaged, and stay", thousands(sealed.kept)));
     }
     words
+}
+
+async fn merge(
+    arguments: &MergeArguments,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+) -> Result<Exit, CommandError> {
+    let mut exit = Exit::Done;
+    for domain in domains(store, arguments.domain.as_ref()).await? {
+        let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
+        let mut show = |merged: &Merged| {
+            progress.show(Done { items: merged.revisions, bytes: merged.raw_bytes, position: merged.pages });
+        };
+        let how = Merging::default();
+        let merged = store.buckets().merge_archive(&domain, &BucketName::page(), how, &mut show).await;
+        progress.finish();
+        let merged = merged?;
+        let mut words = format!(
+            "looked at {}, and merged {} of blocks with {}: {} in {}, {}",
+            counted(merged.pages, "page"),
+            counted(merged.parts, "part"),
+            counted(merged.revisions, "revision"),
+            output::bytes(merged.raw_bytes),
+            share(merged.raw_bytes, merged.stored_bytes),
+            counted(merged.blocks, "block"),
+        );
+        if merged.kept > 0 {
+            words
+                .push_str(&format!("; {} are damaged, and stay: see `rashomon archive verify`", merged.kept));
+            exit = Exit::Failed;
+        }
+        output::line(format_args!("{domain}: {words}"))?;
+    }
+    Ok(exit)
+}
+
+async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandError> {
+    let started = clock.monotonic();
+    let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
+    let mut show = |blocks| progress.show(Done { items: blocks, bytes: 0, position: 0 });
+    let verified = store.buckets().verify_archive(&mut show).await;
+    progress.finish();
+    let report = verified?;
+    report.problems.iter().try_for_each(output::line)?;
+    if report.more_problems > 0 {
+        output::line(format_args!("and {} more", counted(report.more_problems, "problem")))?;
+    }
+    let sound = report.problems.is_empty();
+    let (words, blocks) = (if sound { "sound" } else { "NOT SOUND" }, counted(report.blocks, "block"));
+    let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
+    output::line(format_args!("{words}: {blocks}, in {seconds:.1} s"))?;
+    Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
 /// What the archive of a domain holds.

@@ -114,6 +114,10 @@ impl TableStore for Awaited {
         self.store()?.write(first, then).await
     }
 
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        self.store()?.scrub().await
+    }
+
     async fn swap(
         &self,
         table: &'static Schema,

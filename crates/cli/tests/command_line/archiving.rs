@@ -56,15 +56,26 @@ fn what_is_sealed_is_read_as_before() {
 
     assert_eq!(on_a_file(&home, &export).ends_with(0).stdout, before);
     assert_eq!(answers(&home), read_before);
-    on_a_file(&home, &["verify"]).ends_with(0).prints(&["sound: 21 pages, 50 revisions", "1 block"]);
+    // More of it, in blocks of its own: merged, it is read as before.
+    let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
+    home.write("more.xml", &dump("A", &more));
+    on_a_file(&home, &["import", "--domain", "wiki", "more.xml"]).ends_with(0);
+    on_a_file(&home, &["archive", "seal", "--after", "0s"]).ends_with(0).prints(&["sealed 3 revisions"]);
+    let unmerged = on_a_file(&home, &export).ends_with(0).stdout;
+    on_a_file(&home, &["archive", "merge"])
+        .ends_with(0)
+        .prints(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
+    assert_eq!(on_a_file(&home, &export).ends_with(0).stdout, unmerged);
+    on_a_file(&home, &["archive", "verify"]).ends_with(0).prints(&["sound: 3 blocks"]);
+    on_a_file(&home, &["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "3 blocks"]);
     // What comes again is known.
     on_a_file(&home, &import).ends_with(0).prints(&["0 stored"]);
     let stats = on_a_file(&home, &["archive", "stats", "--json"]).ends_with(0);
     let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
-    assert_eq!(stats["wiki"]["revisions"], 29, "{stats}");
+    assert_eq!(stats["wiki"]["revisions"], 32, "{stats}");
     assert_eq!(stats["wiki"]["open_revisions"], 21, "{stats}");
-    assert_eq!(stats["wiki"]["properties"]["wikitext"]["bodies"], 29, "{stats}");
-    on_a_file(&home, &["archive", "stats"]).ends_with(0).prints(&["29 revisions and 29 renders in 1 block"]);
+    assert_eq!(stats["wiki"]["properties"]["wikitext"]["bodies"], 32, "{stats}");
+    on_a_file(&home, &["archive", "stats"]).ends_with(0).prints(&["32 revisions and 32 renders in 1 block"]);
     on_a_file(&home, &["archive", "seal", "--domain", "nowhere"])
         .ends_with(2)
         .tells(&["nothing of the domain nowhere"]);
@@ -100,6 +111,57 @@ fn an_import_goes_straight_into_blocks() {
     let cut_off = |words: &[&str]| run(home.path(), &[words, &["--data", "cut"]].concat());
     cut_off(&["import", "--archive", "--domain", "wiki", "cut.xml"]).ends_with(1).prints(&["30 stored"]);
     cut_off(&["verify"]).ends_with(0).prints(&["sound: 1 page, 30 revisions"]);
+}
+
+#[test]
+fn what_is_erased_is_given_to_nobody() {
+    let Some(home) = Home::new() else { return };
+    let revisions =
+        [("1", "one"), ("2", "two"), ("3", "Mr Zwyxhorn, Qurmel Street 41"), ("4", "four"), ("5", "five")];
+    home.write("dump.xml", &dump("A", &revisions));
+    let import = ["import", "--domain", "wiki", "dump.xml"];
+    on_a_file(&home, &import).ends_with(0);
+    on_a_file(&home, &["archive", "seal", "--after", "0s"]).ends_with(0).prints(&["sealed 4 revisions"]);
+    let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--by", "Bea", "--rev"];
+    let erase = |rev| on_a_file(&home, &[&erase[..], &[rev]].concat());
+    erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block made anew"]);
+    erase("3").ends_with(0).prints(&["erased revision 3, which had been erased before"]);
+    erase("9").ends_with(2).tells(&["the page has no revision 9"]);
+    on_a_file(&home, &["archive", "erase", "--status"])
+        .ends_with(0)
+        .prints(&["wiki: revision 3 of A, ", " by Bea: gone"]);
+    on_a_file(&home, &["verify"]).ends_with(0).prints(&["sound"]);
+
+    let xml = on_a_file(&home, &["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
+    assert!(!xml.contains("Zwyxhorn") && xml.contains("deleted=\"deleted\" />"), "{xml}");
+    let lines = on_a_file(&home, &["export", "--domain", "wiki", "--history", "--format", "jsonl"]);
+    home.write("lines.jsonl", &lines.ends_with(0).stdout);
+    on_a_file(&home, &import).ends_with(3).tells(&["revision 3 of A was left out: it was erased on "]);
+    // Whoever takes the export knows that it was erased, too.
+    run(home.path(), &["import", "--domain", "wiki", "lines.jsonl", "--data", "other"]).ends_with(0);
+    let other = ["export", "--domain", "wiki", "--history", "--format", "jsonl", "--data", "other"];
+    let lines = std::fs::read_to_string(home.path().join("lines.jsonl")).unwrap();
+    assert_eq!(run(home.path(), &other).ends_with(0).stdout, lines);
+
+    let mut command = crate::process::rashomon(home.path());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data", "archived"]);
+    let mut server = crate::process::Running::start(&mut command);
+    let line = server.line();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+    let answer = get(&address, "/v1/wiki/page/A?rev/3/wikitext");
+    assert!(
+        answer.starts_with("HTTP/1.1 410 ") && answer.contains("urn:rashomon:problem:erased"),
+        "{answer}"
+    );
+    assert!(answer.contains("revision 3 was erased on 20"), "{answer}");
+    for target in ["/v1/wiki/page/A?rev/", "/v1/wiki/page/A?rev/3/"] {
+        let answer = get(&address, target);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"by\":\"Bea\""), "{answer}");
+    }
+    let history = get(&address, "/pages/wiki/A");
+    assert!(history.contains("erased <time") && history.contains("<bdi>Bea</bdi>"), "{history}");
+    on_a_file(&home, &["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4"]).ends_with(1);
+    server.stop().ends_with(0);
 }
 
 #[test]

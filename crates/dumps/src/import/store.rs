@@ -14,7 +14,7 @@ use super::{
     check::{self, Disagreement},
     report::{Conflict, ImportFailure, ImportReport, Mismatch},
 };
-use crate::{SourceProperty, SourceRevision};
+use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision, timestamps};
 
 /// What ends, by value or by being dropped, when the task before is done.
 pub(super) type Previous = oneshot::Receiver<()>;
@@ -127,8 +127,8 @@ impl Importer {
             None => self.buckets.import(&page, ready).await?,
         };
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
-            if !matches!(outcome, ImportOutcome::Conflict(_)) {
-                // What is in conflict is not stored, so only that is said of it.
+            if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
+                // What is in conflict is not stored, so only that is said of it; of what was erased nothing is.
                 report_mismatches(title, revision, disagreements, &mut report);
             }
             match outcome {
@@ -139,7 +139,15 @@ impl Importer {
                     difference,
                 }),
                 // It has been counted.
-                ImportOutcome::Created | ImportOutcome::Unchanged if revision.continued => {}
+                ImportOutcome::Created | ImportOutcome::Unchanged | ImportOutcome::Erased(_)
+                    if revision.continued => {}
+                ImportOutcome::Erased(erasure) => report.left_out.add(LeftOut {
+                    line: revision.line,
+                    title: Some(title.as_str().to_owned()),
+                    rev: Some(revision.record.rev),
+                    revisions: 1,
+                    reason: LeftOutReason::Erased(timestamps::format(erasure.at)),
+                }),
                 ImportOutcome::Created => report.created += 1,
                 ImportOutcome::Unchanged => report.unchanged += 1,
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use rashomon_buckets::{
-    ExportRecord, GivenHeaders, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo, Tid,
-    Title,
+    Erasure, ExportRecord, GivenHeaders, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo,
+    Tid, Title,
 };
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -76,6 +76,8 @@ pub(super) struct RevisionLine {
     pub(super) minor: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) export: ExportRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) erased: Option<ErasureValue>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) properties: BTreeMap<PropertyName, PropertyValue>,
 }
@@ -91,8 +93,30 @@ impl RevisionLine {
             comment: record.comment.clone(),
             minor: record.minor,
             export: record.export.clone(),
+            erased: record.erased.as_ref().map(ErasureValue::new),
             properties,
         }
+    }
+}
+
+/// That the content of a revision was erased.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ErasureValue {
+    pub(super) at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+impl ErasureValue {
+    fn new(erasure: &Erasure) -> Self {
+        Self { at: Time(erasure.at), by: erasure.by.clone(), reason: erasure.reason.clone() }
+    }
+
+    pub(super) fn to_erasure(&self) -> Erasure {
+        Erasure { at: self.at.0, by: self.by.clone(), reason: self.reason.clone() }
     }
 }
 

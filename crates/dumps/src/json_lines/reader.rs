@@ -11,7 +11,10 @@ use serde::de::DeserializeOwned;
 
 use super::{
     VERSION,
-    line::{AnyLine, EndLine, Fault, Kind, PageLine, PropertyValue, RenderLine, RevisionLine, SiteLine},
+    line::{
+        AnyLine, EndLine, ErasureValue, Fault, Kind, PageLine, PropertyValue, RenderLine, RevisionLine,
+        SiteLine,
+    },
 };
 use crate::{
     Event, LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRender, SourceRevision,
@@ -334,6 +337,7 @@ fn record_of(line: &RevisionLine, latest: Timestamp) -> Result<RevisionRecord, L
         comment: line.comment.clone(),
         minor: line.minor,
         export: line.export.clone(),
+        erased: line.erased.as_ref().map(ErasureValue::to_erasure),
     })
 }
 

@@ -240,6 +240,7 @@ fn a_revision_of_many_large_renders_comes_in_parts() {
         comment: None,
         minor: false,
         export: rashomon_buckets::ExportRecord::default(),
+        erased: None,
     };
     let mut writer = JsonLinesWriter::new(Vec::new(), None).unwrap();
     writer.page(&title, None).unwrap();

@@ -280,6 +280,7 @@ impl RawRevision {
                 main: self.main.present.then_some(self.main.record),
                 slots,
             },
+            erased: None,
         };
         Ok(SourceRevision { line: self.line, continued: false, record, properties, renders: Vec::new() })
     }

@@ -217,6 +217,7 @@ impl Run {
                 comment: None,
                 minor: false,
                 export: ExportRecord::default(),
+                erased: None,
             },
             properties: untouched(of_revision),
             renders: given,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_tables::Result;
+use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, config::DbConfig};
 
 use super::{Committer, Parts};
@@ -119,6 +119,26 @@ impl Committer {
             tracing::warn!("expired rows could not be deleted: {error}");
             0
         })
+    }
+
+    /// Writes the file anew, of nothing but what stands, and empties the log.
+    pub(super) fn scrub(&mut self) -> Result<()> {
+        if let Some(reason) = &self.stopped {
+            return Err(Error::Unavailable(reason.clone()));
+        }
+        // The copy that is made meanwhile is as large as the file: it has no place in memory.
+        let scrubbed =
+            self.parts.connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;").and_then(|()| {
+                self.parts.connection.execute_batch("PRAGMA temp_store = MEMORY;")?;
+                self.parts
+                    .connection
+                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0))
+            });
+        match scrubbed {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(Error::Unavailable("somebody reads the store's log: try again".to_owned())),
+            Err(error) => Err(self.failed(&error)),
+        }
     }
 
     /// Gives some of the free pages back to the disk. Says whether there are more to give.

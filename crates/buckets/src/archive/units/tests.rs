@@ -87,6 +87,7 @@ fn imported(page: &Page, number: i64, parent: i64, text: &str) -> (Unit, Texts) 
         comment: Some(format!("edit {number}")),
         minor: number % 2 == 0,
         export: ExportRecord { user_id: Some(7), sha1, main: Some(main), ..ExportRecord::default() },
+        erased: None,
     };
     let infos = infos(&bodies);
     let revision = RevisionRow {

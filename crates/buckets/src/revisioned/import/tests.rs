@@ -9,6 +9,7 @@ fn record() -> RevisionRecord {
         user: Some("Ann".to_owned()),
         comment: Some("typo".to_owned()),
         minor: true,
+        erased: None,
         export: ExportRecord::default(),
     }
 }

@@ -12,6 +12,7 @@ fn record() -> RevisionRecord {
         comment: None,
         minor: false,
         export: ExportRecord::default(),
+        erased: None,
     }
 }
 

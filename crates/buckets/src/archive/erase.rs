@@ -1,0 +1,217 @@
+//! Erasing: the blocks that have a revision are made anew without it, and deleted at once.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Error as StoreError, Key, Value};
+
+use super::{
+    blocks::BlockStore,
+    collect::Regard,
+    entries::{Bodies, Unit},
+    index::{BlockId, index_of},
+    part::Part,
+    remake::Remaking,
+    together::Together,
+};
+use crate::{
+    Page, Result, Revision, Title,
+    revisioned::{BLANK, Shared, is_blank, render_key, rev_key},
+    rows::{RenderRow, RevisionRow, blob, partition_of},
+    schemas::{ARCHIVE_EPOCHS, RENDERS, REVISIONS},
+};
+
+/// How many blocks are made anew for one revision. It may be in several, but hardly in so many.
+const ROUNDS: usize = 1000;
+
+/// What was done with blocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FromBlocks {
+    /// Blocks that were made.
+    pub(crate) made: u64,
+    /// Blocks that no page names, that another process may be about to have named, and that may have it.
+    pub(crate) left: u64,
+}
+
+/// Changes whenever something is erased in a bucket. Whoever makes blocks looks before he has one named: what it
+/// was made of may have been erased since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Epoch(Option<Bytes>);
+
+fn epoch_key(of: &Page) -> Key {
+    Key::new(vec![of.domain.as_str().into(), of.bucket.as_str().into()], Vec::new())
+}
+
+impl BlockStore {
+    /// The epoch of a page's bucket.
+    pub(super) async fn epoch(&self, of: &Page) -> Result<Epoch> {
+        let row = self.store.get(&ARCHIVE_EPOCHS, &epoch_key(of)).await?;
+        Ok(Epoch(row.and_then(|row| blob(&row, 0).cloned())))
+    }
+
+    /// `Unavailable` where something was erased in the bucket since that epoch.
+    pub(super) async fn check_epoch(&self, of: &Page, epoch: &Epoch) -> Result<()> {
+        if self.epoch(of).await? == *epoch {
+            return Ok(());
+        }
+        let what = "something was erased meanwhile, and everything else stays where it is: try again";
+        Err(StoreError::Unavailable(what.to_owned()).into())
+    }
+}
+
+impl Shared {
+    /// Has those who are making blocks of the page's bucket begin anew.
+    pub(crate) async fn another_epoch(&self, of: &Page) -> Result<()> {
+        let key = epoch_key(of);
+        let standing = self.store.get(&ARCHIVE_EPOCHS, &key).await?;
+        let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let mut batch = Batch::new(key.partition);
+        let epoch = Bytes::copy_from_slice(&self.chunks.distinction().to_be_bytes());
+        batch.put(&ARCHIVE_EPOCHS, Vec::new(), vec![Some(Value::Blob(epoch))], at);
+        Ok(self.store.write(Vec::new(), batch).await?)
+    }
+
+    /// Makes the blocks anew that have the content of a revision that was marked as erased, without it, and deletes
+    /// the old ones.
+    pub(crate) async fn erase_from_blocks(
+        &self,
+        blocks: &Arc<BlockStore>,
+        page: &Page,
+        rev: Revision,
+    ) -> Result<FromBlocks> {
+        let mut done = FromBlocks::default();
+        for _ in 0..ROUNDS {
+            let found = match self.block_with(blocks, page, rev).await? {
+                Some(found) => Some(found),
+                None => self.block_left_with(blocks, page, rev, &mut done).await?,
+            };
+            let Some((id, titles)) = found else { return Ok(done) };
+            done.made += self.remake_without(blocks, page, rev, id, &titles).await?;
+            let pages: Vec<_> =
+                titles.iter().map(|title| Page { title: title.clone(), ..page.clone() }).collect();
+            let at = self.clock.now().saturating_add(self.settings.skew);
+            // Where one of them names it still, the next round sees to that.
+            blocks.delete_unless_named(pages, id, at).await?;
+        }
+        let what = "others make blocks of the page all the time: erase again what was erased";
+        Err(StoreError::Unavailable(what.to_owned()).into())
+    }
+
+    /// A block that a page names and that has content of a revision, and the block's pages.
+    async fn block_with(
+        &self,
+        blocks: &BlockStore,
+        page: &Page,
+        rev: Revision,
+    ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
+        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
+        let marked = RevisionRow::from_row(&row)?;
+        for row in index_of(&*blocks.store, &partition_of(page)).await? {
+            if !(row.revs.0..=row.revs.1).contains(&rev) {
+                continue;
+            }
+            let block = blocks.open(page, row.block).await?;
+            if has_content(block.part_of(page)?, &marked) {
+                return Ok(Some((row.block, block.titles())));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn remake_without(
+        &self,
+        blocks: &Arc<BlockStore>,
+        page: &Page,
+        rev: Revision,
+        id: BlockId,
+        titles: &BTreeSet<Title>,
+    ) -> Result<u64> {
+        let mut remaking = Remaking::new(self, blocks)?;
+        remaking.look_at_epoch(page).await?;
+        for title in titles {
+            let of = Page { title: title.clone(), ..page.clone() };
+            let index = index_of(&*blocks.store, &partition_of(&of)).await?;
+            let Some(row) = index.into_iter().find(|row| row.block == id) else { continue };
+            let block = blocks.open(&of, id).await?;
+            let mut together = Together::default();
+            together.add(block.part_of(&of)?, id, &block);
+            remaking.begin(&of, vec![row]).await?;
+            while let Some((mut unit, mut texts)) = together.next()? {
+                if of == *page && unit.revision.record.rev == rev {
+                    unit = self.blank(page, unit).await?;
+                    texts.clear();
+                }
+                remaking.push(unit, &texts).await?;
+            }
+            remaking.end_page();
+        }
+        remaking.end().await?;
+        Ok(remaking.made)
+    }
+
+    /// A unit as its rows stand now.
+    async fn blank(&self, page: &Page, mut unit: Unit) -> Result<Unit> {
+        let rev = unit.revision.record.rev;
+        let not_marked = || StoreError::Corrupt(format!("revision {rev} is to be erased, and is not marked"));
+        let row = self.get(&REVISIONS, page, rev_key(rev)).await?.ok_or_else(not_marked)?;
+        unit.revision = RevisionRow::from_row(&row)?;
+        if unit.revision.record.erased.is_none() {
+            return Err(not_marked().into());
+        }
+        unit.bodies = Bodies::new();
+        for (render, bodies) in &mut unit.renders {
+            let row = self.get(&RENDERS, page, render_key(rev, render.tid)).await?.ok_or_else(not_marked)?;
+            *render = RenderRow::from_row(&row)?;
+            bodies.clear();
+        }
+        Ok(unit)
+    }
+
+    /// A block that has content of a revision, and that the page does not name any more, or not yet, while others
+    /// name it. Those that nobody names are deleted, but that another process may be about to have named.
+    async fn block_left_with(
+        &self,
+        blocks: &BlockStore,
+        page: &Page,
+        rev: Revision,
+        done: &mut FromBlocks,
+    ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
+        let now = self.clock.now();
+        let due = if self.is_alone() { Timestamp::MAX } else { now.saturating_sub(super::MIN_AGE) };
+        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
+        let marked = RevisionRow::from_row(&row)?;
+        let mut left = BTreeSet::new();
+        for (note, noted_at) in blocks.noted_of(page).await? {
+            let (named_by_page, _) = blocks.names(page, note.id).await?;
+            match blocks.regard(&note, Timestamp::MAX).await? {
+                Regard::Named => {}
+                Regard::NamedBySome if named_by_page => {}
+                Regard::NamedBySome => {
+                    let block = blocks.open(page, note.id).await?;
+                    if !block.part(&page.title).is_some_and(|part| has_content(part, &marked)) {
+                        continue;
+                    }
+                    if noted_at <= due {
+                        return Ok(Some((note.id, block.titles())));
+                    }
+                    left.insert(note.id);
+                }
+                Regard::LeftLately | Regard::Nobodys if noted_at > due => drop(left.insert(note.id)),
+                Regard::LeftLately | Regard::Nobodys => blocks.delete_block(&note, now).await?,
+            }
+        }
+        done.left = left.len() as u64;
+        Ok(None)
+    }
+}
+
+/// Whether a block has anything of a revision that is not as it is marked.
+fn has_content(part: &Part, marked: &RevisionRow) -> bool {
+    let rev = marked.record.rev;
+    let is_marked =
+        |row: &RevisionRow| row.record == marked.record && row.properties.is_empty() && row.digest == BLANK;
+    part.revisions().any(|row| row.record.rev == rev && !is_marked(row))
+        || part.renders().any(|row| row.rev == rev && !is_blank(row))
+        || part.bodies().any(|(_, (of, _), _)| of == rev)
+}

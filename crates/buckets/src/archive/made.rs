@@ -1,0 +1,66 @@
+//! A block that is in the store, was read back, and has what went in: pages may be made to name it.
+
+use std::time::Duration;
+
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::Error as StoreError;
+
+use super::{
+    blocks::BlockStore,
+    index::BlockId,
+    pending::{Pages, Pending, check},
+    seal::{MAX_PLACING, blocking},
+};
+use crate::{Result, revisioned::Shared};
+
+/// A block that no page names yet.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) id: BlockId,
+    /// What it has of each page.
+    pub(super) pages: Pages,
+    pub(super) bytes: u64,
+    /// When it was noted.
+    pub(super) noted_at: Timestamp,
+    /// The same by the clock that nobody sets.
+    begun: Duration,
+}
+
+impl Shared {
+    /// Notes and writes a block, reads it back, and compares what is read with what went in. `None`: nothing did.
+    pub(super) async fn make_block(&self, blocks: &BlockStore, pending: Pending) -> Result<Option<Made>> {
+        let Some(of) = pending.of().cloned() else { return Ok(None) };
+        let titles = pending.titles();
+        let (bytes, pages) = blocking(move || pending.finish()).await?;
+        let id: BlockId = self.chunks.distinction().to_be_bytes();
+        let begun = self.clock.monotonic();
+        let noted_at = self.clock.now();
+        blocks.note(&of, id, &titles, noted_at).await?;
+        blocks.write(&of, id, &bytes, self.clock.now()).await?;
+        let stored = blocks.read(&of, id).await?;
+        let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
+        Ok(Some(Made { id, pages, bytes: bytes.len() as u64, noted_at, begun }))
+    }
+}
+
+impl Made {
+    /// Until when pages may be made to name it, and others that are made meanwhile.
+    pub(super) fn deadline(&self) -> Deadline {
+        Deadline(self.begun.saturating_add(MAX_PLACING))
+    }
+}
+
+/// A time by the clock that nobody sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Deadline(Duration);
+
+impl Deadline {
+    /// `Unavailable` where it has passed.
+    pub(super) fn check(self, clock: &dyn Clock) -> Result<()> {
+        if clock.monotonic() <= self.0 {
+            return Ok(());
+        }
+        let late = "writing a block took too long, and everything stays where it is: try again";
+        Err(StoreError::Unavailable(late.to_owned()).into())
+    }
+}

@@ -1,0 +1,170 @@
+//! Making blocks anew of what others have: merging, and erasing.
+//!
+//! What a page has in some blocks is written into others, read back and compared as when it is sealed. Then one
+//! batch of the page names the new ones and none of the old. Whoever is cut off leaves blocks that no page names,
+//! each with a note of it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use rashomon_tables::{Batch, Error as StoreError};
+
+use super::{
+    blocks::BlockStore,
+    decide::Texts,
+    entries::Unit,
+    erase::Epoch,
+    index::{BlockId, IndexRow, index_of},
+    made::Deadline,
+    part::Part,
+    pending::Pending,
+};
+use crate::{Page, Result, revisioned::Shared, rows::partition_of, schemas::ARCHIVE_INDEX};
+
+/// A page that is to name others than some blocks.
+#[derive(Debug)]
+struct Move {
+    page: Page,
+    /// The rows of its index that go.
+    replaced: Vec<IndexRow>,
+    /// Those that come.
+    made: Vec<IndexRow>,
+    /// Until when: the earliest of the blocks that they name.
+    deadline: Option<Deadline>,
+    /// The revisions that have to be in those.
+    revisions: u64,
+    /// Nothing more comes.
+    is_whole: bool,
+}
+
+/// Blocks that are made anew, and the pages that are to name them.
+#[derive(Debug)]
+pub(super) struct Remaking<'a> {
+    shared: &'a Shared,
+    blocks: &'a Arc<BlockStore>,
+    pending: Pending,
+    moves: Vec<Move>,
+    /// That of the bucket, before anything was read.
+    epoch: Option<Epoch>,
+    /// The blocks that pages were made to name no more.
+    left: BTreeSet<BlockId>,
+    /// How many were made.
+    pub(super) made: u64,
+    /// Their bytes.
+    pub(super) stored_bytes: u64,
+}
+
+impl<'a> Remaking<'a> {
+    /// Of pages of one bucket.
+    pub(super) fn new(shared: &'a Shared, blocks: &'a Arc<BlockStore>) -> Result<Self> {
+        let (pending, moves, left) = (Pending::new()?, Vec::new(), BTreeSet::new());
+        Ok(Self { shared, blocks, pending, moves, epoch: None, left, made: 0, stored_bytes: 0 })
+    }
+
+    /// To be called before anything is read of what is to be pushed.
+    pub(super) async fn look_at_epoch(&mut self, of: &Page) -> Result<()> {
+        if self.epoch.is_none() {
+            self.epoch = Some(self.blocks.epoch(of).await?);
+        }
+        Ok(())
+    }
+
+    /// What follows takes the place of these rows of the page's index.
+    pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>) -> Result<()> {
+        // What a page has in one block is named by one row.
+        if self.moves.iter().any(|one| one.page == *page) {
+            self.end_block().await?;
+        }
+        let (page, made) = (page.clone(), Vec::new());
+        self.moves.push(Move { page, replaced, made, deadline: None, revisions: 0, is_whole: false });
+        Ok(())
+    }
+
+    /// A revision of the page that was begun last.
+    pub(super) async fn push(&mut self, unit: Unit, texts: &Texts) -> Result<()> {
+        if self.pending.is_full() {
+            self.end_block().await?;
+        }
+        let Some(last) = self.moves.last_mut() else { return Ok(()) };
+        last.revisions += 1;
+        self.pending.push(&last.page, unit, texts)
+    }
+
+    /// Nothing more comes of the page that was begun last.
+    pub(super) fn end_page(&mut self) {
+        if let Some(last) = self.moves.last_mut() {
+            last.is_whole = true;
+        }
+    }
+
+    /// Nothing more comes. Gives the blocks that pages were made to name no more.
+    pub(super) async fn end(&mut self) -> Result<BTreeSet<BlockId>> {
+        self.end_block().await?;
+        Ok(std::mem::take(&mut self.left))
+    }
+
+    /// Makes the block that is being filled, and has those pages name it of which nothing more comes.
+    async fn end_block(&mut self) -> Result<()> {
+        let pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        if let Some(made) = self.shared.make_block(self.blocks, pending).await? {
+            self.made += 1;
+            self.stored_bytes += made.bytes;
+            for (page, units) in &made.pages {
+                let Some(of) = self.moves.iter_mut().find(|one| one.page == *page) else { continue };
+                of.made.extend(Part::new(units.clone()).index_row(made.id));
+                of.deadline = Some(of.deadline.map_or(made.deadline(), |known| known.min(made.deadline())));
+            }
+        }
+        let (whole, begun) = std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.is_whole);
+        self.moves = begun;
+        self.note_replaced(&whole).await?;
+        for one in whole {
+            self.place(one).await?;
+        }
+        Ok(())
+    }
+
+    /// Has somebody look later whether the blocks that pages are about to leave are named by any: noted before the
+    /// last of them leaves.
+    async fn note_replaced(&self, moves: &[Move]) -> Result<()> {
+        let mut noted = BTreeSet::new();
+        for one in moves {
+            for row in one.replaced.iter().filter(|row| noted.insert(row.block)) {
+                let titles = self.blocks.open(&one.page, row.block).await?.titles();
+                self.blocks.note(&one.page, row.block, &titles, self.shared.clock.now()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn place(&mut self, one: Move) -> Result<()> {
+        if one.made.iter().map(|row| row.revisions).sum::<u64>() != one.revisions {
+            return Err(StoreError::Corrupt("blocks that were made anew lack revisions".to_owned()).into());
+        }
+        let partition = partition_of(&one.page);
+        let standing = index_of(&*self.blocks.store, &partition).await?;
+        // Somebody else may have done it meanwhile.
+        if one.replaced.iter().any(|row| !standing.contains(row)) {
+            return Ok(());
+        }
+        if let Some(epoch) = &self.epoch {
+            self.blocks.check_epoch(&one.page, epoch).await?;
+        }
+        if let Some(deadline) = one.deadline {
+            deadline.check(&*self.shared.clock)?;
+        }
+        let generation = one.replaced.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
+        let now = self.shared.clock.now();
+        let mut batch = Batch::new(partition);
+        for row in one.made {
+            let row = IndexRow { generation, ..row };
+            batch.put(&ARCHIVE_INDEX, row.key(), row.to_values(), now);
+        }
+        for row in &one.replaced {
+            // By clocks that differ it may have been written later than now.
+            batch.delete(&ARCHIVE_INDEX, row.key(), now.saturating_add(self.shared.settings.skew));
+        }
+        self.blocks.store.write(Vec::new(), batch).await?;
+        self.left.extend(one.replaced.iter().map(|row| row.block));
+        Ok(())
+    }
+}

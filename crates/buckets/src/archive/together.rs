@@ -1,0 +1,102 @@
+//! What several blocks have of one page, together.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use rashomon_tables::Error as StoreError;
+
+use super::{
+    blocks::{OpenBlock, in_hex},
+    decide::Texts,
+    entries::{ArchivedBody, Bodies, Place, Unit},
+    index::BlockId,
+    part::Part,
+};
+use crate::{
+    PropertyName, Result, Revision, Sha1, Tid,
+    rows::{RenderRow, RevisionRow},
+};
+
+/// A body, and the block that has it.
+#[derive(Debug)]
+struct Held {
+    body: ArchivedBody,
+    id: BlockId,
+    block: Arc<OpenBlock>,
+}
+
+/// The revisions of a page in some blocks: of each row the one that was written last.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    revisions: BTreeMap<Revision, RevisionRow>,
+    renders: BTreeMap<Revision, BTreeMap<Tid, RenderRow>>,
+    bodies: BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Held>>,
+}
+
+impl Together {
+    pub(super) fn add(&mut self, part: &Part, id: BlockId, block: &Arc<OpenBlock>) {
+        for row in part.revisions() {
+            let rev = row.record.rev;
+            if self.revisions.get(&rev).is_none_or(|known| known.written_at < row.written_at) {
+                self.revisions.insert(rev, row.clone());
+            }
+        }
+        for row in part.renders() {
+            let of = self.renders.entry(row.rev).or_default();
+            if of.get(&row.tid).is_none_or(|known| known.written_at < row.written_at) {
+                of.insert(row.tid, row.clone());
+            }
+        }
+        for (name, of, body) in part.bodies() {
+            let bodies = self.bodies.entry(of).or_default();
+            if bodies.get(name).is_none_or(|known| known.body.written_at < body.written_at) {
+                let block = Arc::clone(block);
+                bodies.insert(name.clone(), Held { body: body.clone(), id, block });
+            }
+        }
+    }
+
+    /// `Corrupt` where a text cannot be read, or is not what its record says.
+    pub(super) fn check(&self) -> Result<()> {
+        for Held { body, id, block } in self.bodies.values().flat_map(BTreeMap::values) {
+            if let Place::Entry(ordinal) = body.place {
+                text_of(body, block, *id, ordinal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next revision with its texts, the lowest first. `Corrupt` where a text is not what its record says.
+    pub(super) fn next(&mut self) -> Result<Option<(Unit, Texts)>> {
+        let Some((rev, revision)) = self.revisions.pop_first() else { return Ok(None) };
+        let mut texts = Texts::new();
+        let bodies = self.take_bodies(rev, None, &mut texts)?;
+        let mut renders = Vec::new();
+        for (tid, render) in self.renders.remove(&rev).unwrap_or_default() {
+            let bodies = self.take_bodies(rev, Some(tid), &mut texts)?;
+            renders.push((render, bodies));
+        }
+        Ok(Some((Unit { revision, bodies, renders }, texts)))
+    }
+
+    fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Texts) -> Result<Bodies> {
+        let mut bodies = Bodies::new();
+        for (name, Held { body, id, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
+            if let Place::Entry(ordinal) = body.place {
+                texts.insert((name.clone(), of), text_of(&body, &block, id, ordinal)?);
+            }
+            bodies.insert(name, body);
+        }
+        Ok(bodies)
+    }
+}
+
+/// The text of a body. `Corrupt` where it is not what its record says.
+fn text_of(body: &ArchivedBody, block: &OpenBlock, id: BlockId, ordinal: u64) -> Result<Bytes> {
+    let text = block.text(id, ordinal)?;
+    if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 {
+        return Ok(text);
+    }
+    let what = format!("block {} of the archive: a body is not what its record says", in_hex(id));
+    Err(StoreError::Corrupt(what).into())
+}

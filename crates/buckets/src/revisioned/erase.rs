@@ -1,0 +1,521 @@
+//! Erasing what a revision says, for good.
+//!
+//! First the revision's row is marked, in one batch with the deletes of all bodies that stand in tables: from then on
+//! nobody is given any of it. Then what is left elsewhere goes, each step so that it may be done again: the rows of
+//! its renders, the latest in rows of their own, chunks, and the blocks of the archive that have it. In the end the
+//! store is asked to keep nothing in its files. A table has a row for each erasure until all is done, and after.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
+
+use super::{
+    Revisioned, Shared, page_write::PageWrite, read::INDEX_PAGE, render_key, reservation::Planned, rev_key,
+    write::whole,
+};
+use crate::{
+    BucketName, DomainName, Erasure, Error, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord,
+    archive::BlockStore,
+    content::{BodyRow, ChunkSet, ChunkStore, Stored},
+    retention::whose,
+    rows::{self, Properties, RenderRow, RevisionRow, partition_of, unreadable},
+    schemas::{
+        BY_REV, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT, RENDERS,
+        REVISION_CONTENT, REVISIONS,
+    },
+};
+
+/// Rows of bodies that are read together. Each may have a megabyte.
+const BODIES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+/// Rows of renders that are written in one batch.
+const RENDER_ROWS: usize = 400;
+
+/// How often a row of the latest is tried to be deleted that others set at the same time.
+const ATTEMPTS: usize = 16;
+
+/// Revisions with a text of an erased one that are named.
+const NAMED: usize = 20;
+
+/// What is to be erased with the content, and what is to be said of it.
+#[derive(Debug, Clone, Default)]
+pub struct Erasing {
+    /// Who erases.
+    pub by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// Who made the revision goes, too.
+    pub user: bool,
+    /// The summary goes, too.
+    pub comment: bool,
+}
+
+/// What was erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Erased {
+    /// When, and by whom: that of the first time.
+    pub erasure: Erasure,
+    /// It had been erased before; what was left to be done is done.
+    pub again: bool,
+    /// Renders of the revision.
+    pub renders: u64,
+    /// Bodies that were named by the revision and by its renders until now.
+    pub bodies: u64,
+    /// Blocks of the archive that were made anew.
+    pub blocks: u64,
+    /// Revisions that have a body with the very same bytes, some of them: it stays theirs.
+    pub same: Vec<Revision>,
+    /// How many there are.
+    pub same_count: u64,
+    /// Blocks that another process may be making, and that may have it: erase again in some hours.
+    pub left: u64,
+    /// For how long the store's files keep what was deleted; `None`: it is in none of them any more.
+    pub kept_for: Option<Duration>,
+}
+
+/// An erasure that was begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasureState {
+    /// The page.
+    pub page: Page,
+    /// The revision.
+    pub rev: Revision,
+    /// When it was begun, and by whom.
+    pub erasure: Erasure,
+    /// When all was deleted; `None`: it was cut off, and has to be done again.
+    pub finished_at: Option<Timestamp>,
+    /// When the store's files may lose it, if they have not when it was finished.
+    pub kept_until: Option<Timestamp>,
+}
+
+impl Revisioned {
+    /// Erases the content of a revision and of all its renders, wherever it lies. The record stays, and says so; what
+    /// other revisions have, too, stays theirs. Safe to be cut off at any point: done again, it is finished.
+    pub async fn erase(&self, page: &Page, rev: Revision, how: Erasing) -> Result<Erased> {
+        let (this, page) = (self.clone(), page.clone());
+        whole(async move { this.0.erase(&page, rev, &how).await }).await
+    }
+
+    /// The erasures of a bucket, by title.
+    pub async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
+        self.0.erasures(domain, bucket).await
+    }
+}
+
+/// What stands of a revision before it is erased.
+struct Standing {
+    revision: RevisionRow,
+    renders: Vec<RenderRow>,
+    /// The latest time at which any row was written that is to be hidden.
+    last_written: Timestamp,
+    chunks: Vec<ChunkSet>,
+    names: BTreeSet<PropertyName>,
+}
+
+impl Shared {
+    async fn erase(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erased> {
+        let blocks = match &self.blocks {
+            Some(blocks) => Arc::clone(blocks),
+            // Where nothing is named there may be a block that nobody came to name.
+            None => Arc::new(BlockStore::new(Arc::clone(&self.store), 0)),
+        };
+        let _alone = blocks.alone().await;
+        let begun = self.begin_erasure(page, rev, how).await?;
+        self.another_epoch(page).await?;
+        let (mut erased, properties) = self.mark(page, rev, begun, how).await?;
+        self.erase_renders(page, rev).await?;
+        self.erase_current(page, rev).await?;
+        self.erase_chunks(page, rev).await?;
+        let from_blocks = self.erase_from_blocks(&blocks, page, rev).await?;
+        (erased.blocks, erased.left) = (from_blocks.made, from_blocks.left);
+        (erased.same, erased.same_count) = self.same_as(page, rev, &properties).await?;
+        erased.kept_for = self.store.scrub().await?;
+        if erased.left == 0 {
+            self.finish_erasure(page, rev, &erased).await?;
+            self.store.scrub().await?;
+        }
+        Ok(erased)
+    }
+
+    /// Marks a revision as erased, and deletes its bodies from the tables.
+    async fn mark(
+        &self,
+        page: &Page,
+        rev: Revision,
+        begun: Erasure,
+        how: &Erasing,
+    ) -> Result<(Erased, Vec<Properties>)> {
+        let _page = self.locks.page(page).await;
+        let _revision = self.locks.revision(page, rev).await;
+        let reservation = self.hold(page, None).await?;
+        let planned = self.plan_mark(page, rev, begun, how).await;
+        self.finish(page, reservation, planned).await
+    }
+
+    async fn plan_mark<'p>(
+        &self,
+        page: &'p Page,
+        rev: Revision,
+        begun: Erasure,
+        how: &Erasing,
+    ) -> Result<Planned<'p, (Erased, Vec<Properties>)>> {
+        let standing = self.standing_of(page, rev).await?;
+        let before = standing.revision.record.erased.clone();
+        let properties: Vec<Properties> = std::iter::once(&standing.revision.properties)
+            .chain(standing.renders.iter().map(|render| &render.properties))
+            .filter(|properties| !properties.is_empty())
+            .cloned()
+            .collect();
+        let erased = Erased {
+            again: before.is_some(),
+            erasure: before.unwrap_or(begun),
+            renders: standing.renders.len() as u64,
+            bodies: properties.iter().map(|properties| properties.len() as u64).sum(),
+            blocks: 0,
+            same: Vec::new(),
+            same_count: 0,
+            left: 0,
+            kept_for: None,
+        };
+        let at = self.after(standing.last_written);
+        let mut write = PageWrite::new(page, at).replacement();
+        let row = RevisionRow {
+            record: blank_record(standing.revision.record, &standing.names, &erased.erasure, how),
+            properties: Properties::new(),
+            digest: BLANK,
+            ..standing.revision
+        };
+        write.revision(&row);
+        for name in &standing.names {
+            let of = |column: Value| ClusteringRange::prefix(vec![name.as_str().into(), column]);
+            write.then.delete_range(&REVISION_CONTENT, of(Value::Int(rev.get())), at);
+            write.then.delete_range(&RENDER_CONTENT, of(Value::Int(rev.get())), at);
+        }
+        write.then.delete_range(&HISTORICAL, ClusteringRange::prefix(rev_key(rev)), at);
+        write.then.delete_range(&BY_REV, ClusteringRange::prefix(rev_key(rev)), at);
+        for set in &standing.chunks {
+            // With the revision, so that they are found again, and deleted at once.
+            let values = vec![Some(at.into()), Some(Value::Int(rev.get())), None];
+            write.then.put(&CHUNK_REFERENCES, vec![set.name()], values, at);
+            write.first.push(ChunkStore::intent(page, set, at));
+        }
+        Ok(Planned { write: Some(write), replaces: true, answer: (erased, properties) })
+    }
+
+    async fn standing_of(&self, page: &Page, rev: Revision) -> Result<Standing> {
+        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else {
+            return Err(self.no_revision(page, rev).await?);
+        };
+        let revision = RevisionRow::from_row(&row)?;
+        let mut standing = Standing {
+            last_written: revision.written_at,
+            names: revision.properties.keys().cloned().collect(),
+            revision,
+            renders: Vec::new(),
+            chunks: Vec::new(),
+        };
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        for row in self.all_rows(&RENDERS, page, of_rev.clone(), INDEX_PAGE).await? {
+            let render = RenderRow::from_row(&row)?;
+            standing.last_written = standing.last_written.max(row.written_at);
+            standing.names.extend(render.properties.keys().cloned());
+            standing.renders.push(render);
+        }
+        for table in [&*HISTORICAL, &*BY_REV] {
+            self.add_bodies(table, page, of_rev.clone(), &mut standing).await?;
+        }
+        for name in standing.names.clone() {
+            let of = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
+            for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
+                self.add_bodies(table, page, of.clone(), &mut standing).await?;
+            }
+        }
+        Ok(standing)
+    }
+
+    /// Looks at rows of bodies: when they were written, and which chunks they name.
+    async fn add_bodies(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+        standing: &mut Standing,
+    ) -> Result<()> {
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), BODIES).range(range.clone()).after(after);
+            let rows = self.scan(table, scan).await?;
+            for row in &rows.items {
+                standing.last_written = standing.last_written.max(row.written_at);
+                if let Stored::Chunks(set) = BodyRow::from_row(row)?.stored {
+                    standing.chunks.push(set);
+                }
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn all_rows(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+        limit: NonZeroUsize,
+    ) -> Result<Vec<Row>> {
+        let (mut rows, mut after) = (Vec::new(), None);
+        loop {
+            let scan = Scan::new(partition_of(page), limit).range(range.clone()).after(after);
+            let found = self.scan(table, scan).await?;
+            rows.extend(found.items);
+            after = found.next;
+            if after.is_none() {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// Takes sizes, names and digests out of the rows of an erased revision's renders.
+    async fn erase_renders(&self, page: &Page, rev: Revision) -> Result<()> {
+        let rows = self.all_rows(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), INDEX_PAGE).await?;
+        let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
+        let left: Vec<_> = renders.into_iter().filter(|render| !is_blank(render)).collect();
+        for some in left.chunks(RENDER_ROWS) {
+            let mut batch = Batch::new(partition_of(page));
+            for render in some {
+                let blank = RenderRow {
+                    properties: Properties::new(),
+                    digest: BLANK,
+                    left_out: false,
+                    ..render.clone()
+                };
+                let at = self.after(render.written_at);
+                batch.put(&RENDERS, render_key(rev, render.tid), blank.to_values(), at);
+            }
+            self.store.write(Vec::new(), batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows of the latest that are of an erased revision.
+    async fn erase_current(&self, page: &Page, rev: Revision) -> Result<()> {
+        let rows = self.all_rows(&CURRENT, page, ClusteringRange::all(), BODIES).await?;
+        for mut row in rows {
+            for _ in 0..ATTEMPTS {
+                if whose(&row).is_none_or(|(of, _)| of != rev) {
+                    break;
+                }
+                if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
+                    self.release_erased(page, rev, &set).await?;
+                }
+                match self.store.swap(&CURRENT, &row.key, Some(&row), None).await? {
+                    Swap::Applied | Swap::Refused { current: None } => break,
+                    Swap::Refused { current: Some(current) } => row = current,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn release_erased(&self, page: &Page, rev: Revision, set: &ChunkSet) -> Result<()> {
+        let key = Key::new(partition_of(page), vec![set.name()]);
+        let standing = self.store.get(&CHUNK_REFERENCES, &key).await?;
+        let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let mut batch = Batch::new(partition_of(page));
+        let values = vec![Some(at.into()), Some(Value::Int(rev.get())), None];
+        batch.put(&CHUNK_REFERENCES, vec![set.name()], values, at);
+        Ok(self.store.write(vec![ChunkStore::intent(page, set, at)], batch).await?)
+    }
+
+    /// Deletes the chunks of an erased revision; where nobody else has the store, also all that nobody names.
+    async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
+        for row in self.all_rows(&CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
+            if rows::timestamp(&row, 0).is_none() || rows::int(&row, 1) != Some(rev.get()) {
+                continue;
+            }
+            let [name] = &row.key.clustering[..] else { return Err(unreadable("chunk_references", &row)) };
+            let mut chunks = Batch::new(vec![name.clone()]);
+            let at = self.clock.now().saturating_add(self.settings.skew);
+            chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
+            let mut unnamed = Batch::new(partition_of(page));
+            unnamed.delete(&CHUNK_REFERENCES, row.key.clustering.clone(), row.written_at);
+            self.store.write(vec![chunks], unnamed).await?;
+        }
+        if self.is_alone() {
+            // Nobody else is receiving any.
+            self.chunks.collect_due(Timestamp::MAX).await?;
+        }
+        Ok(())
+    }
+
+    /// The revisions of the page that have a body with the same bytes: some, and how many there are.
+    async fn same_as(
+        &self,
+        page: &Page,
+        rev: Revision,
+        erased: &[Properties],
+    ) -> Result<(Vec<Revision>, u64)> {
+        let infos = erased.iter().flat_map(BTreeMap::values).filter(|info| info.size > 0);
+        let erased: BTreeSet<_> = infos.map(|info| (info.sha1, info.size)).collect();
+        let mut same = BTreeSet::new();
+        if erased.is_empty() {
+            return Ok((Vec::new(), 0));
+        }
+        for table in [&*REVISIONS, &*RENDERS] {
+            let mut after = None;
+            loop {
+                let rows = self.scan(table, Scan::new(partition_of(page), INDEX_PAGE).after(after)).await?;
+                for row in &rows.items {
+                    let (of, properties) = match table.name() == REVISIONS.name() {
+                        true => RevisionRow::from_row(row).map(|row| (row.record.rev, row.properties))?,
+                        false => RenderRow::from_row(row).map(|row| (row.rev, row.properties))?,
+                    };
+                    let is_same = properties.values().any(|info| erased.contains(&(info.sha1, info.size)));
+                    if of != rev && is_same {
+                        same.insert(of);
+                    }
+                }
+                after = rows.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        let count = same.len() as u64;
+        Ok((same.into_iter().take(NAMED).collect(), count))
+    }
+
+    /// Notes that an erasure was begun, unless it was: then by whom and when it was first.
+    async fn begin_erasure(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erasure> {
+        if self.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
+            return Err(self.no_revision(page, rev).await?);
+        }
+        let key = erasure_key(page, rev);
+        let standing = self.store.get(&ERASURES, &key).await?;
+        let erasure = match &standing {
+            Some(row) => erasure_of(row).ok_or_else(|| unreadable("erasures", row))?,
+            None => Erasure { at: self.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
+        };
+        // Until it is finished anew.
+        self.put_erasure(&key, standing.as_ref(), &erasure, None, None).await?;
+        Ok(erasure)
+    }
+
+    async fn finish_erasure(&self, page: &Page, rev: Revision, erased: &Erased) -> Result<()> {
+        let key = erasure_key(page, rev);
+        let standing = self.store.get(&ERASURES, &key).await?;
+        let now = self.clock.now();
+        let kept_until = erased.kept_for.map(|time| now.saturating_add(time));
+        self.put_erasure(&key, standing.as_ref(), &erased.erasure, Some(now), kept_until).await
+    }
+
+    async fn put_erasure(
+        &self,
+        key: &Key,
+        standing: Option<&Row>,
+        erasure: &Erasure,
+        finished_at: Option<Timestamp>,
+        kept_until: Option<Timestamp>,
+    ) -> Result<()> {
+        let mut batch = Batch::new(key.partition.clone());
+        let values = vec![
+            Some(erasure.at.into()),
+            erasure.by.clone().map(Value::Text),
+            erasure.reason.clone().map(Value::Text),
+            finished_at.map(Value::Timestamp),
+            kept_until.map(Value::Timestamp),
+        ];
+        let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        batch.put(&ERASURES, key.clustering.clone(), values, at);
+        Ok(self.store.write(Vec::new(), batch).await?)
+    }
+
+    async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
+        let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let rows = self.scan(&ERASURES, Scan::new(partition.clone(), INDEX_PAGE).after(after)).await?;
+            for row in &rows.items {
+                let read = || {
+                    let Some(Value::Text(title)) = row.key.clustering.first() else { return None };
+                    Some(ErasureState {
+                        page: Page::parse(domain.as_str(), bucket.as_str(), title)?,
+                        rev: rows::clustering_rev(row, 1)?,
+                        erasure: erasure_of(row)?,
+                        finished_at: rows::timestamp(row, 3),
+                        kept_until: rows::timestamp(row, 4),
+                    })
+                };
+                all.push(read().ok_or_else(|| unreadable("erasures", row))?);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// The digest of what was erased: nothing can be guessed by it.
+pub(crate) const BLANK: rows::Digest = [0; 16];
+
+pub(crate) fn is_blank(render: &RenderRow) -> bool {
+    render.properties.is_empty() && render.digest == BLANK
+}
+
+fn erasure_key(page: &Page, rev: Revision) -> Key {
+    let partition = vec![page.domain.as_str().into(), page.bucket.as_str().into()];
+    Key::new(partition, vec![page.title.as_str().into(), Value::Int(rev.get())])
+}
+
+fn erasure_of(row: &Row) -> Option<Erasure> {
+    Some(Erasure {
+        at: rows::timestamp(row, 0)?,
+        by: rows::text(row, 1).map(str::to_owned),
+        reason: rows::text(row, 2).map(str::to_owned),
+    })
+}
+
+/// What stays of a record: nothing by which what was erased can be guessed.
+fn blank_record(
+    mut record: RevisionRecord,
+    names: &BTreeSet<PropertyName>,
+    erasure: &Erasure,
+    how: &Erasing,
+) -> RevisionRecord {
+    record.erased = Some(erasure.clone());
+    let export = &mut record.export;
+    export.sha1 = None;
+    if names.contains(&PropertyName::wikitext()) {
+        export.main.get_or_insert_default();
+    }
+    for role in names.iter().filter_map(|name| name.as_str().strip_prefix("slot-")) {
+        export.slots.entry(role.to_owned()).or_default();
+    }
+    for slot in export.main.iter_mut().chain(export.slots.values_mut()) {
+        *slot = SlotRecord { deleted: true, bytes: None, sha1: None, ..slot.clone() };
+    }
+    if how.user {
+        (record.user, export.user_id, export.user_is_ip, export.user_deleted) = (None, None, false, true);
+    }
+    if how.comment {
+        (record.comment, export.comment_deleted) = (None, true);
+    }
+    record
+}
+
+/// The error of whoever asks for what was erased.
+pub(crate) fn refuse_erased(record: &RevisionRecord) -> Result<()> {
+    match &record.erased {
+        None => Ok(()),
+        Some(erasure) => Err(Error::Erased { rev: record.rev, at: erasure.at }),
+    }
+}

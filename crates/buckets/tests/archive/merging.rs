@@ -1,0 +1,188 @@
+//! Merging: pages that have little in each of many blocks get it together, and nobody notices.
+
+use std::time::Duration;
+
+use rashomon_buckets::{BucketName, DomainName, Merged, Merging, schemas};
+use rashomon_tables::{Batch, TableStore as _, Value};
+
+use super::{HOUR, archiving, later};
+use crate::support::{World, name, on_every_store, page};
+
+on_every_store! {
+    what_is_merged_is_read_as_before,
+    what_was_sealed_twice_is_there_once,
+    what_has_much_or_is_alone_is_not_merged,
+    a_page_with_many_parts_is_merged_part_by_part,
+    what_is_damaged_is_not_merged,
+    a_body_in_chunks_is_merged,
+}
+
+impl World {
+    /// Merges all that may be merged.
+    pub(crate) async fn merge(&self) -> Merged {
+        self.try_merge().await.unwrap()
+    }
+
+    pub(crate) async fn try_merge(&self) -> rashomon_buckets::Result<Merged> {
+        let domain = DomainName::new("enwiki").unwrap();
+        self.buckets.merge_archive(&domain, &BucketName::page(), Merging::default(), &mut |_| {}).await
+    }
+
+    /// Two pages whose revisions are sealed a few at a time: of the one four times two, of the other twice two.
+    pub(crate) async fn sealed_in_parts(&self) {
+        for part in 0..4 {
+            self.edit(&page("Main_Page"), 2 * part + 1..=2 * part + 2).await;
+            if part % 2 == 0 {
+                self.edit(&page("Other"), 2 * part + 1..=2 * part + 2).await;
+            }
+            self.pass(later());
+            self.seal().await;
+            self.pass(HOUR);
+        }
+    }
+
+    pub(crate) async fn blocks(&self) -> usize {
+        let mut names: Vec<_> = self.rows(&schemas::ARCHIVE_BLOCKS).await;
+        names.dedup_by(|one, other| one.key.partition == other.key.partition);
+        names.len()
+    }
+
+    pub(crate) async fn both(&self) -> [Vec<String>; 2] {
+        [self.all_of(&page("Main_Page")).await, self.all_of(&page("Other")).await]
+    }
+}
+
+async fn what_is_merged_is_read_as_before(world: World) {
+    let world = archiving(world).await;
+    world.sealed_in_parts().await;
+    let before = world.both().await;
+    assert_eq!((world.blocks().await, world.rows(&schemas::ARCHIVE_INDEX).await.len()), (4, 6));
+    let merged = world.merge().await;
+    assert_eq!((merged.pages, merged.parts, merged.revisions, merged.blocks), (2, 6, 10, 1), "{merged:?}");
+    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
+    assert_eq!(world.both().await, before);
+    let world = world.reopened().await;
+    assert_eq!(world.both().await, before);
+    world.assert_whole().await;
+    assert_eq!(world.merge().await.blocks, 0, "there is nothing more to merge");
+
+    // The old ones are there for whoever reads them, and go later.
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.blocks().await, 5);
+    world.pass(3 * HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.blocks().await, 1);
+    assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
+    assert_eq!(world.reopened().await.both().await, before);
+    // What is sealed later is merged with what was merged.
+    world.edit(&page("Main_Page"), 9..=10).await;
+    world.pass(later());
+    world.seal().await;
+    let before = world.both().await;
+    assert_eq!(world.merge().await.parts, 2);
+    assert_eq!(world.reopened().await.both().await, before);
+    world.assert_whole().await;
+}
+
+async fn what_was_sealed_twice_is_there_once(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let tids = world.edit(&page, 1..=4).await;
+    world.pass(later());
+    world.seal().await;
+    // Of a revision and its render, each row comes back with a replacement.
+    world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
+    world.rewrite(&page, tids[1], "wikitext", "better").await.unwrap();
+    world.pass(later());
+    assert_eq!(world.seal().await.revisions, 1);
+    let before = world.all_of(&page).await;
+    let merged = world.merge().await;
+    assert_eq!((merged.parts, merged.revisions), (2, 3));
+    let world = world.reopened().await;
+    assert_eq!(world.all_of(&page).await, before);
+    assert_eq!(world.read(&page, tids[1], "html").await, b"<p>better</p>");
+    assert_eq!(world.read(&page, tids[1], "wikitext").await, b"better");
+    world.assert_whole().await;
+}
+
+async fn what_has_much_or_is_alone_is_not_merged(world: World) {
+    let world = archiving(world).await;
+    let busy = page("Busy");
+    for number in 1..=130 {
+        world.put_revision(&busy, number, &[("wikitext", "text")]).await.unwrap();
+    }
+    world.pass(later());
+    world.seal().await;
+    world.put_revision(&busy, 131, &[("wikitext", "text")]).await.unwrap();
+    world.pass(later());
+    world.seal().await;
+    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
+    assert_eq!(world.merge().await.parts, 0, "the one has much, and the other is alone then");
+    let domain = DomainName::new("enwiki").unwrap();
+    world.sealed_in_parts().await;
+    let how = Merging { parts: 3, rest: Duration::from_micros(1) };
+    let merged = world.buckets.merge_archive(&domain, &BucketName::page(), how, &mut |_| {}).await.unwrap();
+    assert_eq!(merged.parts, 4, "not that of the page with two parts");
+}
+
+async fn a_page_with_many_parts_is_merged_part_by_part(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    for number in 1..=71 {
+        world.put_revision(&page, number, &[("wikitext", &format!("text {number}"))]).await.unwrap();
+        world.pass(later());
+        world.seal().await;
+    }
+    let before = world.all_of(&page).await;
+    let merged = world.merge().await;
+    assert_eq!((merged.parts, merged.revisions, merged.blocks), (70, 70, 2));
+    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
+    assert_eq!(world.reopened().await.all_of(&page).await, before);
+    world.assert_whole().await;
+}
+
+async fn what_is_damaged_is_not_merged(world: World) {
+    let world = archiving(world).await;
+    world.sealed_in_parts().await;
+    let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
+    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
+    let index = world.rows(&schemas::ARCHIVE_INDEX).await;
+    let mut damaged = block.to_vec();
+    let last = damaged.len() - 1;
+    // A checksum, so that the texts are read and found wanting.
+    for byte in &mut damaged[last / 2..last / 2 + 8] {
+        *byte ^= 0x55;
+    }
+    let later = row.written_at.saturating_add(Duration::from_micros(1));
+    let mut batch = Batch::new(row.key.partition.clone());
+    let values = vec![row.values[0].clone(), Some(Value::Blob(damaged.into()))];
+    batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering.clone(), values, later);
+    world.store.write(Vec::new(), batch).await.unwrap();
+    let world = world.reopened().await;
+    let merged = world.merge().await;
+    assert!(merged.kept >= 2, "{merged:?}");
+    let now = world.rows(&schemas::ARCHIVE_INDEX).await;
+    let of_damaged = |rows: &[rashomon_tables::Row]| {
+        rows.iter().filter(|index| index.key.clustering[1] == row.key.partition[2]).count()
+    };
+    assert_eq!(of_damaged(&now), of_damaged(&index), "its pages name it still");
+}
+
+async fn a_body_in_chunks_is_merged(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let large = crate::support::noise(7, 1_200_000);
+    for number in 1..=3 {
+        world.put_revision(&page, number, &[("wikitext", &large)]).await.unwrap();
+        world.pass(later());
+        world.seal().await;
+    }
+    assert_eq!(world.merge().await.revisions, 2);
+    let world = world.reopened().await;
+    world.pass(3 * HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    let tid = world.buckets.revision(&page, crate::support::rev(1)).await.unwrap().renders[0].tid;
+    let property = world.buckets.property(&page, tid, &name("wikitext")).await.unwrap();
+    assert_eq!(crate::support::bytes(&property).await, large);
+    world.assert_whole().await;
+}

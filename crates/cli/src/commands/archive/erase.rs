@@ -1,0 +1,105 @@
+//! `rashomon archive erase`.
+
+use rashomon_buckets::{Erased, Erasing, ErasureState, Error, Page, Revision};
+use rashomon_clock::Timestamp;
+
+use super::domains;
+use crate::{
+    arguments::EraseArguments,
+    errors::CommandError,
+    exit::Exit,
+    output::{self, counted, thousands},
+    store::Store,
+};
+
+/// Erases revisions, one after the other.
+pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
+    let (Some(domain), Some(title)) = (&arguments.domain, &arguments.title) else {
+        return Err(CommandError::Usage("give --domain and --title".to_owned()));
+    };
+    let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
+    let mut exit = Exit::Done;
+    for rev in &arguments.rev {
+        let how = Erasing {
+            by: arguments.by.clone(),
+            reason: arguments.reason.clone(),
+            user: arguments.user,
+            comment: arguments.comment,
+        };
+        let erased = store.buckets().erase(&page, *rev, how).await.map_err(|error| match error {
+            Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
+            error => error.into(),
+        })?;
+        tell(*rev, &erased)?;
+        if erased.left > 0 {
+            exit = Exit::Failed;
+        }
+    }
+    Ok(exit)
+}
+
+fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
+    let again = if erased.again { ", which had been erased before" } else { "" };
+    output::line(format_args!(
+        "erased revision {rev}{again}: {} and {}, {} made anew",
+        counted(erased.renders, "render"),
+        match erased.bodies {
+            1 => "1 body".to_owned(),
+            bodies => format!("{} bodies", thousands(bodies)),
+        },
+        counted(erased.blocks, "block"),
+    ))?;
+    if !erased.same.is_empty() {
+        let some: Vec<_> = erased.same.iter().map(ToString::to_string).collect();
+        let more = erased.same_count - erased.same.len() as u64;
+        let more = if more > 0 { format!(" and {}", counted(more, "other")) } else { String::new() };
+        output::line(format_args!(
+            "the very same bytes are in revision {}{more}, and stay there: erase these, too, if they are to be gone",
+            some.join(", ")
+        ))?;
+    }
+    if erased.left > 0 {
+        output::line(format_args!(
+            "NOT DONE: {} may be in the making by another process, and may have it: give the command again in three \
+             hours",
+            counted(erased.left, "block")
+        ))?;
+    }
+    match erased.kept_for {
+        Some(time) => output::line(format_args!(
+            "the nodes keep what was deleted for {} s, and until a compaction ran after that: see --status",
+            time.as_secs()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Lists what was erased.
+pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
+    let mut exit = Exit::Done;
+    for domain in domains(store, arguments.domain.as_ref()).await? {
+        for state in store.buckets().erasures(&domain, &arguments.bucket).await? {
+            let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
+            let by = erasure.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            let why = erasure.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            let what = match (finished_at, kept_until) {
+                (None, _) => {
+                    exit = Exit::Failed;
+                    "NOT DONE: give the command again".to_owned()
+                }
+                (Some(_), None) => "gone".to_owned(),
+                (Some(_), Some(until)) => {
+                    format!("deleted; gone from the nodes' files by a compaction after {}", time(*until))
+                }
+            };
+            let (title, at) = (&page.title, time(erasure.at));
+            output::line(format_args!("{domain}: revision {rev} of {title}, {at}{by}{why}: {what}"))?;
+        }
+    }
+    Ok(exit)
+}
+
+fn time(time: Timestamp) -> String {
+    jiff::Timestamp::from_second(time.as_micros().div_euclid(1_000_000))
+        .map_or_else(|_| format!("{} µs", time.as_micros()), |time| time.to_string())
+}

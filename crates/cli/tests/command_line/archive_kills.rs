@@ -1,0 +1,150 @@
+//! `rashomon archive` is killed with SIGKILL, again and again: nothing that can be read is lost, and what was erased
+//! stays so, or is erased by the same command again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    home::Home,
+    process::{Running, rashomon, run},
+};
+
+/// Kills, unless the environment says more.
+const ROUNDS: u64 = 12;
+
+/// Pages, and the revisions that each gets a round.
+const PAGES: u64 = 12;
+const MORE: u64 = 4;
+
+/// A round's text of a page: much of the one before, and words of its own.
+fn text(page: u64, rev: u64) -> String {
+    let words = |from: u64, count: u64| {
+        (from..from + count).map(|word| format!("w{:x}", word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40))
+    };
+    let common: Vec<_> = words(page * 1_000_000 + rev / 3, 400).collect();
+    let own: Vec<_> = words((page * 1000 + rev) * 7_000_003, 20).collect();
+    format!("{} {}", common.join(" "), own.join(" "))
+}
+
+/// A dump of all pages with their revisions of a round.
+fn dump(round: u64) -> String {
+    let mut pages = String::new();
+    for page in 1..=PAGES {
+        let mut revisions = String::new();
+        for rev in round * MORE + 1..=(round + 1) * MORE {
+            revisions.push_str(&format!(
+                "<revision><id>{}</id><timestamp>2020-01-01T00:{:02}:{:02}Z</timestamp><contributor><username>Ann</username>\
+                 </contributor><model>wikitext</model><format>text/x-wiki</format><text xml:space=\"preserve\">{}</text>\
+                 </revision>",
+                page * 10_000 + rev,
+                rev / 60,
+                rev % 60,
+                text(page, rev)
+            ));
+        }
+        pages.push_str(&format!("<page><title>P{page}</title><ns>0</ns><id>{page}</id>{revisions}</page>"));
+    }
+    format!(
+        "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\">{pages}</mediawiki>"
+    )
+}
+
+/// The revisions of a whole export, each with its line and those of its renders.
+fn revisions(export: &str) -> BTreeMap<u64, Vec<Value>> {
+    let mut all: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    let mut last = 0;
+    for line in export.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        match line["kind"].as_str() {
+            Some("revision") => {
+                last = line["rev"].as_u64().unwrap();
+                all.entry(last).or_default().push(line);
+            }
+            Some("render") => all.entry(last).or_default().push(line),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// A number that follows no pattern.
+fn chance(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+#[test]
+fn an_archive_survives_kills() {
+    let Some(home) = Home::new() else { return };
+    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "killed"]].concat());
+    let rounds =
+        std::env::var("RASHOMON_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let mut state = 7;
+    let mut model: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    let mut begun: BTreeSet<u64> = BTreeSet::new();
+    let (mut killed, mut longest) = (0, Duration::from_millis(300));
+    for round in 0..rounds {
+        home.write("more.xml", &dump(round));
+        on_a_file(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
+        let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
+        for (rev, lines) in revisions(&on_a_file(&export).ends_with(0).stdout) {
+            model.entry(rev).or_insert(lines);
+        }
+        let (page, number) = (chance(&mut state) % PAGES + 1, chance(&mut state) % ((round + 1) * MORE) + 1);
+        let (title, rev) = (format!("P{page}"), page * 10_000 + number);
+        let erase = ["--title", &title, "--rev", &rev.to_string(), "--domain", "wiki"].map(str::to_owned);
+        let command: Vec<String> = match round % 3 {
+            0 => ["seal", "--after", "0s"].map(str::to_owned).to_vec(),
+            1 => vec!["merge".to_owned()],
+            _ => [&["erase".to_owned()], &erase[..]].concat(),
+        };
+        if round % 3 == 2 {
+            begun.insert(rev);
+        }
+        // Merging needs something that was sealed since.
+        if round % 3 == 1 {
+            on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0);
+        }
+        let mut process = rashomon(home.path());
+        process.arg("archive").args(&command).args(["--data", "killed"]);
+        let started = Instant::now();
+        let process = Running::start(&mut process);
+        thread::sleep(longest.mul_f64((chance(&mut state) % 1000) as f64 / 1000.0));
+        process.signal(Signal::KILL);
+        let ran = process.wait();
+        killed += u64::from(ran.code.is_none());
+        if ran.code == Some(0) {
+            // Earlier, the next time.
+            longest = longest.min(started.elapsed());
+        }
+        on_a_file(&["verify"]);
+        let found = revisions(&on_a_file(&export).ends_with(0).stdout);
+        assert_eq!(found.len(), model.len(), "round {round}: {command:?}");
+        for (rev, lines) in &model {
+            let is_erased = found[rev][0].get("erased").is_some();
+            assert!(!is_erased || begun.contains(rev), "round {round}: {rev}");
+            assert!(is_erased || found[rev] == *lines, "round {round} {command:?}: {rev}");
+        }
+        if round % 3 != 2 {
+            on_a_file(&["archive", "verify"]).ends_with(0).prints(&["sound"]);
+        }
+        // The same again finishes it.
+        let again: Vec<&str> = command.iter().map(String::as_str).collect();
+        on_a_file(&[&["archive"], &again[..]].concat()).ends_with(0);
+        on_a_file(&["verify"]).ends_with(0).prints(&["sound"]);
+    }
+    let found =
+        revisions(&on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).stdout);
+    for (rev, lines) in &model {
+        assert_eq!(found[rev][0].get("erased").is_some(), begun.contains(rev), "{rev}");
+        assert!(begun.contains(rev) || found[rev] == *lines, "{rev}");
+    }
+    assert!(killed > rounds / 3, "{killed} of {rounds} were killed before they were done");
+    on_a_file(&["archive", "erase", "--status"]).ends_with(0).prints(&[": gone"]);
+}

@@ -1,0 +1,19 @@
+//! For how long the cluster keeps what was deleted.
+
+use std::time::Duration;
+
+use rashomon_tables::Result;
+
+use crate::{errors::unexpected, session::Cluster};
+
+/// The longest time for which a table of the keyspace keeps deletes, and therefore what they hide: a compaction after
+/// that drops both.
+pub(crate) async fn longest(cluster: &Cluster) -> Result<Duration> {
+    const GRACES: &str = "SELECT gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ?";
+    let rows = cluster.query(GRACES, (cluster.keyspace().to_owned(),)).await?;
+    let mut longest = 0;
+    for row in rows.rows::<(Option<i32>,)>().map_err(unexpected)? {
+        longest = longest.max(row.map_err(unexpected)?.0.unwrap_or(0));
+    }
+    Ok(Duration::from_secs(u64::try_from(longest).unwrap_or(0)))
+}
