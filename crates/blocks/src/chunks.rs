@@ -125,7 +125,7 @@ impl<'a> Chunks<'a> {
         Ok(unpacked.ok_or_else(|| Damage::of(chunk, section))?)
     }
 
-    /// Unpacks the first bytes of a section, as [`Section::unpack_start`] does.
+    /// Unpacks the first bytes of a section, as [`unpack_start`](super::section::Section::unpack_start) does.
     pub(crate) fn unpack_start(&self, chunk: usize, section: usize, prefix: &[u8], out: &mut [u8]) -> usize {
         let known = self.get(chunk).sections[section];
         known.unpack_start(self.stored_section(chunk, section), prefix, out)

@@ -64,7 +64,7 @@ async fn an_undamaged_store_is_whole() {
 
 /// The tables whose rows are notes of work to do, or that only retention or the archive have: nothing is lost
 /// with a note, and what those have is tested with them.
-const NOTES: [&str; 15] = [
+const NOTES: [&str; 17] = [
     "chunk_sets",
     "heads",
     "due",
@@ -80,6 +80,8 @@ const NOTES: [&str; 15] = [
     "archive_index",
     "archive_blocks",
     "archive_notes",
+    "archive_epochs",
+    "erasures",
 ];
 
 /// The tables of what exports say beside revisions, which a store may have or not.

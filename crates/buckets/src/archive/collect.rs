@@ -76,19 +76,18 @@ impl BlockStore {
         self.store.write(Vec::new(), note).await
     }
 
-    /// Whether somebody will look whether a page names the block.
-    pub(super) async fn is_noted(&self, id: BlockId) -> StoreResult<bool> {
-        let mut hours_after = None;
+    /// When a block was noted last, if somebody will look whether a page names it.
+    pub(super) async fn noted_at(&self, id: BlockId) -> StoreResult<Option<Timestamp>> {
+        let (mut noted_at, mut hours_after) = (None, None);
         loop {
             let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
             for hour in hours.items {
-                if self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?.is_some() {
-                    return Ok(true);
-                }
+                let note = self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?;
+                noted_at = noted_at.max(note.and_then(|row| rows::timestamp(&row, 3)));
             }
             hours_after = hours.next;
             if hours_after.is_none() {
-                return Ok(false);
+                return Ok(noted_at);
             }
         }
     }
@@ -169,7 +168,28 @@ impl BlockStore {
         let note = Note { id, pages };
         match self.regard(&note, Timestamp::MAX).await? {
             Regard::Named | Regard::NamedBySome => Ok(()),
-            Regard::LeftLately | Regard::Nobodys => self.delete_block(&note, now).await,
+            Regard::LeftLately | Regard::Nobodys => self.delete_noted(&note, now).await,
+        }
+    }
+
+    /// Deletes a block and the notes of it: nobody has to look at it any more.
+    pub(super) async fn delete_noted(&self, note: &Note, now: Timestamp) -> Result<()> {
+        self.delete_block(note, now).await?;
+        let mut hours_after = None;
+        loop {
+            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
+            for hour in hours.items {
+                let key = Key::new(hour.clone(), vec![name_of(note.id)]);
+                if let Some(row) = self.store.get(&ARCHIVE_NOTES, &key).await? {
+                    let mut done = Batch::new(hour);
+                    done.delete(&ARCHIVE_NOTES, key.clustering, row.written_at);
+                    self.store.write(Vec::new(), done).await?;
+                }
+            }
+            hours_after = hours.next;
+            if hours_after.is_none() {
+                return Ok(());
+            }
         }
     }
 

@@ -87,10 +87,16 @@ impl Shared {
                 None => self.block_left_with(blocks, page, rev, &mut done).await?,
             };
             let Some((id, titles)) = found else { return Ok(done) };
+            // Of one that was made lately another process may be about to have more pages name it.
+            let noted_at = blocks.noted_at(id).await?;
+            let is_being_placed = noted_at.is_some_and(|noted_at| noted_at > self.placed_until());
             done.made += self.remake_without(blocks, page, rev, id, &titles).await?;
             let pages: Vec<_> =
                 titles.iter().map(|title| Page { title: title.clone(), ..page.clone() }).collect();
             let at = self.clock.now().saturating_add(self.settings.skew);
+            if is_being_placed {
+                continue;
+            }
             // Where one of them names it still, the next round sees to that.
             blocks.delete_unless_named(pages, id, at).await?;
         }
@@ -168,6 +174,11 @@ impl Shared {
         Ok(unit)
     }
 
+    /// No other process has a page name a block any more that was noted then or before.
+    fn placed_until(&self) -> Timestamp {
+        if self.is_alone() { Timestamp::MAX } else { self.clock.now().saturating_sub(super::MIN_AGE) }
+    }
+
     /// A block that has content of a revision, and that the page does not name any more, or not yet, while others
     /// name it. Those that nobody names are deleted, but that another process may be about to have named.
     async fn block_left_with(
@@ -177,8 +188,7 @@ impl Shared {
         rev: Revision,
         done: &mut FromBlocks,
     ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
-        let now = self.clock.now();
-        let due = if self.is_alone() { Timestamp::MAX } else { now.saturating_sub(super::MIN_AGE) };
+        let (now, due) = (self.clock.now(), self.placed_until());
         let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
         let marked = RevisionRow::from_row(&row)?;
         let mut left = BTreeSet::new();
@@ -198,7 +208,7 @@ impl Shared {
                     left.insert(note.id);
                 }
                 Regard::LeftLately | Regard::Nobodys if noted_at > due => drop(left.insert(note.id)),
-                Regard::LeftLately | Regard::Nobodys => blocks.delete_block(&note, now).await?,
+                Regard::LeftLately | Regard::Nobodys => blocks.delete_noted(&note, now).await?,
             }
         }
         done.left = left.len() as u64;

@@ -105,7 +105,8 @@ impl<'a> Remaking<'a> {
     /// Makes the block that is being filled, and has those pages name it of which nothing more comes.
     async fn end_block(&mut self) -> Result<()> {
         let pending = std::mem::replace(&mut self.pending, Pending::new()?);
-        if let Some(made) = self.shared.make_block(self.blocks, pending).await? {
+        let made = self.shared.make_block(self.blocks, pending).await?;
+        if let Some(made) = &made {
             self.made += 1;
             self.stored_bytes += made.bytes;
             for (page, units) in &made.pages {
@@ -117,8 +118,15 @@ impl<'a> Remaking<'a> {
         let (whole, begun) = std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.is_whole);
         self.moves = begun;
         self.note_replaced(&whole).await?;
+        let mut name_it = BTreeSet::new();
         for one in whole {
-            self.place(one).await?;
+            let page = one.page.clone();
+            if self.place(one).await? {
+                name_it.insert(page);
+            }
+        }
+        if let Some(made) = made.filter(|made| made.pages.iter().all(|(page, _)| name_it.contains(page))) {
+            self.blocks.settle(made.id, made.noted_at).await?;
         }
         Ok(())
     }
@@ -136,7 +144,8 @@ impl<'a> Remaking<'a> {
         Ok(())
     }
 
-    async fn place(&mut self, one: Move) -> Result<()> {
+    /// `false`: the page does not come to name them.
+    async fn place(&mut self, one: Move) -> Result<bool> {
         if one.made.iter().map(|row| row.revisions).sum::<u64>() != one.revisions {
             return Err(StoreError::Corrupt("blocks that were made anew lack revisions".to_owned()).into());
         }
@@ -144,7 +153,7 @@ impl<'a> Remaking<'a> {
         let standing = index_of(&*self.blocks.store, &partition).await?;
         // Somebody else may have done it meanwhile.
         if one.replaced.iter().any(|row| !standing.contains(row)) {
-            return Ok(());
+            return Ok(false);
         }
         if let Some(epoch) = &self.epoch {
             self.blocks.check_epoch(&one.page, epoch).await?;
@@ -165,6 +174,6 @@ impl<'a> Remaking<'a> {
         }
         self.blocks.store.write(Vec::new(), batch).await?;
         self.left.extend(one.replaced.iter().map(|row| row.block));
-        Ok(())
+        Ok(true)
     }
 }

@@ -90,7 +90,7 @@ impl Shared {
             }
             // Nobody needs the block of a sealing that was cut off, nor of an import, which is given again; until it is
             // collected it is noted.
-            if blocks.is_noted(id).await? {
+            if blocks.noted_at(id).await?.is_some() {
                 continue;
             }
             for unit in units {

@@ -4,9 +4,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use rashomon_clock::{Clock as _, SystemClock};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -85,7 +86,7 @@ fn an_archive_survives_kills() {
     let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "killed"]].concat());
     let rounds =
         std::env::var("RASHOMON_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
-    let mut state = 7;
+    let (mut state, clock) = (7, SystemClock::new());
     let mut model: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     let mut begun: BTreeSet<u64> = BTreeSet::new();
     let (mut killed, mut longest) = (0, Duration::from_millis(300));
@@ -113,7 +114,7 @@ fn an_archive_survives_kills() {
         }
         let mut process = rashomon(home.path());
         process.arg("archive").args(&command).args(["--data", "killed"]);
-        let started = Instant::now();
+        let started = clock.monotonic();
         let process = Running::start(&mut process);
         thread::sleep(longest.mul_f64((chance(&mut state) % 1000) as f64 / 1000.0));
         process.signal(Signal::KILL);
@@ -121,7 +122,7 @@ fn an_archive_survives_kills() {
         killed += u64::from(ran.code.is_none());
         if ran.code == Some(0) {
             // Earlier, the next time.
-            longest = longest.min(started.elapsed());
+            longest = longest.min(clock.monotonic() - started);
         }
         on_a_file(&["verify"]);
         let found = revisions(&on_a_file(&export).ends_with(0).stdout);
