@@ -164,8 +164,24 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
 struct Report {
     #[serde(flatten)]
     archive: ArchiveStats,
+    /// What blocks and index take, in per cent of the bodies as they came.
+    percent: Option<f64>,
+    /// What they should take at most, by what was reached with real wikis: see docs/archive.md.
+    goal_percent: Option<f64>,
     /// By property.
     properties: BTreeMap<String, Archived>,
+}
+
+/// What blocks and index should take at most of the texts of a whole wiki, and of their html, in per cent.
+const GOALS: [(&str, f64); 2] = [("wikitext", 1.9), ("html", 0.4)];
+
+/// The goal for bodies of several properties: the mean of theirs, by their bytes. Of others there is none.
+fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
+    let with_goals =
+        GOALS.iter().filter_map(|(name, goal)| Some((properties.get(*name)?.raw_bytes as f64, goal)));
+    let (bytes, weighted) =
+        with_goals.fold((0.0, 0.0), |(sum, weighted), (bytes, goal)| (sum + bytes, weighted + bytes * goal));
+    (bytes > 0.0).then(|| weighted / bytes)
 }
 
 /// What of a property is in blocks.
@@ -179,14 +195,14 @@ impl Report {
     fn of(stats: DomainStats) -> Self {
         let archive = stats.archive.unwrap_or_default();
         let properties = stats.properties.into_iter().filter(|(_, property)| property.archived > 0);
-        Self {
-            archive,
-            properties: properties
-                .map(|(name, of)| {
-                    (name.to_string(), Archived { bodies: of.archived, raw_bytes: of.archived_raw_bytes })
-                })
-                .collect(),
-        }
+        let properties = properties
+            .map(|(name, of)| {
+                (name.to_string(), Archived { bodies: of.archived, raw_bytes: of.archived_raw_bytes })
+            })
+            .collect();
+        let tables = (archive.block_bytes + archive.index_bytes) as f64;
+        let percent = (archive.raw_bytes > 0).then(|| tables * 100.0 / archive.raw_bytes as f64);
+        Self { percent, goal_percent: goal(&properties), archive, properties }
     }
 
     fn print(&self, domain: &DomainName) -> Result<(), CommandError> {
@@ -206,6 +222,11 @@ impl Report {
             output::bytes(archive.index_bytes),
             counted(archive.open_revisions, "revision"),
         ))?;
+        if let (Some(percent), Some(goal)) = (self.percent, self.goal_percent) {
+            output::line(format_args!(
+                "  blocks and index: {percent:.2} %; the goal for a wiki with a long history is {goal:.2} %"
+            ))?;
+        }
         for (name, archived) in &self.properties {
             output::line(format_args!(
                 "  {name}: {} times, {}",
@@ -229,4 +250,23 @@ async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit,
         reports.iter().try_for_each(|(domain, report)| report.print(domain))?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_goal_is_that_of_the_properties_by_their_bytes() {
+        let of = |properties: &[(&str, u64)]| {
+            let archived = properties
+                .iter()
+                .map(|(name, raw_bytes)| ((*name).to_owned(), Archived { bodies: 1, raw_bytes: *raw_bytes }));
+            goal(&archived.collect()).map(|goal| (goal * 100.0).round() / 100.0)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("data-parsoid", 9)]), None);
+        assert_eq!(of(&[("wikitext", 5)]), Some(1.9));
+        assert_eq!(of(&[("wikitext", 100), ("html", 200), ("data-parsoid", 9)]), Some(0.9));
+    }
 }
