@@ -1,7 +1,7 @@
 //! The store: what its callers see of the threads behind it.
 
 use std::{
-    fmt,
+    fmt, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
@@ -59,6 +59,15 @@ struct Running {
 }
 
 impl SqliteStore {
+    /// Whether there is a store in a directory.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be seen.
+    pub fn is_in(directory: &Path) -> io::Result<bool> {
+        crate::file::path(directory).try_exists()
+    }
+
     /// Opens the store in this directory, and makes both where they are not there.
     ///
     /// `Unavailable` where another process has it open (the error names it); `Unsupported` where what is there

@@ -49,6 +49,7 @@ pub struct Schema {
     values: Vec<Column>,
     default_ttl: Option<Duration>,
     swap_only: bool,
+    checks_itself: bool,
 }
 
 impl Schema {
@@ -65,6 +66,7 @@ impl Schema {
             values: Vec::new(),
             default_ttl: None,
             swap_only: false,
+            checks_itself: false,
         })
     }
 
@@ -108,6 +110,13 @@ impl Schema {
     #[must_use]
     pub const fn swap_only(&self) -> bool {
         self.swap_only
+    }
+
+    /// Whether values carry checksums of their own: a store that finds a row damaged gives the values as they are,
+    /// where it still can tell them apart, so that what is whole in them can be had.
+    #[must_use]
+    pub const fn checks_itself(&self) -> bool {
+        self.checks_itself
     }
 
     /// `Invalid` unless `partition` holds a value of the right type for every partition column.
@@ -246,6 +255,13 @@ impl SchemaBuilder {
     #[must_use]
     pub const fn swap_only(mut self) -> Self {
         self.0.swap_only = true;
+        self
+    }
+
+    /// Whoever reads the values checks them himself: see [`Schema::checks_itself`].
+    #[must_use]
+    pub const fn checks_itself(mut self) -> Self {
+        self.0.checks_itself = true;
         self
     }
 

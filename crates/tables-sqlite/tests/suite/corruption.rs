@@ -1,8 +1,9 @@
 //! Bits that flip on the disk: what is read is what was written, or an error, and a check finds it.
 
-use std::{fs, path::Path};
+use std::{fs, num::NonZeroUsize, path::Path, sync::LazyLock};
 
-use rashomon_tables::{Batch, Error, Row, TableStore};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ColumnType, Error, Key, Row, Schema, TableStore, Value};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -128,6 +129,42 @@ async fn no_flipped_bit_among_the_keys_goes_unseen() {
         read_all(copy.path(), &expected, &format!("byte {byte}"), &mut seen).await;
     }
     assert!(seen.refused + seen.missing >= FLIPS as usize / 2, "{seen:?}");
+}
+
+/// Of a table whose values carry checksums of their own, what is damaged is given all the same; a check finds it.
+#[tokio::test]
+async fn what_checks_itself_is_given_as_it_is() {
+    static PIECES: LazyLock<Schema> = LazyLock::new(|| {
+        Schema::builder("pieces")
+            .partition("name", ColumnType::Text)
+            .value("bytes", ColumnType::Blob)
+            .checks_itself()
+            .build()
+    });
+    let directory = TempDir::new().expect("a directory");
+    let whole: Vec<u8> = (0..3_000).map(|at| (scramble(at) % 251) as u8).collect();
+    {
+        let store = open(directory.path(), system_clock(), Options::default()).await;
+        store.create(&PIECES).await.expect("created");
+        let mut batch = Batch::new(vec!["one".into()]);
+        batch.put(&PIECES, Vec::new(), vec![Some(Value::Blob(whole.clone().into()))], Timestamp::EPOCH);
+        write(&store, batch).await.expect("written");
+    }
+    let file = directory.path().join("rashomon.sqlite");
+    let mut bytes = fs::read(&file).expect("read");
+    let at = bytes.windows(64).position(|window| *window == whole[1_000..1_064]).expect("it is there");
+    bytes[at] ^= 1;
+    fs::write(&file, bytes).expect("written");
+    let mut damaged = whole;
+    damaged[1_000] ^= 1;
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    store.create(&PIECES).await.expect("created");
+    let key = Key::new(vec!["one".into()], Vec::new());
+    let row = store.get(&PIECES, &key).await.expect("read").expect("it is there");
+    assert_eq!(row.values, [Some(Value::Blob(damaged.into()))]);
+    assert_eq!(store.partitions(&PIECES, None, NonZeroUsize::MIN).await.expect("read").items.len(), 1);
+    let report = store.check(|_| {}).expect("it can be read");
+    assert!(report.problems.iter().any(|problem| problem.contains("pieces")), "{report:?}");
 }
 
 #[tokio::test]
