@@ -23,7 +23,7 @@ pub use archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, HistoryArchiver, Merged, Merging, Sealed, Sealing,
 };
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
-pub use content::{Body, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
+pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, Missing, Result};
 pub use headers::{GivenHeaders, HeaderError, Headers};

@@ -198,6 +198,13 @@ pub struct Render {
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
 }
 
+impl Render {
+    /// `Erased` where the content of its revision was erased.
+    pub fn check_not_erased(&self) -> crate::Result<()> {
+        crate::revisioned::refuse_erased(&self.record)
+    }
+}
+
 /// A render as part of its revision.
 #[derive(Debug, Clone)]
 pub struct RenderInfo {
@@ -205,7 +212,8 @@ pub struct RenderInfo {
     pub tid: Tid,
     /// Its properties, those of its revision included.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
-    /// `false`: it was superseded, and its bodies have gone by the bucket's retention.
+    /// `false`: it was superseded, and its bodies have gone by the bucket's retention, or were left out by the
+    /// archive's policy.
     pub stored: bool,
 }
 
@@ -223,7 +231,7 @@ pub struct RevisionDetail {
 pub struct RevisionSummary {
     /// What is known of it.
     pub record: Arc<RevisionRecord>,
-    /// Its newest render.
+    /// Its newest render, of those that the archive's policy kept.
     pub tid: Tid,
     /// How many renders it has.
     pub renders: u64,

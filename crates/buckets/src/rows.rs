@@ -1,10 +1,12 @@
 //! Reading and writing the columns of rows.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ColumnType, Error as StoreError, Key, Row, Value};
+use rashomon_tables::{
+    ClusteringRange, ColumnType, Error as StoreError, Key, Row, Scan, Schema, TableStore, Value,
+};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
@@ -88,6 +90,26 @@ pub(crate) fn key_in_words(table: &str, key: &Key) -> String {
         Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     });
     columns.zip(values).map(|(column, value)| format!("{column} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// All rows of a page in a range, in rising order, read so many at a time.
+pub(crate) async fn rows_of(
+    store: &dyn TableStore,
+    table: &'static Schema,
+    page: &Page,
+    range: ClusteringRange,
+    at_a_time: NonZeroUsize,
+) -> rashomon_tables::Result<Vec<Row>> {
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let scan = Scan::new(partition_of(page), at_a_time).range(range.clone()).reverse().after(after);
+        let found = store.scan(table, scan).await?;
+        rows.extend(found.items);
+        after = found.next;
+        if after.is_none() {
+            return Ok(rows);
+        }
+    }
 }
 
 /// The number in a clustering column.

@@ -310,6 +310,7 @@ pub static ARCHIVE_BLOCKS: LazyLock<Schema> = LazyLock::new(|| {
         .clustering("part", Int, Ascending)
         .value("parts", Int)
         .value("value", Blob)
+        .checks_itself()
         .build()
 });
 

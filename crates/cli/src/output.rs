@@ -42,8 +42,10 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// What compressed blocks take of what went in: `35.1 MB (2.51 %)`.
 pub(crate) fn share(raw: u64, stored: u64) -> String {
-    let share = if raw == 0 { 100.0 } else { stored as f64 / raw as f64 * 100.0 };
-    format!("{} ({share:.2} %)", bytes(stored))
+    if raw == 0 {
+        return bytes(stored);
+    }
+    format!("{} ({:.2} %)", bytes(stored), stored as f64 / raw as f64 * 100.0)
 }
 
 /// `1 page`, `2 pages`.

@@ -5,6 +5,7 @@ mod wiki;
 
 use std::{
     io::{Cursor, Read},
+    num::NonZeroUsize,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{Body, Definition, PropertyName, Revision, Settings, Tid};
+use rashomon_buckets::{Body, Definition, Erasing, PropertyName, Revision, Settings, Tid, schemas};
+use rashomon_clock::ManualClock;
 use rashomon_dumps::{
     Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
 };
@@ -41,6 +43,29 @@ async fn text(wiki: &Wiki, title: &str, rev: i64) -> String {
     let property = wiki.buckets.property(&page, render.tid, &PropertyName::wikitext()).await.unwrap();
     let Body::Inline(body) = property.body else { panic!("large") };
     String::from_utf8(body.plain.to_vec()).unwrap()
+}
+
+/// A large body is stored as it comes, before it is refused.
+#[tokio::test]
+async fn of_what_was_erased_nothing_is_stored_when_it_comes_again() {
+    let clock = Arc::new(ManualClock::new(wiki::NOW));
+    let store = rashomon_test_stores::open(clock.clone()).await;
+    let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
+    let large = "It is long, and says where he lives. ".repeat(60_000);
+    let input = export(&page("Main_Page", &[(1, &large), (2, "short")]));
+    assert_eq!(wiki.import(&input).await.unwrap().created, 2);
+    let chunks = async || {
+        let limit = NonZeroUsize::new(10).unwrap();
+        store.partitions(&schemas::CHUNKS, None, limit).await.unwrap().items.len()
+    };
+    assert_eq!(chunks().await, 1);
+    let one = Revision::new(1).unwrap();
+    wiki.buckets.erase(&wiki.page("Main_Page"), one, Erasing::default()).await.unwrap();
+    let left = chunks().await;
+    let report = wiki.import(&input).await.unwrap();
+    assert_eq!((report.unchanged, report.left_out.count), (1, 1));
+    assert!(matches!(report.left_out.first[0].reason, LeftOutReason::Erased(_)));
+    assert_eq!(chunks().await, left);
 }
 
 #[tokio::test]

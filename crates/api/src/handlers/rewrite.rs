@@ -71,6 +71,8 @@ async fn receive(
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
     let rev = render.record.rev;
+    // Before any of it is stored.
+    render.check_not_erased().map_err(on_page)?;
     let Some(old) = render.properties.get(name) else {
         return Err(Problem::not_found(format!(
             "render {tid} has no {name} to be replaced; POST it to ?rev/{rev}/ instead"

@@ -1,8 +1,14 @@
 //! Bodies that are stored in pieces, and sent in pieces.
 
+use std::{num::NonZeroUsize, sync::Arc};
+
 use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
+use rashomon_buckets::{
+    BucketName, DomainName, Erasing, Page, Revision, Revisioned, Settings, Title, schemas,
+};
+use rashomon_tables::TableStore as _;
 
 use crate::world::{PAGE, World};
 
@@ -65,4 +71,27 @@ async fn a_large_body_comes_back_whole_in_part_and_compressed() {
         .await;
     again.expect(200);
     assert!(world.get(&format!("{PAGE}?rev/{tid}/html")).await.body == large);
+}
+
+/// What was erased does not come back for as long as it takes to refuse it.
+#[tokio::test]
+async fn nothing_is_stored_of_a_body_for_what_was_erased() {
+    let world = World::new().await;
+    world.revision("_rev=6&html=one").await;
+    let tid = world.revision("_rev=7&html=two").await;
+    let page = Page {
+        domain: DomainName::new("enwiki").unwrap(),
+        bucket: BucketName::page(),
+        title: Title::new("Main_Page").unwrap(),
+    };
+    // As another process on the same store.
+    let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
+    let buckets = Revisioned::open(store, clock, Settings::default(), 9).await.unwrap();
+    buckets.erase(&page, Revision::new(7).unwrap(), Erasing::default()).await.unwrap();
+    let put = world
+        .request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[("content-type", "a/b")], large_body())
+        .await;
+    assert_eq!(put.expect(410).json()["type"], "urn:rashomon:problem:erased");
+    let chunks = world.store.partitions(&schemas::CHUNKS, None, NonZeroUsize::MIN).await.unwrap();
+    assert!(chunks.items.is_empty(), "{chunks:?}");
 }

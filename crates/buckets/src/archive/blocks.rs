@@ -3,17 +3,23 @@
 use std::{
     collections::{BTreeSet, HashMap},
     num::NonZeroUsize,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::{Bytes, BytesMut};
-use moka::sync::Cache;
+use moka::future::Cache;
 use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Result, Row, Scan, TableStore, Value};
 
-use super::{columns::columns, entries::Unit, index::BlockId, part::Part, units::read_units};
-use crate::{Page, Title, rows, schemas::ARCHIVE_BLOCKS};
+use super::{
+    columns::columns,
+    entries::Unit,
+    index::BlockId,
+    part::{Packed, Part},
+    units::{Hashes, Pages, read_lines, read_units},
+};
+use crate::{Page, Revision, Title, rows, schemas::ARCHIVE_BLOCKS};
 
 /// The bytes of a piece of a block: the largest value that the table layer takes.
 const PIECE: usize = 1 << 20;
@@ -29,11 +35,14 @@ pub(crate) struct BlockStore {
     /// Of one process one seals at a time.
     pub(super) sealing: tokio::sync::Mutex<()>,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
+    /// The one that was asked for last, even where the cache has no room for it: one read looks at it several times.
+    last: Mutex<Option<Arc<OpenBlock>>>,
 }
 
 /// A block that is unpacked as far as its records go; its texts are unpacked, too, unless it is damaged.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
+    id: BlockId,
     parts: HashMap<Title, Part>,
     texts: Texts,
     memory: usize,
@@ -52,7 +61,7 @@ impl BlockStore {
             .max_capacity(cache_bytes)
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
             .build();
-        Self { store, sealing: tokio::sync::Mutex::new(()), unpacked }
+        Self { store, sealing: tokio::sync::Mutex::new(()), unpacked, last: Mutex::default() }
     }
 
     /// Alone, in this process, with whatever makes blocks or deletes them.
@@ -102,22 +111,30 @@ impl BlockStore {
         }
     }
 
-    /// A block, unpacked: from memory if it is there.
+    /// A block, unpacked: from memory if it is there. Of those who ask at once one unpacks it.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
-        if let Some(block) = self.unpacked.get(&id) {
-            return Ok(block);
+        if let Some(last) = self.last(|last| last.clone()).filter(|last| last.id == id) {
+            return Ok(last);
         }
-        let bytes = self.read(of, id).await?;
-        let of = of.clone();
-        let block = tokio::task::spawn_blocking(move || OpenBlock::new(&of, id, bytes)).await;
-        let block = Arc::new(block.map_err(|error| StoreError::Unavailable(error.to_string()))??);
-        self.unpacked.insert(id, Arc::clone(&block));
+        let block = self.unpacked.try_get_with(id, async {
+            let bytes = self.read(of, id).await?;
+            let of = of.clone();
+            let block = tokio::task::spawn_blocking(move || OpenBlock::new(&of, id, bytes)).await;
+            block.map_err(|error| StoreError::Unavailable(error.to_string()))?.map(Arc::new)
+        });
+        let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
+        self.last(|last| *last = Some(Arc::clone(&block)));
         Ok(block)
     }
 
     /// Forgets a block that is deleted.
-    pub(super) fn forget(&self, id: BlockId) {
-        self.unpacked.invalidate(&id);
+    pub(super) async fn forget(&self, id: BlockId) {
+        self.last(|last| drop(last.take_if(|last| last.id == id)));
+        self.unpacked.invalidate(&id).await;
+    }
+
+    fn last<T>(&self, with: impl FnOnce(&mut Option<Arc<OpenBlock>>) -> T) -> T {
+        with(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -144,17 +161,25 @@ fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
 }
 
-/// The pages of a block, with their units.
-pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<Vec<(Page, Vec<Unit>)>> {
-    let wrong = |error: BlockError| unreadable(id, &error);
+/// An error unless it has the columns of a block of the archive.
+fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     // Blocks of earlier versions lack the last ones.
-    if !columns().starts_with(block.columns()) {
-        let what = "it has other columns: read it with the version of Rashomon that wrote it, or a later one";
-        return Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))));
+    if columns().starts_with(block.columns()) {
+        return Ok(());
     }
-    read_units(of, block).map_err(wrong)?.ok_or_else(|| {
-        StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
-    })
+    let what = "it has other columns: read it with the version of Rashomon that wrote it, or a later one";
+    Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
+}
+
+fn not_understood(id: BlockId) -> StoreError {
+    StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
+}
+
+/// The pages of a block, with their units, and what was computed of its contents.
+pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<(Pages, Hashes)> {
+    check_columns(id, block)?;
+    let units = read_units(of, block).map_err(|error| unreadable(id, &error))?;
+    units.ok_or_else(|| not_understood(id))
 }
 
 impl OpenBlock {
@@ -166,9 +191,13 @@ impl OpenBlock {
             }
             block => (block.map_err(|error| unreadable(id, &error))?, None),
         };
-        let units = units_of(of, id, &block)?;
-        let parts: HashMap<_, _> =
-            units.into_iter().map(|(page, units)| (page.title, Part::new(units))).collect();
+        check_columns(id, &block)?;
+        let pages = read_lines(of, &block).map_err(|error| unreadable(id, &error))?;
+        let parts = pages.and_then(|pages| {
+            let part = |(page, lines): (Page, _)| Some((page.title.clone(), Part::new(&page, lines)?));
+            pages.into_iter().map(part).collect::<Option<HashMap<_, _>>>()
+        });
+        let parts = parts.ok_or_else(|| not_understood(id))?;
         let texts = match damage {
             None => Texts::Unpacked(block.unpack().map_err(|error| unreadable(id, &error))?),
             Some(damage) => {
@@ -181,7 +210,11 @@ impl OpenBlock {
             Texts::Damaged(bytes) => bytes.len(),
         };
         let memory = of_texts + parts.values().map(Part::memory).sum::<usize>();
-        Ok(Self { parts, texts, memory })
+        Ok(Self { id, parts, texts, memory })
+    }
+
+    pub(super) fn id(&self) -> BlockId {
+        self.id
     }
 
     /// What it has of a page.
@@ -202,14 +235,34 @@ impl OpenBlock {
         self.parts.keys().cloned().collect()
     }
 
+    /// A revision that it has.
+    pub(super) fn unit(&self, packed: &Packed) -> Result<Arc<Unit>> {
+        let unit = packed.unit(|ordinal| self.content(ordinal).ok());
+        unit.ok_or_else(|| not_understood(self.id))
+    }
+
+    /// All revisions that it has of a page whose index names it, the lowest first.
+    pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
+        self.part_of(page)?.revisions().map(|packed| self.unit(packed)).collect()
+    }
+
+    /// A revision of a page, if it has that.
+    pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
+        let packed = self.part(title).and_then(|part| part.revision(rev));
+        packed.map(|packed| self.unit(packed)).transpose()
+    }
+
     /// The text of an entry.
-    pub(super) fn text(&self, id: BlockId, ordinal: u64) -> Result<Bytes> {
-        let text = match &self.texts {
+    pub(super) fn text(&self, ordinal: u64) -> Result<Bytes> {
+        self.content(ordinal).map(Bytes::from).map_err(|error| unreadable(self.id, &error))
+    }
+
+    fn content(&self, ordinal: u64) -> std::result::Result<Vec<u8>, BlockError> {
+        match &self.texts {
             Texts::Unpacked(unpacked) => unpacked.get(ordinal),
             Texts::Damaged(bytes) => {
                 Block::salvage(bytes, Limits::default()).and_then(|block| block.get(ordinal))
             }
-        };
-        text.map(Bytes::from).map_err(|error| unreadable(id, &error))
+        }
     }
 }

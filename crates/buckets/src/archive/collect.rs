@@ -78,18 +78,29 @@ impl BlockStore {
 
     /// When a block was noted last, if somebody will look whether a page names it.
     pub(super) async fn noted_at(&self, id: BlockId) -> StoreResult<Option<Timestamp>> {
-        let (mut noted_at, mut hours_after) = (None, None);
+        let notes = self.notes_of(id).await?;
+        Ok(notes.iter().filter_map(|row| rows::timestamp(row, 3)).max())
+    }
+
+    /// The notes of a block, of whatever hours.
+    async fn notes_of(&self, id: BlockId) -> StoreResult<Vec<Row>> {
+        let (mut notes, mut hours_after) = (Vec::new(), None);
         loop {
             let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
             for hour in hours.items {
-                let note = self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?;
-                noted_at = noted_at.max(note.and_then(|row| rows::timestamp(&row, 3)));
+                notes.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?);
             }
             hours_after = hours.next;
             if hours_after.is_none() {
-                return Ok(noted_at);
+                return Ok(notes);
             }
         }
+    }
+
+    async fn delete_note(&self, note: Row) -> StoreResult<()> {
+        let mut done = Batch::new(note.key.partition);
+        done.delete(&ARCHIVE_NOTES, note.key.clustering, note.written_at);
+        self.store.write(Vec::new(), done).await
     }
 
     /// Looks at the blocks that were noted at `due` or before: deletes those that no page names, and the notes.
@@ -116,9 +127,7 @@ impl BlockStore {
                                 collected += 1;
                             }
                         }
-                        let mut done = Batch::new(hour.clone());
-                        done.delete(&ARCHIVE_NOTES, row.key.clustering.clone(), row.written_at);
-                        self.store.write(Vec::new(), done).await?;
+                        self.delete_note(row).await?;
                     }
                     after = notes.next;
                     if after.is_none() {
@@ -175,22 +184,10 @@ impl BlockStore {
     /// Deletes a block and the notes of it: nobody has to look at it any more.
     pub(super) async fn delete_noted(&self, note: &Note, now: Timestamp) -> Result<()> {
         self.delete_block(note, now).await?;
-        let mut hours_after = None;
-        loop {
-            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
-            for hour in hours.items {
-                let key = Key::new(hour.clone(), vec![name_of(note.id)]);
-                if let Some(row) = self.store.get(&ARCHIVE_NOTES, &key).await? {
-                    let mut done = Batch::new(hour);
-                    done.delete(&ARCHIVE_NOTES, key.clustering, row.written_at);
-                    self.store.write(Vec::new(), done).await?;
-                }
-            }
-            hours_after = hours.next;
-            if hours_after.is_none() {
-                return Ok(());
-            }
+        for row in self.notes_of(note.id).await? {
+            self.delete_note(row).await?;
         }
+        Ok(())
     }
 
     /// Who needs a block, of pages that had no other index since `due`.
@@ -234,7 +231,7 @@ impl BlockStore {
         let mut pieces = Batch::new(partition(of, note.id));
         pieces.delete_range(&ARCHIVE_BLOCKS, ClusteringRange::all(), now);
         self.store.write(Vec::new(), pieces).await?;
-        self.forget(note.id);
+        self.forget(note.id).await;
         Ok(())
     }
 }

@@ -24,8 +24,17 @@ pub(super) struct Standing {
     pub(super) by_tid: Vec<Row>,
 }
 
-/// The units that stand as they were sealed, by their revisions. One that was written again since stays.
-pub(super) fn going<'u>(units: &'u [Unit], standing: &Standing) -> Result<BTreeMap<Revision, &'u Unit>> {
+/// The renders that stood in the tables of revisions that are in blocks already, each with its write time: they are
+/// sealed anew with what was written since.
+pub(super) type Anew = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
+
+/// The units that stand as they were sealed, by their revisions. One that was written again since stays. Of those that
+/// are sealed anew, only what was written since they were in a block stands.
+pub(super) fn going<'u>(
+    units: &'u [Unit],
+    standing: &Standing,
+    anew: &Anew,
+) -> Result<BTreeMap<Revision, &'u Unit>> {
     let mut renders: BTreeMap<Revision, Vec<(Tid, Timestamp)>> = BTreeMap::new();
     for row in &standing.renders {
         let tid = clustering_tid(row, 1).ok_or_else(|| unreadable("renders", row))?;
@@ -37,9 +46,17 @@ pub(super) fn going<'u>(units: &'u [Unit], standing: &Standing) -> Result<BTreeM
     }
     let is_as_it_was = |unit: &&Unit| {
         let rev = unit.revision.record.rev;
-        let sealed = unit.renders.iter().map(|(render, _)| (render.tid, render.written_at));
-        revisions.get(&rev) == Some(&unit.revision.written_at)
-            && renders.get(&rev).is_some_and(|standing| sealed.eq(standing.iter().copied()))
+        let (revision, renders) = (revisions.get(&rev), renders.get(&rev).map_or(&[][..], |renders| renders));
+        if revision.is_some_and(|written_at| *written_at != unit.revision.written_at) {
+            return false;
+        }
+        match anew.get(&rev) {
+            Some(stood) => renders == stood && (revision.is_some() || !stood.is_empty()),
+            None => {
+                let sealed = unit.renders.iter().map(|(render, _)| (render.tid, render.written_at));
+                revision.is_some() && sealed.eq(renders.iter().copied())
+            }
+        }
     };
     Ok(units.iter().filter(is_as_it_was).map(|unit| (unit.revision.record.rev, unit)).collect())
 }

@@ -18,8 +18,8 @@ use crate::{
     rows::{Digest, Properties, RenderRow, RevisionRow, properties_to_json, to_json},
 };
 
-/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: whoever opens the block
-/// hashes these. Of what comes after, they are in it.
+/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: whoever reads a revision
+/// of it hashes them. Of what comes after, they are in it: so is the work bounded of whoever reads all.
 const MAX_HASHED: u64 = 16 << 20;
 
 /// A revision with its renders and their bodies: what is sealed as a whole.
@@ -41,6 +41,13 @@ pub(super) struct ArchivedBody {
     pub(super) info: PropertyInfo,
     pub(super) written_at: Timestamp,
     pub(super) place: Place,
+}
+
+impl ArchivedBody {
+    /// The bytes of it that the block has, as they came.
+    pub(super) fn size_in_block(&self) -> u64 {
+        if matches!(self.place, Place::Entry(_)) { self.info.size } else { 0 }
+    }
 }
 
 /// Where the bytes of a body are.

@@ -7,11 +7,10 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Key, Value};
 
 use super::{
-    blocks::BlockStore,
+    blocks::{BlockStore, OpenBlock},
     collect::Regard,
     entries::{Bodies, Unit},
     index::{BlockId, index_of},
-    part::Part,
     remake::Remaking,
     together::Together,
 };
@@ -118,7 +117,7 @@ impl Shared {
                 continue;
             }
             let block = blocks.open(page, row.block).await?;
-            if has_content(block.part_of(page)?, &marked) {
+            if has_content(&block, page, &marked)? {
                 return Ok(Some((row.block, block.titles())));
             }
         }
@@ -141,7 +140,7 @@ impl Shared {
             let Some(row) = index.into_iter().find(|row| row.block == id) else { continue };
             let block = blocks.open(&of, id).await?;
             let mut together = Together::default();
-            together.add(block.part_of(&of)?, id, &block);
+            together.add(&of, &block)?;
             remaking.begin(&of, vec![row]).await?;
             while let Some((mut unit, mut texts)) = together.next()? {
                 if of == *page && unit.revision.record.rev == rev {
@@ -175,7 +174,7 @@ impl Shared {
     }
 
     /// No other process has a page name a block any more that was noted then or before.
-    fn placed_until(&self) -> Timestamp {
+    pub(crate) fn placed_until(&self) -> Timestamp {
         if self.is_alone() { Timestamp::MAX } else { self.clock.now().saturating_sub(super::MIN_AGE) }
     }
 
@@ -199,7 +198,7 @@ impl Shared {
                 Regard::NamedBySome if named_by_page => {}
                 Regard::NamedBySome => {
                     let block = blocks.open(page, note.id).await?;
-                    if !block.part(&page.title).is_some_and(|part| has_content(part, &marked)) {
+                    if !has_content(&block, page, &marked)? {
                         continue;
                     }
                     if noted_at <= due {
@@ -217,11 +216,10 @@ impl Shared {
 }
 
 /// Whether a block has anything of a revision that is not as it is marked.
-fn has_content(part: &Part, marked: &RevisionRow) -> bool {
-    let rev = marked.record.rev;
-    let is_marked =
-        |row: &RevisionRow| row.record == marked.record && row.properties.is_empty() && row.digest == BLANK;
-    part.revisions().any(|row| row.record.rev == rev && !is_marked(row))
-        || part.renders().any(|row| row.rev == rev && !is_blank(row))
-        || part.bodies().any(|(_, (of, _), _)| of == rev)
+fn has_content(block: &OpenBlock, page: &Page, marked: &RevisionRow) -> Result<bool> {
+    let Some(unit) = block.unit_of(&page.title, marked.record.rev)? else { return Ok(false) };
+    let row = &unit.revision;
+    let is_marked = row.record == marked.record && row.properties.is_empty() && row.digest == BLANK;
+    let is_empty = unit.renders.iter().all(|(render, _)| is_blank(render));
+    Ok(!(is_marked && is_empty && unit.all_bodies().next().is_none()))
 }

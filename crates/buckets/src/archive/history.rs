@@ -24,20 +24,22 @@ use super::{
     ArchivePolicy, Sealed,
     blocks::BlockStore,
     decide::Texts,
-    deletes::{self, Standing},
+    deletes::{self, Anew, Standing},
     entries::{ArchivedBody, Bodies, Place, Unit},
-    index::BlockId,
-    part::Part,
-    pending::{Gone, Pages, Pending, check},
+    erase::Epoch,
+    index::{BlockId, IndexRow},
+    made::blocking,
+    pending::{Gone, Pending},
     policy::Thinning,
-    seal::{MAX_PLACING, MAX_UNIT, blocking, let_go, release_owner, rows_of},
+    seal::{MAX_UNIT, ROWS, let_go, release_owner},
+    units::Pages,
 };
 use crate::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Revisioned, Staged, Tid,
     Title,
     content::{ChunkSet, Stored},
     revisioned::{Bodies as NewBodies, NewUnit, Shared},
-    rows::partition_of,
+    rows::{partition_of, rows_of},
     schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -74,7 +76,7 @@ struct State {
     current: Option<Current>,
     filling: Filling,
     /// The block before, while its pages come to name it.
-    placing: Option<(HashSet<Title>, JoinHandle<Result<()>>)>,
+    placing: Option<(HashSet<Title>, JoinHandle<Result<Sealed>>)>,
     sealed: Sealed,
 }
 
@@ -99,6 +101,8 @@ struct Head {
     renders: Vec<NewUnit>,
     /// When it was written, if it was.
     written_at: Option<Timestamp>,
+    /// As it was before that: another process may erase what stands.
+    epoch: Option<Epoch>,
     /// The page has nothing yet.
     is_new: bool,
 }
@@ -110,8 +114,10 @@ struct Filling {
     /// The pages that have ended.
     heads: Vec<Head>,
     bytes: u64,
-    /// A revision of the block that stands as rows, since it was the highest when the block before was full.
-    replaced: Option<(Page, Unit)>,
+    /// Revisions of the block that stand as rows, since each was the highest when a block before was full.
+    replaced: Vec<(Page, Unit)>,
+    /// As it was before the first of those was written.
+    epoch: Option<Epoch>,
 }
 
 impl Revisioned {
@@ -215,7 +221,7 @@ impl HistoryArchiver {
         }
         current.tids.extend(tids());
         let is_new = current.head.as_ref().is_none_or(|head| head.is_new && head.written_at.is_none());
-        let head = Head { page: page.clone(), rev, renders, written_at: None, is_new };
+        let head = Head { page: page.clone(), rev, renders, written_at: None, epoch: None, is_new };
         self.counts.taken.fetch_add(1, Relaxed);
         if let Some(before) = current.head.replace(head) {
             self.put_into_block(state, before).await?;
@@ -234,7 +240,8 @@ impl HistoryArchiver {
             None => Vec::new(),
         };
         if head.written_at.is_some() {
-            state.filling.replaced = Some((head.page.clone(), unit.clone()));
+            state.filling.replaced.push((head.page.clone(), unit.clone()));
+            state.filling.epoch = state.filling.epoch.take().or(head.epoch);
         }
         state.sealed.revisions += 1;
         state.sealed.renders += unit.renders.len() as u64;
@@ -256,6 +263,7 @@ impl HistoryArchiver {
         {
             filling.heads.push(Head { written_at: Some(at), ..head.clone() });
             head.written_at = Some(at);
+            head.epoch = Some(self.blocks.epoch(&head.page).await?);
             head.is_new = false;
         }
         if filling.heads.is_empty() {
@@ -267,33 +275,7 @@ impl HistoryArchiver {
             blocks: Arc::clone(&self.blocks),
             counts: Arc::clone(&self.counts),
         };
-        if let Some(of) = filling.pending.of().cloned() {
-            let mut pending = std::mem::replace(&mut filling.pending, Pending::new()?);
-            let gone = pending.take_gone();
-            let begun = self.shared.clock.monotonic();
-            let names = pending.titles();
-            let (bytes, pages) = blocking(move || pending.finish()).await?;
-            let id: BlockId = self.shared.chunks.distinction().to_be_bytes();
-            state.sealed.blocks += 1;
-            state.sealed.stored_bytes += bytes.len() as u64;
-            let work = async move {
-                placing.blocks.note(&of, id, &names, at).await?;
-                placing.blocks.write(&of, id, &bytes, at).await?;
-                let stored = placing.blocks.read(&of, id).await?;
-                let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
-                placing.heads(&filling.heads, at).await?;
-                if placing.shared.clock.monotonic().saturating_sub(begun) > MAX_PLACING {
-                    let late = "writing a block took too long: import again, and what is missing goes in";
-                    return Err(StoreError::Unavailable(late.to_owned()).into());
-                }
-                placing.pages(&pages, id, filling.replaced.as_ref(), &gone).await?;
-                Ok(placing.blocks.settle(id, at).await?)
-            };
-            state.placing = Some((titles, tokio::spawn(work)));
-        } else {
-            let work = async move { placing.heads(&filling.heads, at).await };
-            state.placing = Some((titles, tokio::spawn(work)));
-        }
+        state.placing = Some((titles, tokio::spawn(placing.all(filling, at))));
         Ok(())
     }
 
@@ -312,7 +294,7 @@ impl Current {
 
 impl Filling {
     fn new() -> Result<Self> {
-        Ok(Self { pending: Pending::new()?, heads: Vec::new(), bytes: 0, replaced: None })
+        Ok(Self { pending: Pending::new()?, heads: Vec::new(), bytes: 0, replaced: Vec::new(), epoch: None })
     }
 }
 
@@ -354,10 +336,9 @@ impl State {
     /// Waits for the block before.
     async fn placed(&mut self) -> Result<()> {
         let Some((_, placing)) = self.placing.take() else { return Ok(()) };
-        match placing.await {
-            Ok(result) => result,
-            Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),
-        }
+        let made = placing.await.map_err(|error| StoreError::Unavailable(error.to_string()))??;
+        self.sealed = self.sealed + made;
+        Ok(())
     }
 }
 
@@ -369,6 +350,21 @@ struct Placing {
 }
 
 impl Placing {
+    /// Makes the block, writes the highest revisions of its pages, and has these name it. Gives what was made.
+    async fn all(self, mut filling: Filling, at: Timestamp) -> Result<Sealed> {
+        let gone = filling.pending.take_gone();
+        let made = self.shared.make_block(&self.blocks, filling.pending).await?;
+        self.heads(&filling.heads, at).await?;
+        let Some(made) = made else { return Ok(Sealed::default()) };
+        made.deadline().check(&*self.shared.clock)?;
+        if let (Some((page, _)), Some(epoch)) = (filling.replaced.first(), &filling.epoch) {
+            self.blocks.check_epoch(page, epoch).await?;
+        }
+        self.pages(&made.pages, made.id, &filling.replaced, &gone).await?;
+        self.blocks.settle(made.id, made.noted_at).await?;
+        Ok(Sealed { blocks: 1, stored_bytes: made.bytes, ..Sealed::default() })
+    }
+
     async fn heads(&self, heads: &[Head], at: Timestamp) -> Result<()> {
         let mut written = Vec::with_capacity(heads.len());
         for head in heads {
@@ -387,44 +383,38 @@ impl Placing {
         Ok(())
     }
 
-    async fn pages(
-        &self,
-        pages: &Pages,
-        id: BlockId,
-        replaced: Option<&(Page, Unit)>,
-        gone: &Gone,
-    ) -> Result<()> {
+    async fn pages(&self, pages: &Pages, id: BlockId, replaced: &[(Page, Unit)], gone: &Gone) -> Result<()> {
         let mut named = Vec::with_capacity(pages.len());
         for (page, units) in pages {
-            let replaced = replaced.filter(|(of, _)| of == page).map(|(_, unit)| unit);
+            let replaced = replaced.iter().filter(|(of, _)| of == page).map(|(_, unit)| unit).collect();
             let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
             named.push(self.page(page, units, id, replaced, gone).boxed());
         }
         stream::iter(named).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
     }
 
-    /// Has a page name a block, and takes from its tables what was its highest revision before.
+    /// Has a page name a block, and takes from its tables what was its highest revision before that.
     async fn page(
         &self,
         page: &Page,
         units: &[Unit],
         id: BlockId,
-        replaced: Option<&Unit>,
+        replaced: Vec<&Unit>,
         gone: &[(Revision, ChunkSet)],
     ) -> Result<()> {
-        let Some(index) = Part::new(units.to_vec()).index_row(id) else { return Ok(()) };
+        let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
         let mut batch = Batch::new(partition_of(page));
         batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
         units.iter().for_each(|unit| release_owner(&mut batch, unit));
         let gone = gone.iter().map(|(_, set)| set);
         let first = let_go(&mut batch, page, gone, self.shared.clock.now());
-        if let Some(unit) = replaced {
+        for unit in &replaced {
             let standing = self.standing(page, unit).await?;
-            let going = deletes::going(std::slice::from_ref(unit), &standing)?;
+            let going = deletes::going(std::slice::from_ref(*unit), &standing, &Anew::new())?;
             deletes::delete(&mut batch, &going, &standing)?;
         }
         self.blocks.store.write(first, batch).await?;
-        let counted = units.len() - usize::from(replaced.is_some());
+        let counted = units.len() - replaced.len();
         self.counts.placed.fetch_add(counted as u64, Relaxed);
         Ok(())
     }
@@ -438,12 +428,12 @@ impl Placing {
         let mut by_tid = Vec::new();
         for (render, _) in &unit.renders {
             let tid = ClusteringRange::prefix(vec![render.tid.as_time_uuid().into()]);
-            by_tid.extend(rows_of(store, &REVISIONS_BY_TID, page, tid).await?);
+            by_tid.extend(rows_of(store, &REVISIONS_BY_TID, page, tid, ROWS).await?);
         }
         Ok(Standing {
-            revisions: rows_of(store, &REVISIONS, page, of_rev()).await?,
-            renders: rows_of(store, &RENDERS, page, of_rev()).await?,
-            by_time: rows_of(store, &REVISIONS_BY_TIME, page, of_time).await?,
+            revisions: rows_of(store, &REVISIONS, page, of_rev(), ROWS).await?,
+            renders: rows_of(store, &RENDERS, page, of_rev(), ROWS).await?,
+            by_time: rows_of(store, &REVISIONS_BY_TIME, page, of_time, ROWS).await?,
             by_tid,
         })
     }
@@ -452,13 +442,12 @@ impl Placing {
 /// A revision as a block has it, and its texts, as of a time.
 fn as_sealed(renders: &[NewUnit], at: Timestamp) -> Result<(Unit, Texts)> {
     let mut texts = Texts::new();
-    let Some(revision) = renders.first().and_then(|unit| unit.revision.clone()) else {
+    let first = renders.first().and_then(|unit| Some((unit.revision.clone()?, &unit.of_revision)));
+    let Some((mut revision, of_revision)) = first else {
         return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
     };
-    let mut revision = revision;
     (revision.stored_at, revision.written_at) = (at, at);
-    let of_revision = renders.first().map(|unit| &unit.of_revision);
-    let bodies = of_revision.map_or(Ok(Bodies::new()), |bodies| take_texts(&mut texts, bodies, None, at))?;
+    let bodies = take_texts(&mut texts, of_revision, None, at)?;
     let mut sealed = Vec::with_capacity(renders.len());
     for unit in renders {
         let mut render = unit.render.clone();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Row, Scan, Schema, TableStore, Value};
 
-use super::order::bounds;
+use super::{entries::Unit, order::bounds};
 use crate::{
     Page, PropertyName, Result, Revision, Tid,
     rows::{self, clustering_rev, to_json, unreadable},
@@ -33,7 +33,7 @@ pub(super) struct IndexRow {
     pub(super) names: BTreeSet<PropertyName>,
     pub(super) revisions: u64,
     pub(super) renders: u64,
-    /// Of all bodies, as they came.
+    /// Of the bodies that the block has, as they came.
     pub(super) raw_bytes: u64,
     pub(super) generation: i64,
     /// Renders whose bodies were not kept.
@@ -43,6 +43,53 @@ pub(super) struct IndexRow {
 }
 
 impl IndexRow {
+    /// What the page's index has to say of a block with these revisions of it. `None`: there are none.
+    pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
+        let mut row: Option<Self> = None;
+        for unit in units {
+            let of_unit = Self::of_unit(block, unit)?;
+            row = Some(match row {
+                Some(row) => row.and(of_unit),
+                None => of_unit,
+            });
+        }
+        row
+    }
+
+    fn of_unit(block: BlockId, unit: &Unit) -> Option<Self> {
+        let (rev, time) = (unit.revision.record.rev, unit.revision.record.timestamp);
+        let renders = || unit.renders.iter().map(|(render, _)| render);
+        let tids = || renders().map(|render| render.tid);
+        let kept = renders().filter(|row| !row.left_out && !row.properties.is_empty());
+        Some(Self {
+            block,
+            revs: (rev, rev),
+            times: (time, time),
+            tids: (tids().min()?, tids().max()?),
+            names: unit.all_bodies().map(|(name, ..)| name.clone()).collect(),
+            revisions: 1,
+            renders: unit.renders.len() as u64,
+            raw_bytes: unit.all_bodies().map(|(.., body)| body.size_in_block()).sum(),
+            generation: 0,
+            left_out: renders().filter(|row| row.left_out).count() as u64,
+            kept_at: kept.map(|row| row.tid.time()).max(),
+        })
+    }
+
+    /// Of the revisions of both.
+    fn and(mut self, other: Self) -> Self {
+        self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
+        self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
+        self.tids = (self.tids.0.min(other.tids.0), self.tids.1.max(other.tids.1));
+        self.names.extend(other.names);
+        self.revisions += other.revisions;
+        self.renders += other.renders;
+        self.raw_bytes += other.raw_bytes;
+        self.left_out += other.left_out;
+        self.kept_at = self.kept_at.max(other.kept_at);
+        self
+    }
+
     pub(super) fn key(&self) -> Vec<Value> {
         vec![Value::Int(self.revs.1.get()), Value::Blob(Bytes::copy_from_slice(&self.block))]
     }

@@ -8,10 +8,14 @@ use rashomon_tables::Error as StoreError;
 use super::{
     blocks::BlockStore,
     index::BlockId,
-    pending::{Pages, Pending, check},
-    seal::{MAX_PLACING, blocking},
+    pending::{Pending, check},
+    units::Pages,
 };
 use crate::{Result, revisioned::Shared};
+
+/// For how long a block may lie in the store before pages name it: whoever collects blocks that nobody names
+/// looks much later.
+const MAX_PLACING: Duration = Duration::from_secs(600);
 
 /// A block that no page names yet.
 #[derive(Debug)]
@@ -62,5 +66,15 @@ impl Deadline {
         }
         let late = "writing a block took too long, and everything stays where it is: try again";
         Err(StoreError::Unavailable(late.to_owned()).into())
+    }
+}
+
+/// Does what takes the processor for long, beside those who wait for the store.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),
     }
 }

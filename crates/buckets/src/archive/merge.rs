@@ -140,7 +140,7 @@ impl<'a> Merger<'a> {
         let mut together = Together::default();
         for row in rows {
             let block = self.blocks.open(page, row.block).await?;
-            together.add(block.part_of(page)?, row.block, &block);
+            together.add(page, &block)?;
         }
         together.check()?;
         Ok(together)

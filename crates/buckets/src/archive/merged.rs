@@ -7,46 +7,70 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Order, Result, 
 
 use super::{
     blocks::{BlockStore, OpenBlock},
-    entries::Place,
-    index::{Axis, BlockId, IndexRow, index_of, page_of},
+    entries::{Place, Unit},
+    index::{Axis, IndexRow, index_of, page_of},
     order::compare,
-    part::{ArchivedRow, What},
+    part::{ArchivedRow, Field, Packed, What},
 };
 use crate::{
     Error, Page,
     content::{BodyRow, Stored},
 };
 
+/// Revisions that are not read one after the other, in the way of whoever waits for the store.
+const MANY: usize = 8;
+
 /// A row of the archive, and the block that has it.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) row: ArchivedRow,
-    id: BlockId,
     block: Arc<OpenBlock>,
 }
 
 impl Found {
+    fn unread(&self) -> Option<(Arc<OpenBlock>, Arc<Packed>)> {
+        match &self.row.what {
+            What::Of(packed, _) if !packed.is_read() => Some((Arc::clone(&self.block), Arc::clone(packed))),
+            _ => None,
+        }
+    }
+
     /// As a row of its table. The text of a body is read now.
     pub(super) fn into_row(self, partition: &[Value]) -> Result<Row> {
         let ArchivedRow { clustering, written_at, what } = self.row;
         let values = match what {
-            What::Revision(row) => row.to_values(),
-            What::Render(row) => row.to_values(),
             What::ByTime => Vec::new(),
             What::ByTid(rev) => vec![Some(Value::Int(rev.get()))],
-            What::Body(body) => {
-                let info = body.info.clone();
-                match &body.place {
-                    Place::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
-                    Place::Entry(ordinal) => {
-                        let plain = self.block.text(self.id, *ordinal)?;
-                        BodyRow { info, stored: Stored::Archived(plain.clone()) }.to_archived_values(plain)
-                    }
-                }
-            }
+            What::Of(packed, field) => values(&self.block, &*self.block.unit(&packed)?, &field)?,
         };
         Ok(Row { key: Key::new(partition.to_vec(), clustering), values, written_at, expires_at: None })
     }
+}
+
+/// The values of a row that stands for something of a revision.
+fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Value>>> {
+    let lost = || StoreError::Corrupt("a block of the archive has not what its records say".to_owned());
+    let (of, name) = match field {
+        Field::Record => return Ok(unit.revision.to_values()),
+        Field::Render(tid) => {
+            let render = unit.renders.iter().map(|(render, _)| render).find(|render| render.tid == *tid);
+            return Ok(render.ok_or_else(lost)?.to_values());
+        }
+        Field::Body(name, of) => (of, name),
+    };
+    let bodies = match of {
+        None => Some(&unit.bodies),
+        Some(tid) => unit.renders.iter().find(|(render, _)| render.tid == *tid).map(|(_, bodies)| bodies),
+    };
+    let body = bodies.and_then(|bodies| bodies.get(name)).ok_or_else(lost)?;
+    let info = body.info.clone();
+    Ok(match &body.place {
+        Place::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
+        Place::Entry(ordinal) => {
+            let plain = block.text(*ordinal)?;
+            BodyRow { info, stored: Stored::Archived(plain.clone()) }.to_archived_values(plain)
+        }
+    })
 }
 
 /// What is looked for in the archive.
@@ -90,6 +114,9 @@ impl BlockStore {
         let mut index = index_of(&*self.store, search.partition).await.map_err(store_error)?;
         loop {
             let found = self.search_in(search, axis, &page, &index).await;
+            if let Ok(found) = &found {
+                read_beside(found, search.wanted).await?;
+            }
             let Err(StoreError::Corrupt(_)) = found else { return found };
             // A block that was named a moment ago may have been made anew, and be gone.
             let now = index_of(&*self.store, search.partition).await.map_err(store_error)?;
@@ -142,11 +169,27 @@ impl BlockStore {
             let part = block.part_of(page)?;
             let rows =
                 part.rows(search.table, range).into_iter().filter(|row| search.is_within(&row.clustering));
-            found.extend(rows.map(|row| Found { row, id: source.block, block: Arc::clone(&block) }));
+            found.extend(rows.map(|row| Found { row, block: Arc::clone(&block) }));
             search.sort(&mut found);
         }
         Ok(found)
     }
+}
+
+/// Reads the revisions of rows that are wanted, beside those who wait for the store, where they are more than a few: the
+/// contents of each are looked at.
+async fn read_beside(found: &[Found], wanted: usize) -> Result<()> {
+    let unread: Vec<_> = found.iter().take(wanted).filter_map(Found::unread).collect();
+    if unread.len() < MANY {
+        return Ok(());
+    }
+    let reading = tokio::task::spawn_blocking(move || {
+        for (block, packed) in unread {
+            // What is wrong with it is said when its row is made.
+            let _ = block.unit(&packed);
+        }
+    });
+    reading.await.map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 
 impl Search<'_> {

@@ -68,6 +68,14 @@ impl Default for ArchiveSettings {
     }
 }
 
+/// Whether something is sealed in a store. A cluster that is not there yet cannot be asked.
+pub(crate) async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
+    match has_rows(&**store, &ARCHIVE_INDEX).await {
+        Err(StoreError::Unavailable(_)) => Ok(false),
+        found => Ok(found?),
+    }
+}
+
 /// The blocks of a store: where something is sealed, or was once. Else nobody needs to look for any.
 ///
 /// Of several processes on one store all have to be told of the archive before one of them seals.

@@ -1,18 +1,20 @@
 //! What a block has of one page, by the keys of the rows that it stands for.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Schema, Value};
 
 use super::{
-    entries::{ArchivedBody, Unit},
-    index::{BlockId, IndexRow},
+    entries::Unit,
+    units::{Hashes, UnitLines, hash_of},
 };
 use crate::{
-    PropertyName, Revision, Tid, Versions,
+    Page, PropertyName, Revision, Tid, Versions,
     revisioned::{content_of, render_key, rev_key},
-    rows::{RenderRow, RevisionRow},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -25,12 +27,42 @@ pub(super) fn is_archived(table: &Schema) -> bool {
     archived_tables().into_iter().any(|archived| archived.name() == table.name())
 }
 
+/// A revision as an unpacked block has it. What follows from its contents is computed when it is asked for first: there
+/// may be megabytes of them in the block.
+#[derive(Debug)]
+pub(super) struct Packed {
+    page: Page,
+    lines: UnitLines,
+    /// `None`: it cannot be understood.
+    unit: OnceLock<Option<Arc<Unit>>>,
+}
+
+impl Packed {
+    /// The revision. Contents are read with `text`. `None`: it cannot be understood.
+    pub(super) fn unit(&self, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
+        let unit = self.unit.get_or_init(|| {
+            let hash = |ordinal| text(ordinal).map(|text| (ordinal, hash_of(&text)));
+            let hashes: Hashes = self.lines.hashed().filter_map(hash).collect();
+            self.lines.read(&self.page, &hashes).map(Arc::new)
+        });
+        unit.clone()
+    }
+
+    /// Whether it was asked for.
+    pub(super) fn is_read(&self) -> bool {
+        self.unit.get().is_some()
+    }
+}
+
 /// The revisions that a block has of a page.
 #[derive(Debug)]
 pub(super) struct Part {
-    revisions: BTreeMap<Revision, Arc<RevisionRow>>,
-    renders: BTreeMap<(Revision, Tid), Arc<RenderRow>>,
-    bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Arc<ArchivedBody>>,
+    /// Each with the times of the edit and of the write.
+    revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<Packed>)>,
+    /// When each was written.
+    renders: BTreeMap<(Revision, Tid), Timestamp>,
+    bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
+    memory: usize,
 }
 
 /// A row that the archive has.
@@ -43,109 +75,92 @@ pub(super) struct ArchivedRow {
 
 #[derive(Debug, Clone)]
 pub(super) enum What {
-    Revision(Arc<RevisionRow>),
-    Render(Arc<RenderRow>),
     ByTime,
     ByTid(Revision),
-    Body(Arc<ArchivedBody>),
+    /// Something of a revision that is in the block.
+    Of(Arc<Packed>, Field),
+}
+
+/// Something of a revision.
+#[derive(Debug, Clone)]
+pub(super) enum Field {
+    Record,
+    Render(Tid),
+    Body(PropertyName, Option<Tid>),
 }
 
 impl Part {
-    pub(super) fn new(units: Vec<Unit>) -> Self {
-        let mut part = Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new() };
-        for unit in units {
-            let rev = unit.revision.record.rev;
-            part.revisions.insert(rev, Arc::new(unit.revision));
-            part.add_bodies(rev, None, unit.bodies);
-            for (render, bodies) in unit.renders {
-                let tid = render.tid;
-                part.renders.insert((rev, tid), Arc::new(render));
-                part.add_bodies(rev, Some(tid), bodies);
-            }
+    /// `None`: they cannot be understood.
+    pub(super) fn new(page: &Page, units: Vec<UnitLines>) -> Option<Self> {
+        let mut part =
+            Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new(), memory: 0 };
+        for lines in units {
+            let keys = lines.keys(page)?;
+            part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
+            part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
+            part.memory += lines.memory();
+            let packed = Arc::new(Packed { page: page.clone(), lines, unit: OnceLock::new() });
+            part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
         }
-        part
+        Some(part)
     }
 
-    fn add_bodies(&mut self, rev: Revision, tid: Option<Tid>, bodies: BTreeMap<PropertyName, ArchivedBody>) {
-        for (name, body) in bodies {
-            self.bodies.insert((name, rev, tid), Arc::new(body));
-        }
+    /// Its revisions, the lowest first.
+    pub(super) fn revisions(&self) -> impl Iterator<Item = &Packed> {
+        self.revisions.values().map(|(.., packed)| &**packed)
     }
 
-    pub(super) fn revisions(&self) -> impl Iterator<Item = &RevisionRow> {
-        self.revisions.values().map(|row| &**row)
+    pub(super) fn revision(&self, rev: Revision) -> Option<&Packed> {
+        self.revisions.get(&rev).map(|(.., packed)| &**packed)
     }
 
-    pub(super) fn renders(&self) -> impl Iterator<Item = &RenderRow> {
-        self.renders.values().map(|row| &**row)
-    }
-
-    /// Each with its name, and the revision or render that it is of.
-    pub(super) fn bodies(
-        &self,
-    ) -> impl Iterator<Item = (&PropertyName, (Revision, Option<Tid>), &ArchivedBody)> {
-        self.bodies.iter().map(|((name, rev, tid), body)| (name, (*rev, *tid), &**body))
-    }
-
-    /// What the page's index has to say of it.
-    pub(super) fn index_row(&self, block: BlockId) -> Option<IndexRow> {
-        let times = || self.revisions.values().map(|row| row.record.timestamp);
-        let tids = || self.renders.keys().map(|(_, tid)| *tid);
-        let kept = self.renders.values().filter(|row| !row.left_out && !row.properties.is_empty());
-        Some(IndexRow {
-            block,
-            revs: (*self.revisions.first_key_value()?.0, *self.revisions.last_key_value()?.0),
-            times: (times().min()?, times().max()?),
-            tids: (tids().min()?, tids().max()?),
-            names: self.bodies.keys().map(|(name, ..)| name.clone()).collect(),
-            revisions: self.revisions.len() as u64,
-            renders: self.renders.len() as u64,
-            raw_bytes: self.bodies.values().map(|body| body.info.size).sum(),
-            generation: 0,
-            left_out: self.renders.values().filter(|row| row.left_out).count() as u64,
-            kept_at: kept.map(|row| row.tid.time()).max(),
-        })
-    }
-
-    /// About how much memory it takes.
+    /// About how much memory it takes, when all of it was asked for.
     pub(super) fn memory(&self) -> usize {
         const REVISION: usize = 1024;
         const RENDER: usize = 512;
         const BODY: usize = 512;
-        self.revisions.len() * REVISION + self.renders.len() * RENDER + self.bodies.len() * BODY
+        let units = self.revisions.len() * REVISION + self.renders.len() * RENDER + self.bodies.len() * BODY;
+        self.memory + units
     }
 
     /// Its rows of a table within a range, in no order.
     pub(super) fn rows(&self, table: &Schema, range: &ClusteringRange) -> Vec<ArchivedRow> {
         let mut rows = Vec::new();
-        let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> What| {
-            if range.contains(&clustering) {
-                rows.push(ArchivedRow { clustering, written_at, what: what() });
+        let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> Option<What>| {
+            if range.contains(&clustering)
+                && let Some(what) = what()
+            {
+                rows.push(ArchivedRow { clustering, written_at, what });
             }
+        };
+        let of = |rev: &Revision, field| {
+            self.revisions.get(rev).map(|(.., packed)| What::Of(Arc::clone(packed), field))
         };
         let name = table.name();
         if name == REVISIONS.name() {
-            for (rev, row) in &self.revisions {
-                add(rev_key(*rev), row.written_at, &|| What::Revision(Arc::clone(row)));
+            for (rev, (_, written_at, _)) in &self.revisions {
+                add(rev_key(*rev), *written_at, &|| of(rev, Field::Record));
             }
         } else if name == REVISIONS_BY_TIME.name() {
-            for (rev, row) in &self.revisions {
-                let key = vec![row.record.timestamp.into(), Value::Int(rev.get())];
-                add(key, row.written_at, &|| What::ByTime);
+            for (rev, (timestamp, written_at, _)) in &self.revisions {
+                let key = vec![(*timestamp).into(), Value::Int(rev.get())];
+                add(key, *written_at, &|| Some(What::ByTime));
             }
         } else if name == RENDERS.name() {
-            for ((rev, tid), row) in &self.renders {
-                add(render_key(*rev, *tid), row.written_at, &|| What::Render(Arc::clone(row)));
+            for ((rev, tid), written_at) in &self.renders {
+                add(render_key(*rev, *tid), *written_at, &|| of(rev, Field::Render(*tid)));
             }
         } else if name == REVISIONS_BY_TID.name() {
-            for ((rev, tid), row) in &self.renders {
-                add(vec![tid.as_time_uuid().into()], row.written_at, &|| What::ByTid(*rev));
+            for ((rev, tid), written_at) in &self.renders {
+                let key = vec![tid.as_time_uuid().into()];
+                add(key, *written_at, &|| Some(What::ByTid(*rev)));
             }
         } else {
             let of_renders = name == RENDER_CONTENT.name();
-            for ((name, rev, tid), body) in &self.bodies {
+            for ((name, rev, tid), written_at) in &self.bodies {
                 if tid.is_some() == of_renders {
-                    add(body_key(name, *rev, *tid), body.written_at, &|| What::Body(Arc::clone(body)));
+                    let body = || of(rev, Field::Body(name.clone(), *tid));
+                    add(body_key(name, *rev, *tid), *written_at, &body);
                 }
             }
         }

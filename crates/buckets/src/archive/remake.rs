@@ -15,7 +15,6 @@ use super::{
     erase::Epoch,
     index::{BlockId, IndexRow, index_of},
     made::Deadline,
-    part::Part,
     pending::Pending,
 };
 use crate::{Page, Result, revisioned::Shared, rows::partition_of, schemas::ARCHIVE_INDEX};
@@ -111,7 +110,7 @@ impl<'a> Remaking<'a> {
             self.stored_bytes += made.bytes;
             for (page, units) in &made.pages {
                 let Some(of) = self.moves.iter_mut().find(|one| one.page == *page) else { continue };
-                of.made.extend(Part::new(units.clone()).index_row(made.id));
+                of.made.extend(IndexRow::of(made.id, units));
                 of.deadline = Some(of.deadline.map_or(made.deadline(), |known| known.min(made.deadline())));
             }
         }

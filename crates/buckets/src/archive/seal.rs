@@ -12,27 +12,26 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, TableStore};
 
 use super::{
     ArchivePolicy, ArchiveSettings,
     blocks::BlockStore,
     decide::{Stays, Texts, judge},
-    deletes::{self, Standing},
+    deletes::{self, Anew, Standing},
     entries::{ArchivedBody, Bodies, Place, Unit},
     erase::Epoch,
-    index::index_of,
+    index::{IndexRow, index_of},
     made::Made,
     merged::plain,
-    part::Part,
     pending::Pending,
     policy::Thinning,
 };
 use crate::{
-    BucketName, DomainName, Page, PropertyName, Result, Revision, Revisioned, Tid, Versions,
+    BucketName, DomainName, Page, PropertyName, Result, Revision, Revisioned, Tid, Title, Versions,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
-    revisioned::Shared,
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
+    revisioned::{Shared, rev_key},
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rows_of, unreadable},
     schemas::{
         ARCHIVE_INDEX, CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
         REVISIONS_BY_TID, REVISIONS_BY_TIME,
@@ -43,7 +42,7 @@ use crate::{
 const STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// Rows of an index that are read together.
-const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+pub(super) const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// Bytes of bodies, as they came, that are read together, but for one revision that alone has more.
 const STEP_BYTES: u64 = 8 << 20;
@@ -56,10 +55,6 @@ const WORTH: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// Titles that are looked at together.
 const TITLES: usize = 500;
-
-/// For how long a block may lie in the store before pages name it: whoever collects blocks that nobody names
-/// looks much later.
-pub(super) const MAX_PLACING: Duration = Duration::from_secs(600);
 
 /// How eagerly to seal.
 #[derive(Debug, Clone, Copy, Default)]
@@ -154,6 +149,10 @@ struct Sealer<'a> {
     /// Of the page that is being sealed.
     thinning: Thinning,
     pending: Pending,
+    /// What of it is in blocks, and is sealed anew.
+    anew: BTreeMap<Title, Anew>,
+    /// Of the page that is being sealed: what stands in its tables without the rest.
+    parts: BTreeSet<Revision>,
     /// That of the bucket, before anything was read of what is pending.
     epoch: Option<Epoch>,
     sealed: Sealed,
@@ -182,6 +181,8 @@ impl<'a> Sealer<'a> {
             policy,
             thinning: Thinning::new(policy, None),
             pending: Pending::new()?,
+            anew: BTreeMap::new(),
+            parts: BTreeSet::new(),
             epoch: None,
             sealed: Sealed::default(),
         })
@@ -194,7 +195,7 @@ impl<'a> Sealer<'a> {
 
     /// All rows of a range, in rising order.
     async fn all(&self, table: &'static Schema, page: &Page, range: ClusteringRange) -> Result<Vec<Row>> {
-        rows_of(&*self.blocks.store, table, page, range).await
+        Ok(rows_of(&*self.blocks.store, table, page, range, ROWS).await?)
     }
 
     /// Takes what may go of a page. Blocks that get full are sealed.
@@ -212,28 +213,69 @@ impl<'a> Sealer<'a> {
             self.sealed.left += 1;
             return Ok(());
         }
-        self.thinning = Thinning::new(self.policy, self.kept_at(page).await?);
+        let index = index_of(&*self.blocks.store, &partition_of(page)).await?;
+        self.thinning = Thinning::new(self.policy, index.iter().filter_map(|row| row.kept_at).max());
+        self.parts = if index.is_empty() { BTreeSet::new() } else { self.renders_alone(page, below).await? };
         let mut range = ClusteringRange::all().below(below.get());
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
             let rows = self.standing(&REVISIONS, scan).await?;
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
-            let Some(last) = revisions.last().map(|row| row.record.rev) else { return Ok(()) };
+            let Some(last) = revisions.last().map(|row| row.record.rev) else { break };
             self.revisions(page, revisions).await?;
             if rows.next.is_none() {
-                return Ok(());
+                break;
             }
             range = range.above(last.get());
         }
+        for rev in std::mem::take(&mut self.parts) {
+            self.anew(page, rev).await?;
+        }
+        Ok(())
     }
 
-    /// When the last render of a page was made that is in the archive, where the policy asks for it.
-    async fn kept_at(&self, page: &Page) -> Result<Option<Timestamp>> {
-        if !matches!(self.policy, ArchivePolicy::Interval(_)) {
-            return Ok(None);
+    /// The revisions below one of which renders stand and nothing else: they were added to what is in blocks.
+    async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
+        let mut revs = BTreeSet::new();
+        for row in self.all(&RENDERS, page, ClusteringRange::all().below(below.get())).await? {
+            revs.extend(clustering_rev(&row, 0));
         }
-        let index = index_of(&*self.blocks.store, &partition_of(page)).await?;
-        Ok(index.iter().filter_map(|row| row.kept_at).max())
+        for row in self.all(&REVISIONS, page, ClusteringRange::all().below(below.get())).await? {
+            if let Some(rev) = clustering_rev(&row, 0) {
+                revs.remove(&rev);
+            }
+        }
+        Ok(revs)
+    }
+
+    /// Takes a revision as readers see it: what a block has of it, and what was written since. Nothing of it is
+    /// thinned out: what is late was made since somebody asked for it.
+    async fn anew(&mut self, page: &Page, rev: Revision) -> Result<()> {
+        let through = &*self.shared.store;
+        let of_rev = || ClusteringRange::prefix(rev_key(rev));
+        let standing = self.all(&RENDERS, page, of_rev()).await?;
+        let standing = standing.iter().map(|row| Some((clustering_tid(row, 1)?, row.written_at)));
+        let Some(standing) = standing.collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let Some(row) = self.shared.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(()) };
+        let revision = RevisionRow::from_row(&row)?;
+        let renders = rows_of(through, &RENDERS, page, of_rev(), ROWS).await?;
+        let renders = renders.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
+        if size_of_unit(&revision, &renders) > MAX_UNIT {
+            self.sealed.kept += 1;
+            return Ok(());
+        }
+        for candidate in self.candidates(through, page, vec![(revision, renders)]).await? {
+            if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
+                self.stays(page, rev, why);
+                continue;
+            }
+            if self.pending.is_full() {
+                self.end_block().await?;
+            }
+            self.anew.entry(page.title.clone()).or_default().insert(rev, standing.clone());
+            self.push(page, candidate)?;
+        }
+        Ok(())
     }
 
     /// Whether there is enough to be sealed below a revision, or for long enough.
@@ -241,10 +283,10 @@ impl<'a> Sealer<'a> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
         let range = ClusteringRange::all().below(below.get());
         let scan = Scan::new(partition_of(page), WORTH).range(range).reverse();
-        let rows = self.standing(&REVISIONS, scan).await?;
+        let rows = self.standing(&RENDERS, scan).await?;
         let old = self.cutoff.saturating_sub(age);
         let is_old = match rows.items.first() {
-            Some(row) => RevisionRow::from_row(row)?.stored_at <= old,
+            Some(row) => RenderRow::from_row(row)?.stored_at <= old,
             None => false,
         };
         Ok(is_old || rows.items.len() == WORTH.get())
@@ -298,18 +340,27 @@ impl<'a> Sealer<'a> {
 
     /// Reads the bodies of some revisions, and takes those that may go.
     async fn step(&mut self, page: &Page, step: Vec<(RevisionRow, Vec<RenderRow>)>) -> Result<()> {
-        for candidate in self.candidates(page, step).await? {
+        for candidate in self.candidates(&*self.blocks.store, page, step).await? {
+            let rev = candidate.unit.revision.record.rev;
             match judge(&candidate.unit, &candidate.texts, self.cutoff) {
                 Ok(()) => self.take(page, candidate).await?,
-                Err(Stays::Fresh | Stays::Incomplete) => self.sealed.left += 1,
-                Err(Stays::Damaged) => {
-                    let rev = candidate.unit.revision.record.rev;
-                    tracing::error!(domain = %page.domain, title = %page.title, %rev, "a body is damaged, and is not sealed");
-                    self.sealed.kept += 1;
-                }
+                // The rest of it may be in a block.
+                Err(Stays::Incomplete) => drop(self.parts.insert(rev)),
+                Err(stays) => self.stays(page, rev, stays),
             }
         }
         Ok(())
+    }
+
+    /// Counts a revision that stays.
+    fn stays(&mut self, page: &Page, rev: Revision, why: Stays) {
+        match why {
+            Stays::Fresh | Stays::Incomplete => self.sealed.left += 1,
+            Stays::Damaged => {
+                tracing::error!(domain = %page.domain, title = %page.title, %rev, "a body is damaged, and is not sealed");
+                self.sealed.kept += 1;
+            }
+        }
     }
 
     async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Result<()> {
@@ -318,14 +369,20 @@ impl<'a> Sealer<'a> {
         }
         let gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
         self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
+        self.push(page, candidate)
+    }
+
+    fn push(&mut self, page: &Page, candidate: Candidate) -> Result<()> {
         self.sealed.revisions += 1;
         self.sealed.renders += candidate.unit.renders.len() as u64;
         self.sealed.raw_bytes += candidate.texts.values().map(|text| text.len() as u64).sum::<u64>();
         self.pending.push(page, candidate.unit, &candidate.texts)
     }
 
+    /// What a store has of some revisions.
     async fn candidates(
         &self,
+        store: &dyn TableStore,
         page: &Page,
         step: Vec<(RevisionRow, Vec<RenderRow>)>,
     ) -> Result<Vec<Candidate>> {
@@ -334,8 +391,8 @@ impl<'a> Sealer<'a> {
         let of_revision = step.iter().flat_map(|(revision, _)| revision.properties.keys()).cloned().collect();
         let of_renders = step.iter().flat_map(|(_, renders)| renders);
         let of_renders = of_renders.flat_map(|render| render.properties.keys()).cloned().collect();
-        let mut found = self.bodies(page, Versions::Revision, of_revision, revs).await?;
-        found.append(&mut self.bodies(page, Versions::Render, of_renders, revs).await?);
+        let mut found = self.bodies(store, page, Versions::Revision, of_revision, revs).await?;
+        found.append(&mut self.bodies(store, page, Versions::Render, of_renders, revs).await?);
         let mut candidates = Vec::with_capacity(step.len());
         for (revision, renders) in step {
             let mut candidate = Candidate {
@@ -356,6 +413,7 @@ impl<'a> Sealer<'a> {
     /// The bodies of some properties, of the revisions from the first to the last.
     async fn bodies(
         &self,
+        store: &dyn TableStore,
         page: &Page,
         versions: Versions,
         names: BTreeSet<PropertyName>,
@@ -369,7 +427,7 @@ impl<'a> Sealer<'a> {
         for name in names {
             let range =
                 ClusteringRange::prefix(vec![name.as_str().into()]).at_least(first.get()).at_most(last.get());
-            for row in self.all(table, page, range).await? {
+            for row in rows_of(store, table, page, range, ROWS).await? {
                 let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
                 let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
                 // What expires goes by itself.
@@ -400,6 +458,7 @@ impl<'a> Sealer<'a> {
         if all_name_it {
             self.blocks.settle(made.id, made.noted_at).await?;
         }
+        self.anew.clear();
         Ok(())
     }
 
@@ -411,7 +470,7 @@ impl<'a> Sealer<'a> {
         made: &Made,
         gone: &[(Revision, ChunkSet)],
     ) -> Result<bool> {
-        let Some(index) = Part::new(units.to_vec()).index_row(made.id) else { return Ok(false) };
+        let Some(index) = IndexRow::of(made.id, units) else { return Ok(false) };
         let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
         let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
         let tids =
@@ -422,7 +481,8 @@ impl<'a> Sealer<'a> {
             by_time: self.all(&REVISIONS_BY_TIME, page, times).await?,
             by_tid: self.all(&REVISIONS_BY_TID, page, tids).await?,
         };
-        let going = deletes::going(units, &standing)?;
+        let none = Anew::new();
+        let going = deletes::going(units, &standing, self.anew.get(&page.title).unwrap_or(&none))?;
         if going.is_empty() {
             // Another sealer was faster, or all of them were written again.
             return Ok(false);
@@ -441,25 +501,6 @@ impl<'a> Sealer<'a> {
         made.deadline().check(&*self.shared.clock)?;
         self.blocks.store.write(first, batch).await?;
         Ok(true)
-    }
-}
-
-/// All rows of a page in a range, in rising order.
-pub(super) async fn rows_of(
-    store: &dyn TableStore,
-    table: &'static Schema,
-    page: &Page,
-    range: ClusteringRange,
-) -> Result<Vec<Row>> {
-    let (mut rows, mut after) = (Vec::new(), None);
-    loop {
-        let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
-        let found = store.scan(table, scan).await?;
-        rows.extend(found.items);
-        after = found.next;
-        if after.is_none() {
-            return Ok(rows);
-        }
     }
 }
 
@@ -512,14 +553,4 @@ pub(super) fn let_go<'s>(
         ChunkStore::intent(page, set, now)
     })
     .collect()
-}
-
-/// Does what takes the processor for long, beside those who wait for the store.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),
-    }
 }

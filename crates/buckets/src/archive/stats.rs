@@ -29,7 +29,7 @@ pub struct ArchiveStats {
     pub renders: u64,
     /// Those of them whose bodies are not kept, by the policy.
     pub left_out: u64,
-    /// Bytes of their bodies, as they came.
+    /// Bytes of those of their bodies that are in blocks, as they came: all but the largest.
     pub raw_bytes: u64,
     /// Revisions that stand in the tables.
     pub open_revisions: u64,

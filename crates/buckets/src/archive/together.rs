@@ -9,11 +9,9 @@ use super::{
     blocks::{OpenBlock, in_hex},
     decide::Texts,
     entries::{ArchivedBody, Bodies, Place, Unit},
-    index::BlockId,
-    part::Part,
 };
 use crate::{
-    PropertyName, Result, Revision, Sha1, Tid,
+    Page, PropertyName, Result, Revision, Sha1, Tid,
     rows::{RenderRow, RevisionRow},
 };
 
@@ -21,7 +19,6 @@ use crate::{
 #[derive(Debug)]
 struct Held {
     body: ArchivedBody,
-    id: BlockId,
     block: Arc<OpenBlock>,
 }
 
@@ -34,33 +31,34 @@ pub(super) struct Together {
 }
 
 impl Together {
-    pub(super) fn add(&mut self, part: &Part, id: BlockId, block: &Arc<OpenBlock>) {
-        for row in part.revisions() {
-            let rev = row.record.rev;
+    pub(super) fn add(&mut self, page: &Page, block: &Arc<OpenBlock>) -> Result<()> {
+        for unit in block.units(page)? {
+            let (rev, row) = (unit.revision.record.rev, &unit.revision);
             if self.revisions.get(&rev).is_none_or(|known| known.written_at < row.written_at) {
                 self.revisions.insert(rev, row.clone());
             }
-        }
-        for row in part.renders() {
-            let of = self.renders.entry(row.rev).or_default();
-            if of.get(&row.tid).is_none_or(|known| known.written_at < row.written_at) {
-                of.insert(row.tid, row.clone());
+            let of = self.renders.entry(rev).or_default();
+            for (row, _) in &unit.renders {
+                if of.get(&row.tid).is_none_or(|known| known.written_at < row.written_at) {
+                    of.insert(row.tid, row.clone());
+                }
+            }
+            for (name, of, body) in unit.all_bodies() {
+                let bodies = self.bodies.entry((rev, of)).or_default();
+                if bodies.get(name).is_none_or(|known| known.body.written_at < body.written_at) {
+                    let held = Held { body: body.clone(), block: Arc::clone(block) };
+                    bodies.insert(name.clone(), held);
+                }
             }
         }
-        for (name, of, body) in part.bodies() {
-            let bodies = self.bodies.entry(of).or_default();
-            if bodies.get(name).is_none_or(|known| known.body.written_at < body.written_at) {
-                let block = Arc::clone(block);
-                bodies.insert(name.clone(), Held { body: body.clone(), id, block });
-            }
-        }
+        Ok(())
     }
 
     /// `Corrupt` where a text cannot be read, or is not what its record says.
     pub(super) fn check(&self) -> Result<()> {
-        for Held { body, id, block } in self.bodies.values().flat_map(BTreeMap::values) {
+        for Held { body, block } in self.bodies.values().flat_map(BTreeMap::values) {
             if let Place::Entry(ordinal) = body.place {
-                text_of(body, block, *id, ordinal)?;
+                text_of(body, block, ordinal)?;
             }
         }
         Ok(())
@@ -81,9 +79,9 @@ impl Together {
 
     fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Texts) -> Result<Bodies> {
         let mut bodies = Bodies::new();
-        for (name, Held { body, id, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
+        for (name, Held { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
             if let Place::Entry(ordinal) = body.place {
-                texts.insert((name.clone(), of), text_of(&body, &block, id, ordinal)?);
+                texts.insert((name.clone(), of), text_of(&body, &block, ordinal)?);
             }
             bodies.insert(name, body);
         }
@@ -92,11 +90,11 @@ impl Together {
 }
 
 /// The text of a body. `Corrupt` where it is not what its record says.
-fn text_of(body: &ArchivedBody, block: &OpenBlock, id: BlockId, ordinal: u64) -> Result<Bytes> {
-    let text = block.text(id, ordinal)?;
+fn text_of(body: &ArchivedBody, block: &OpenBlock, ordinal: u64) -> Result<Bytes> {
+    let text = block.text(ordinal)?;
     if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 {
         return Ok(text);
     }
-    let what = format!("block {} of the archive: a body is not what its record says", in_hex(id));
+    let what = format!("block {} of the archive: a body is not what its record says", in_hex(block.id()));
     Err(StoreError::Corrupt(what).into())
 }

@@ -1,6 +1,9 @@
 //! Entries of a block as the revisions that they are of: the way back from [`entries`](super::entries).
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use rashomon_blocks::{Block, Error as BlockError};
 use rashomon_clock::Timestamp;
@@ -20,41 +23,57 @@ use crate::{
 };
 
 /// The pages of a block, with their units.
-type Pages = Vec<(Page, Vec<Unit>)>;
+pub(super) type Pages = Vec<(Page, Vec<Unit>)>;
 
 /// The size and the SHA-1 of contents, by ordinal.
-type Hashes = HashMap<u64, (u64, Sha1)>;
+pub(super) type Hashes = HashMap<u64, (u64, Sha1)>;
 
-/// Reads the units of a block, page by page. `None`: they cannot be understood.
+/// Reads the units of a block, page by page, with what was computed of its contents. `None`: they cannot be understood.
 ///
 /// Of a damaged block, a body that cannot be read has no bytes and a SHA-1 of zeros where the block does not say more.
-pub(super) fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<Pages>, BlockError> {
-    let streams = block.streams()?;
-    let mut lines = Vec::with_capacity(block.len());
-    for entry in block.entries()? {
-        let Some(stream) = streams.get(entry.stream) else { return Ok(None) };
-        lines.push(EntryLine { ordinal: entry.ordinal, stream, line: Line(entry.values) });
+pub(super) fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
+    let Some(pages) = read_lines(of, block)? else { return Ok(None) };
+    let hashes = hashes(block, pages.iter().flat_map(|(_, units)| units));
+    let read = |(page, units): (Page, Vec<UnitLines>)| {
+        let units = units.iter().map(|unit| unit.read(&page, &hashes)).collect::<Option<Vec<_>>>()?;
+        Some((page, units))
+    };
+    let pages = pages.into_iter().map(read).collect::<Option<Pages>>();
+    Ok(pages.map(|pages| (pages, hashes)))
+}
+
+/// Looks at all contents of which the block does not say it.
+fn hashes<'u>(block: &Block<'_>, units: impl Iterator<Item = &'u UnitLines>) -> Hashes {
+    let of: BTreeSet<u64> = units.flat_map(UnitLines::hashed).collect();
+    let mut hashes = Hashes::with_capacity(of.len());
+    let Some(last) = of.last() else { return hashes };
+    for content in block.iter().flatten() {
+        if content.ordinal > *last {
+            break;
+        }
+        if let Some(bytes) = content.bytes.filter(|_| of.contains(&content.ordinal)) {
+            hashes.insert(content.ordinal, hash_of(&bytes));
+        }
     }
-    let hashes = hashes(block, &lines);
-    let mut pages = Pages::new();
-    let of_units = lines.chunk_by(|_, next| !next.line.is(Kind::REVISION));
-    Ok(of_units
-        .map(|lines| read_next(of, lines, &hashes, &mut pages))
-        .collect::<Option<()>>()
-        .map(|()| pages))
+    hashes
+}
+
+pub(super) fn hash_of(content: &[u8]) -> (u64, Sha1) {
+    (content.len() as u64, Sha1::of(content))
 }
 
 /// An entry without its content.
-struct EntryLine<'a> {
+#[derive(Debug)]
+struct EntryLine {
     ordinal: u64,
     /// The name of its stream: that of its property, if it has a body, and its page's.
-    stream: &'a [u8],
+    stream: Arc<[u8]>,
     line: Line,
 }
 
-impl EntryLine<'_> {
+impl EntryLine {
     fn name_and_title(&self) -> Option<(&str, &str)> {
-        std::str::from_utf8(self.stream).ok()?.split_once('/')
+        std::str::from_utf8(&self.stream).ok()?.split_once('/')
     }
 
     /// Its size and its SHA-1 are to be computed.
@@ -63,39 +82,113 @@ impl EntryLine<'_> {
     }
 }
 
-/// Looks at all contents of which the block does not say it.
-fn hashes(block: &Block<'_>, lines: &[EntryLine<'_>]) -> Hashes {
-    let of: BTreeSet<u64> = lines.iter().filter(|line| line.is_hashed()).map(|line| line.ordinal).collect();
-    let mut hashes = Hashes::with_capacity(of.len());
-    let Some(last) = of.last() else { return hashes };
-    for content in block.iter().flatten() {
-        if content.ordinal > *last {
-            break;
-        }
-        if let Some(bytes) = content.bytes.filter(|_| of.contains(&content.ordinal)) {
-            hashes.insert(content.ordinal, (bytes.len() as u64, Sha1::of(&bytes)));
-        }
-    }
-    hashes
+/// The entries of a unit.
+#[derive(Debug)]
+pub(super) struct UnitLines {
+    lines: Vec<EntryLine>,
+    /// The revision of the page that comes before it in the block.
+    above: Option<Revision>,
 }
 
-/// Reads the lines of one unit.
-fn read_next(of: &Page, lines: &[EntryLine<'_>], hashes: &Hashes, pages: &mut Pages) -> Option<()> {
-    let first = lines.first().filter(|first| first.line.is(Kind::REVISION))?;
-    let title = Title::new(first.name_and_title()?.1).ok()?;
-    if pages.last().is_none_or(|(page, _)| page.title != title) {
-        pages.push((Page { title, ..of.clone() }, Vec::new()));
+/// By what a unit is found: all that is known of it without its contents.
+#[derive(Debug, PartialEq)]
+pub(super) struct UnitKeys {
+    pub(super) rev: Revision,
+    pub(super) timestamp: Timestamp,
+    pub(super) written_at: Timestamp,
+    pub(super) renders: Vec<(Tid, Timestamp)>,
+    pub(super) bodies: Vec<(PropertyName, Option<Tid>, Timestamp)>,
+}
+
+/// The pages of a block, with the entries of their units.
+type PageLines = Vec<(Page, Vec<UnitLines>)>;
+
+/// Reads the entries of a block, page by page, and unit by unit. `None`: they cannot be understood.
+pub(super) fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLines>, BlockError> {
+    let streams: Vec<Arc<[u8]>> = block.streams()?.into_iter().map(Into::into).collect();
+    let mut pages = PageLines::new();
+    for entry in block.entries()? {
+        let Some(stream) = streams.get(entry.stream).map(Arc::clone) else { return Ok(None) };
+        let entry = EntryLine { ordinal: entry.ordinal, stream, line: Line(entry.values) };
+        if add_line(of, entry, &mut pages).is_none() {
+            return Ok(None);
+        }
     }
-    let (page, units) = pages.last_mut()?;
-    let above = units.last().map(|unit| unit.revision.record.rev);
-    units.push(read_unit(page, above, lines, hashes)?);
+    Ok(Some(pages))
+}
+
+/// Adds the next entry of a block to the unit that it is of. `None`: it is of none.
+fn add_line(of: &Page, entry: EntryLine, pages: &mut PageLines) -> Option<()> {
+    if !entry.line.is(Kind::REVISION) {
+        pages.last_mut()?.1.last_mut()?.lines.push(entry);
+        return Some(());
+    }
+    let title = entry.name_and_title()?.1;
+    if pages.last().is_none_or(|(page, _)| page.title.as_str() != title) {
+        pages.push((Page { title: Title::new(title).ok()?, ..of.clone() }, Vec::new()));
+    }
+    let units = &mut pages.last_mut()?.1;
+    let above = match units.last() {
+        Some(unit) => Some(unit.rev()?),
+        None => None,
+    };
+    units.push(UnitLines { lines: vec![entry], above });
     Some(())
+}
+
+impl UnitLines {
+    fn rev(&self) -> Option<Revision> {
+        Revision::new(self.lines.first()?.line.get_int(Field::Rev)?)
+    }
+
+    /// The contents whose size and SHA-1 it needs.
+    pub(super) fn hashed(&self) -> impl Iterator<Item = u64> {
+        self.lines.iter().filter(|line| line.is_hashed()).map(|line| line.ordinal)
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn memory(&self) -> usize {
+        const COMMENT: usize = 256;
+        self.lines.iter().map(|line| size_of_val(&*line.line.0) + COMMENT).sum()
+    }
+
+    /// `None`: they cannot be understood.
+    pub(super) fn keys(&self, page: &Page) -> Option<UnitKeys> {
+        let first = &self.lines.first()?.line;
+        let (rev, timestamp) = (self.rev()?, time(first, Field::Timestamp)?);
+        let stored_at = time(first, Field::StoredAt)?;
+        let history = Tid::imported(page, rev, timestamp);
+        let (mut renders, mut bodies) = (Vec::new(), Vec::new());
+        if first.is(Kind::IMPORTED) {
+            renders.push((history, stored_at));
+        }
+        let of_revision = written_at(first, stored_at);
+        let mut owner = (None, of_revision);
+        for entry in &self.lines {
+            let line = &entry.line;
+            if line.is(Kind::RENDER) {
+                let (tid, written_at) = (read_tid(line, history)?, written_at(line, stored_at));
+                renders.push((tid, written_at));
+                owner = (Some(tid), written_at);
+            }
+            if line.is(Kind::BODY) {
+                let name = PropertyName::new(entry.name_and_title()?.0).ok()?;
+                bodies.push((name, owner.0, time(line, Field::BodyWrittenAt).unwrap_or(owner.1)));
+            }
+        }
+        Some(UnitKeys { rev, timestamp, written_at: of_revision, renders, bodies })
+    }
+
+    /// The unit, given what it needs of [`Self::hashed`]. `None`: it cannot be understood.
+    pub(super) fn read(&self, page: &Page, hashes: &Hashes) -> Option<Unit> {
+        read_unit(page, self.above, &self.lines, hashes)
+    }
 }
 
 /// A line of a revision or render, with its bodies.
 type WithBodies<'l> = (&'l Line, Bodies);
 
-fn read_unit(page: &Page, above: Option<Revision>, lines: &[EntryLine<'_>], hashes: &Hashes) -> Option<Unit> {
+fn read_unit(page: &Page, above: Option<Revision>, lines: &[EntryLine], hashes: &Hashes) -> Option<Unit> {
     let stored_at = time(&lines.first()?.line, Field::StoredAt)?;
     let mut owners: Vec<WithBodies<'_>> = Vec::new();
     for entry in lines {
@@ -134,7 +227,7 @@ fn written_at(owner: &Line, stored_at: Timestamp) -> Timestamp {
     time(owner, Field::WrittenAt).or_else(|| time(owner, Field::StoredAt)).unwrap_or(stored_at)
 }
 
-fn read_body(entry: &EntryLine<'_>, owner_written_at: Timestamp, hashes: &Hashes) -> Option<ArchivedBody> {
+fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) -> Option<ArchivedBody> {
     let line = &entry.line;
     let (size, sha1) = if entry.is_hashed() {
         hashes.get(&entry.ordinal).copied().unwrap_or((0, Sha1([0; 20])))

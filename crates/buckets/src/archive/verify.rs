@@ -80,7 +80,7 @@ impl Shared {
             let block = Block::open(&bytes, Limits::default())
                 .and_then(|block| block.verify().map(|()| block))
                 .map_err(|error| corrupt(&error.to_string()))?;
-            units_of(&of, id, &block)
+            units_of(&of, id, &block).map(|(pages, _)| pages)
         });
         let pages = decoded.await.map_err(|error| StoreError::Unavailable(error.to_string()))??;
         for (page, units) in pages {
@@ -110,7 +110,8 @@ async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut Ver
     let page = page_of(partition).ok_or_else(|| corrupt("it is no page"))?;
     for row in index_of(&*blocks.store, partition).await? {
         let block = blocks.open(&page, row.block).await?;
-        let found = block.part(&page.title).and_then(|part| part.index_row(row.block));
+        let units = if block.part(&page.title).is_some() { block.units(&page)? } else { Vec::new() };
+        let found = IndexRow::of(row.block, units.iter().map(|unit| &**unit));
         if found.map(|found| IndexRow { generation: row.generation, ..found }) != Some(row.clone()) {
             let what = format!("its index says of block {} what is not so", in_hex(row.block));
             report.problem(&page, what);

@@ -18,8 +18,9 @@ pub(crate) use self::{
 };
 use crate::NameError;
 
-/// Bytes of a chunk: even where zstd cannot make it smaller, it stays below the table layer's 1 MiB a value.
-pub(crate) const CHUNK_SIZE: usize = 1_000_000;
+/// Bytes of a chunk: even where zstd cannot make it smaller, it stays below the table layer's 1 MiB a value. A body that
+/// has more is stored in chunks as it comes, before the write that is made of it.
+pub const CHUNK_SIZE: usize = 1_000_000;
 
 /// A SHA-1, which names content in MediaWiki; no security rests on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

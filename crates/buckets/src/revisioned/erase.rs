@@ -24,7 +24,7 @@ use crate::{
     archive::BlockStore,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     retention::whose,
-    rows::{self, Properties, RenderRow, RevisionRow, partition_of, unreadable},
+    rows::{self, Properties, RenderRow, RevisionRow, partition_of, rows_of, unreadable},
     schemas::{
         BY_REV, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT, RENDERS,
         REVISION_CONTENT, REVISIONS,
@@ -221,7 +221,7 @@ impl Shared {
             chunks: Vec::new(),
         };
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        for row in self.all_rows(&RENDERS, page, of_rev.clone(), INDEX_PAGE).await? {
+        for row in rows_of(&*self.store, &RENDERS, page, of_rev.clone(), INDEX_PAGE).await? {
             let render = RenderRow::from_row(&row)?;
             standing.last_written = standing.last_written.max(row.written_at);
             standing.names.extend(render.properties.keys().cloned());
@@ -264,28 +264,10 @@ impl Shared {
         }
     }
 
-    async fn all_rows(
-        &self,
-        table: &'static Schema,
-        page: &Page,
-        range: ClusteringRange,
-        limit: NonZeroUsize,
-    ) -> Result<Vec<Row>> {
-        let (mut rows, mut after) = (Vec::new(), None);
-        loop {
-            let scan = Scan::new(partition_of(page), limit).range(range.clone()).after(after);
-            let found = self.scan(table, scan).await?;
-            rows.extend(found.items);
-            after = found.next;
-            if after.is_none() {
-                return Ok(rows);
-            }
-        }
-    }
-
     /// Takes sizes, names and digests out of the rows of an erased revision's renders.
     async fn erase_renders(&self, page: &Page, rev: Revision) -> Result<()> {
-        let rows = self.all_rows(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), INDEX_PAGE).await?;
+        let rows =
+            rows_of(&*self.store, &RENDERS, page, ClusteringRange::prefix(rev_key(rev)), INDEX_PAGE).await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         let left: Vec<_> = renders.into_iter().filter(|render| !is_blank(render)).collect();
         for some in left.chunks(RENDER_ROWS) {
@@ -307,7 +289,7 @@ impl Shared {
 
     /// Deletes the rows of the latest that are of an erased revision.
     async fn erase_current(&self, page: &Page, rev: Revision) -> Result<()> {
-        let rows = self.all_rows(&CURRENT, page, ClusteringRange::all(), BODIES).await?;
+        let rows = rows_of(&*self.store, &CURRENT, page, ClusteringRange::all(), BODIES).await?;
         for mut row in rows {
             for _ in 0..ATTEMPTS {
                 if whose(&row).is_none_or(|(of, _)| of != rev) {
@@ -337,7 +319,7 @@ impl Shared {
 
     /// Deletes the chunks of an erased revision; where nobody else has the store, also all that nobody names.
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
-        for row in self.all_rows(&CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
+        for row in rows_of(&*self.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
             if rows::timestamp(&row, 0).is_none() || rows::int(&row, 1) != Some(rev.get()) {
                 continue;
             }

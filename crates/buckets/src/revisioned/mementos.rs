@@ -199,7 +199,8 @@ impl Shared {
         }
     }
 
-    /// The renders of a revision that have a property, oldest first.
+    /// The renders of a revision that have a property, oldest first. Those that the archive's policy left out are no
+    /// states of the page: nothing of them can be read but what is the revision's.
     async fn renders_with(
         &self,
         page: &Page,
@@ -222,7 +223,8 @@ impl Shared {
         loop {
             let (rows, next) = self.renders(page, ClusteringRange::prefix(rev_key(rev)), after).await?;
             for row in rows {
-                if let Some(info) = of_revision.as_ref().or_else(|| row.properties.get(name)) {
+                let own = row.properties.get(name).filter(|_| !row.left_out);
+                if let Some(info) = of_revision.as_ref().or(own) {
                     let rewritten_at = info.rewritten_at;
                     versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at });
                 }

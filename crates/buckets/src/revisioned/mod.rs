@@ -26,7 +26,7 @@ use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, Tab
 use tokio::sync::{OnceCell, Semaphore};
 
 pub(crate) use self::{
-    erase::{BLANK, is_blank},
+    erase::{BLANK, is_blank, refuse_erased},
     given::{Bodies, body_of, digest},
     import::Unit as NewUnit,
     page_write::{PageBody, PageWrite, WriteKind},
@@ -47,8 +47,8 @@ use crate::{
     content::ChunkStore,
     locks::Locks,
     retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
-    rows::partition_of,
-    schemas::{self, RENDER_CONTENT, REVISION_CONTENT},
+    rows::{RevisionRow, partition_of},
+    schemas::{self, RENDER_CONTENT, REVISION_CONTENT, REVISIONS},
 };
 
 /// The settings of the revisioned buckets.
@@ -129,6 +129,11 @@ impl Revisioned {
             store.create(schema).await?;
         }
         let blocks = archive::blocks_of(&store, settings.archive.as_ref()).await?;
+        if settings.retention.is_on() && settings.archive.is_none() && archive::is_there(&store).await? {
+            let what = "the store has an archive, of which retention alone would say that it has gone: put [archive] \
+                        beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
+            return Err(crate::Error::Invalid(what.to_owned()));
+        }
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
@@ -188,6 +193,15 @@ impl Revisioned {
         self.0.staged(page, name, body).await
     }
 
+    /// Whether the content of a revision was erased: nothing of it is taken, and nothing of it should be staged.
+    pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
+        let row = self.0.get(&REVISIONS, page, rev_key(rev)).await?;
+        Ok(row
+            .map(|row| RevisionRow::from_row(&row))
+            .transpose()?
+            .is_some_and(|row| row.record.erased.is_some()))
+    }
+
     /// What retention has done in this process.
     #[must_use]
     pub fn retention_stats(&self) -> RetentionStats {
@@ -203,6 +217,14 @@ impl Revisioned {
             blocks.collect(now.saturating_sub(age.max(archive::MIN_AGE)), now).await?;
         }
         self.0.chunks.collect(age).await
+    }
+
+    /// Deletes the blocks of the archive that no page names any more, while nothing else is done in this process: all of
+    /// them where no other has the store, else those that nobody can be reading. Gives their number.
+    pub async fn collect_blocks(&self) -> Result<u64> {
+        let Some(blocks) = &self.0.blocks else { return Ok(0) };
+        let now = self.0.clock.now();
+        blocks.collect(self.0.placed_until().min(now), now).await
     }
 
     /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now.

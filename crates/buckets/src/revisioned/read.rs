@@ -121,24 +121,22 @@ impl Revisioned {
         }
     }
 
-    /// The newest render of a revision.
+    /// The newest render of a revision, among those that the archive's policy kept if it kept any.
     pub async fn newest_render(&self, page: &Page, rev: Revision) -> Result<Render> {
         let (revision, render) = futures::future::try_join(
             self.0.get(&REVISIONS, page, rev_key(rev)),
-            self.0.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))),
+            self.0.newest_kept(page, ClusteringRange::prefix(rev_key(rev))),
         )
         .await?;
         match (revision, render) {
-            (Some(revision), Some(render)) => {
-                Ok(render_of(RevisionRow::from_row(&revision)?, RenderRow::from_row(&render)?))
-            }
+            (Some(revision), Some(render)) => Ok(render_of(RevisionRow::from_row(&revision)?, render)),
             _ => Err(self.0.no_revision(page, rev).await?),
         }
     }
 
     /// The render of the page as it was at a time: of the revision with the greatest timestamp at or before
-    /// it (of several the highest), the newest render at or before it, else its oldest. `BeforeFirst` where
-    /// there was no page yet.
+    /// it (of several the highest), the newest render at or before it, else its oldest; of those that the archive's
+    /// policy kept, if it kept any. `BeforeFirst` where there was no page yet.
     pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
         let shared = &self.0;
         let range = ClusteringRange::all().at_most(time);
@@ -153,18 +151,15 @@ impl Revisioned {
         for _ in 0..LOOKS {
             let (revision, render) = futures::future::try_join(
                 shared.get(&REVISIONS, page, rev_key(rev)),
-                shared.first(&RENDERS, page, until.clone()),
+                shared.newest_kept(page, until.clone()),
             )
             .await?;
             let render = match render {
-                Some(render) => Some(render),
-                None => {
-                    let oldest = Scan::new(partition_of(page), ONE).range(of_rev.clone()).reverse();
-                    shared.scan(&RENDERS, oldest).await?.items.into_iter().next()
-                }
+                Some(render) if !render.left_out => Some(render),
+                newest => shared.oldest_kept(page, of_rev.clone()).await?.or(newest),
             };
             if let (Some(revision), Some(render)) = (revision, render) {
-                return Ok(render_of(RevisionRow::from_row(&revision)?, RenderRow::from_row(&render)?));
+                return Ok(render_of(RevisionRow::from_row(&revision)?, render));
             }
         }
         Err(shared.incomplete(page))
@@ -339,6 +334,45 @@ impl Shared {
         Ok((rows.items.iter().map(RenderRow::from_row).collect::<Result<_>>()?, rows.next))
     }
 
+    /// The newest render in a range whose bodies the archive's policy kept; where there is none, the newest.
+    async fn newest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
+        let Some(newest) = self.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
+        let newest = RenderRow::from_row(&newest)?;
+        if !newest.left_out {
+            return Ok(Some(newest));
+        }
+        let mut after = None;
+        loop {
+            let (rows, next) = self.renders(page, range.clone(), after).await?;
+            let kept = rows.into_iter().find(|row| !row.left_out);
+            if kept.is_some() || next.is_none() {
+                return Ok(kept.or(Some(newest)));
+            }
+            after = next;
+        }
+    }
+
+    /// The oldest render in a range whose bodies the archive's policy kept; where there is none, the oldest.
+    async fn oldest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
+        let (mut oldest, mut after) = (None, None);
+        loop {
+            let limit = if oldest.is_none() { ONE } else { INDEX_PAGE };
+            let scan = Scan::new(partition_of(page), limit).range(range.clone()).reverse().after(after);
+            let rows = self.scan(&RENDERS, scan).await?;
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
+                if !row.left_out {
+                    return Ok(Some(row));
+                }
+                oldest.get_or_insert(row);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(oldest);
+            }
+        }
+    }
+
     /// The lines of a listing for some revisions that follow one another, the highest first. One whose render
     /// is not there (yet) is left out.
     async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Vec<RevisionSummary>> {
@@ -352,7 +386,12 @@ impl Shared {
             let (rows, next) = self.renders(page, range.clone(), after).await?;
             for row in rows {
                 match counted.last_mut() {
-                    Some((newest, count)) if newest.rev == row.rev => *count += 1,
+                    Some((newest, count)) if newest.rev == row.rev => {
+                        *count += 1;
+                        if newest.left_out && !row.left_out {
+                            *newest = row;
+                        }
+                    }
                     _ => counted.push((row, 1)),
                 }
             }

@@ -8,7 +8,7 @@ use rashomon_buckets::{
     schemas,
 };
 use rashomon_clock::{Clock as _, ManualClock};
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Value};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row, Value};
 
 use super::{HOUR, archiving, hour, later, settings};
 use crate::support::{
@@ -25,6 +25,7 @@ on_every_store! {
     what_was_replaced_or_merged_away_is_erased_with_it,
     what_was_erased_is_sealed_and_merged_as_others,
     what_is_not_there_cannot_be_erased,
+    what_is_erased_while_a_history_goes_into_blocks_is_in_none,
 }
 
 /// What revision 3 says, and no other: its text, and that of its render.
@@ -104,10 +105,7 @@ impl World {
                 if table.name() == schemas::ARCHIVE_BLOCKS.name() {
                     let Some(Value::Blob(bytes)) = &row.values[1] else { panic!("a block") };
                     let block = Block::open(bytes, Limits::default()).unwrap();
-                    for content in block.iter() {
-                        let text = content.unwrap().bytes.unwrap_or_default();
-                        assert!(!String::from_utf8_lossy(&text).contains("Zwyxhorn"), "{what}: a block");
-                    }
+                    assert!(!said_by(&row).iter().any(|text| text.contains("Zwyxhorn")), "{what}: a block");
                     let lines = format!("{:?}", block.entries().unwrap());
                     for text in &texts {
                         let sha1 = format!("{:?}", Sha1::of(text.as_bytes()).0.to_vec());
@@ -322,6 +320,42 @@ async fn what_is_not_there_cannot_be_erased(world: World) {
 }
 
 /// A world in which calls fail on a plan.
+/// The highest revision of a page stands while the next block, which will have it, fills; another process erases it.
+async fn what_is_erased_while_a_history_goes_into_blocks_is_in_none(world: World) {
+    let world = archiving(world).await;
+    let main = page("Main_Page");
+    let archiver = world.buckets.archive_histories().expect("the archive is on");
+    let secret = |number: i64| format!("{number} of Qurmel Street");
+    // A block is full after five, and is written when the next but one comes.
+    for number in 1..=8 {
+        let text = [secret(number).as_bytes(), &noise(number as u64, 60_000)].concat();
+        let revision = world.history(&main, number, hour(number), &text).await;
+        archiver.import(&main, vec![revision]).await.unwrap();
+        world.pass(std::time::Duration::from_secs(1));
+    }
+    while world.rows(&schemas::ARCHIVE_INDEX).await.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let erased = world.latest_rev(&main).await.expect("the highest revision of the first block");
+    world.reopened().await.try_erase(&main, erased).await.unwrap();
+    let finished = archiver.finish().await;
+    assert!(matches!(finished, Err(Error::Store(_))), "{finished:?}");
+    world.pass(later());
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
+        assert!(!said_by(&row).iter().any(|text| text.contains(&secret(erased))));
+    }
+    world.assert_whole().await;
+}
+
+/// The texts of a block.
+fn said_by(row: &Row) -> Vec<String> {
+    let Some(Value::Blob(bytes)) = &row.values[1] else { panic!("a block") };
+    let block = Block::open(bytes, Limits::default()).unwrap();
+    let texts = block.iter().map(|content| content.unwrap().bytes.unwrap_or_default());
+    texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect()
+}
+
 async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     let clock = Arc::new(ManualClock::new(START));
     let memory = Memory::new(Arc::clone(&clock) as Arc<dyn rashomon_clock::Clock>);

@@ -22,6 +22,16 @@ async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
 /// Whatever call of it fails, having happened or not: all is read as before, and the next sealing does it.
 #[tokio::test]
 async fn a_sealing_that_is_cut_off_loses_nothing() {
+    sealing_cut_off(false).await;
+}
+
+/// The same where something was written to what had been sealed.
+#[tokio::test]
+async fn a_sealing_of_what_was_written_since_that_is_cut_off_loses_nothing() {
+    sealing_cut_off(true).await;
+}
+
+async fn sealing_cut_off(written_since: bool) {
     for clustered in [false, true] {
         for call in [Call::Get, Call::Scan, Call::Write] {
             let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
@@ -33,6 +43,9 @@ async fn a_sealing_that_is_cut_off_loses_nothing() {
                     world.edit(&one, 1..=4).await;
                     world.edit(&two, 1..=3).await;
                     world.pass(later());
+                    if written_since {
+                        world.sealed_and_written_since(&one).await;
+                    }
                     let before = (world.all_of(&one).await, world.all_of(&two).await);
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
                     let cut_off = world.try_seal().await;
@@ -44,6 +57,7 @@ async fn a_sealing_that_is_cut_off_loses_nothing() {
                     world.assert_whole().await;
                     world.seal().await;
                     assert_eq!(world.open_revisions().await, 2, "{what}");
+                    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "{what}");
                     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
                     world.assert_whole().await;
                     // What it left is collected, and nothing else. The note of a block that one page names, and the

@@ -20,6 +20,7 @@ on_every_store! {
     a_page_that_comes_twice_is_one,
     a_tid_of_another_revision_is_a_conflict,
     revisions_with_large_bodies_and_many_renders_go_in,
+    nothing_stays_behind_of_revisions_that_fill_a_block_each,
 }
 
 type Revisions = Vec<ImportRevision>;
@@ -125,6 +126,32 @@ async fn a_history_of_many_blocks_is_whole_after_each(world: World) {
     assert!(sealed.blocks > 2, "{sealed:?}");
     assert_eq!(vec![world.all_of(&page).await], expected);
     assert_eq!(world.open_revisions().await, 1, "what was the highest for a block went into the next");
+    world.assert_whole().await;
+}
+
+/// Now and then a revision fills a block alone, so that the highest of two blocks go into the next together.
+async fn nothing_stays_behind_of_revisions_that_fill_a_block_each(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut history = Vec::new();
+    for number in 1..=24 {
+        let bytes = if number % 4 < 2 { 400_000 } else { 500 };
+        let mut revision = noisy(&world, &page, number, bytes).await;
+        // A block may be as large as three times its last body.
+        revision.renders = vec![render(&world, &page, number, 0, "<p>little</p>").await];
+        history.push(revision);
+    }
+    let expected = as_rows(vec![(page.clone(), history.clone())]).await;
+    let archiver = archiver(&world);
+    for revision in history {
+        archiver.import(&page, vec![revision]).await.unwrap();
+        world.pass(std::time::Duration::from_secs(1));
+    }
+    archiver.finish().await.unwrap();
+    assert_eq!(archiver.waiting(), 0);
+    assert_eq!(vec![world.all_of(&page).await], expected);
+    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
     world.assert_whole().await;
 }
 

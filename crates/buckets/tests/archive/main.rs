@@ -50,6 +50,15 @@ impl World {
         self.buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await
     }
 
+    /// Seals all, and writes to what was sealed of the page, long ago.
+    pub(crate) async fn sealed_and_written_since(&self, page: &Page) {
+        self.seal().await;
+        self.put_render(page, 2, &[("html", "<p>late</p>")]).await.unwrap();
+        let third = self.buckets.revision(page, rev(3)).await.unwrap().renders[0].tid;
+        self.rewrite(page, third, "html", "<p>in other words</p>").await.unwrap();
+        self.pass(later());
+    }
+
     /// How many revisions stand in the tables, sealed ones aside.
     pub(crate) async fn open_revisions(&self) -> usize {
         self.rows(&schemas::REVISIONS).await.len()

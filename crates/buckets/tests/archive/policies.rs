@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use rashomon_buckets::{ArchivePolicy, ArchiveSettings, Error, Missing, RevisionDetail, Settings, schemas};
 
+use rashomon_clock::Clock as _;
+
 use super::{DAY, HOUR, later, settings};
 use crate::support::{World, bytes, name, on_every_store, page, rev};
 
 on_every_store! {
     of_each_revision_the_first_render_is_kept,
+    what_is_kept_is_found_by_revision_and_by_time,
     one_render_in_an_interval_is_kept,
     an_interval_goes_on_from_one_sealing_to_the_next,
     what_is_left_out_is_no_problem_and_is_repeated_as_before,
@@ -73,6 +76,35 @@ async fn of_each_revision_the_first_render_is_kept(world: World) {
     let stats = world.buckets.stats(&page("Main_Page").domain).await.unwrap().archive.unwrap();
     assert_eq!((stats.renders, stats.left_out), (6, 4));
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "those of the latest revision");
+}
+
+/// Whoever asks for a revision, or for a time, is given a render that is there.
+async fn what_is_kept_is_found_by_revision_and_by_time(world: World) {
+    let world = under(world, ArchivePolicy::FirstRender).await;
+    let (page, html) = (page("Main_Page"), name("html"));
+    let begun = world.clock.now();
+    write(&world, 1..=3).await;
+    world.pass(later());
+    world.seal().await;
+    for number in 1..=2 {
+        let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
+        let first = detail.renders.last().unwrap().tid;
+        assert_eq!(world.buckets.newest_with(&page, rev(number), &html).await.unwrap(), first);
+        assert_eq!(world.read(&page, first, "html").await, format!("{number}-1").into_bytes());
+        for hours in 0..3 {
+            // Renders of a revision come in three hours.
+            let time = begun.saturating_add(HOUR * (3 * (number as u32 - 1) + hours));
+            assert_eq!(world.buckets.at_time(&page, time).await.unwrap().tid, first, "{hours}");
+            assert_eq!(world.buckets.memento(&page, &html, Some(time)).await.unwrap().tid, first, "{hours}");
+        }
+    }
+    let mementos = world.buckets.mementos(&page, &html, None, 100).await.unwrap().items;
+    for memento in &mementos {
+        world.read(&page, memento.tid, "html").await;
+    }
+    assert_eq!(mementos.len(), 5);
+    let lines = world.buckets.revisions(&page, None, 10).await.unwrap().items;
+    assert!(lines.iter().all(|line| line.stored), "a render of each can be read");
 }
 
 async fn one_render_in_an_interval_is_kept(world: World) {

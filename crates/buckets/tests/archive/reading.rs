@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use async_trait::async_trait;
 use rashomon_buckets::{
-    ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewRevision, Parent, SlotRecord, Tid,
-    VerifyReport, schemas,
+    ArchiveSettings, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewRevision, Parent,
+    Settings, SlotRecord, Tid, VerifyReport, schemas,
 };
 use rashomon_tables::{
     Counting, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
@@ -202,6 +202,28 @@ async fn the_latest_costs_nothing_more() {
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 6);
     assert_eq!(calls_of_an_edit(&world, &counting, 8).await, without);
+}
+
+/// One read looks at a block several times; many come at once. None of them reads it from the store again, even where
+/// there is no memory for it.
+#[tokio::test]
+async fn a_block_is_read_once_by_those_who_need_it_at_once() {
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
+    world.pass(later());
+    archiving(world.reopened().await).await.seal().await;
+    for cache_bytes in [0, 64 << 20] {
+        let archive = Some(ArchiveSettings { cache_bytes, ..ArchiveSettings::default() });
+        let world = world.under(Settings { archive, ..settings() }).await;
+        let before = counting.counts();
+        let (wikitext, html) = (name("wikitext"), name("html"));
+        let reads = tids.iter().take(8).flat_map(|tid| [(*tid, &wikitext), (*tid, &html)]);
+        let reads = reads.map(|(tid, name)| world.buckets.property(&page, tid, name));
+        futures::future::try_join_all(reads).await.unwrap();
+        let counts = counting.counts() - &before;
+        assert_eq!(counts.tables[schemas::ARCHIVE_BLOCKS.name()][Kind::Scan].operations, 1, "{cache_bytes}");
+    }
 }
 
 /// How many calls of which kind an edit, and reading it, make of each table.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rashomon_buckets::{Error, ImportOutcome, NewRevision, Parent};
+use rashomon_buckets::{Error, ImportOutcome, NewRevision, Parent, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
 use super::{HOUR, archiving, hour, later, settings};
@@ -12,6 +12,7 @@ on_every_store! {
     what_was_sealed_is_known_when_it_comes_again,
     what_comes_late_goes_between,
     a_sealed_render_is_replaced,
+    what_was_written_since_is_sealed_in_its_turn,
 }
 
 async fn what_was_sealed_is_known_when_it_comes_again(world: World) {
@@ -84,9 +85,41 @@ async fn a_sealed_render_is_replaced(world: World) {
     world.assert_whole().await;
 }
 
+/// Renders that were added to what is in blocks, and bodies that were replaced there, go into blocks too.
+async fn what_was_written_since_is_sealed_in_its_turn(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let tids = world.edit(&page, 1..=4).await;
+    world.pass(later());
+    world.seal().await;
+    let late = world.put_render(&page, 1, &[("html", "<p>late</p>")]).await.unwrap();
+    world.pass(HOUR);
+    world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
+    world.rewrite(&page, tids[2], "wikitext", "better").await.unwrap();
+    world.put_render(&page, 3, &[("html", "<p>of better</p>")]).await.unwrap();
+    let before = world.all_of(&page).await;
+    assert_eq!(world.seal().await.revisions, 0, "it is too young");
+    world.pass(later());
+    assert_eq!(world.seal().await.revisions, 3);
+    for world in [&world, &world.reopened().await] {
+        assert_eq!(world.all_of(&page).await, before);
+        assert_eq!(world.read(&page, late.tid, "html").await, b"<p>late</p>");
+        for table in
+            [&schemas::REVISIONS, &schemas::RENDERS, &schemas::RENDER_CONTENT, &schemas::REVISION_CONTENT]
+        {
+            assert_eq!(world.rows(table).await.len(), 1, "{}: the latest", table.name());
+        }
+        world.assert_whole().await;
+    }
+    assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
+    world.merge().await;
+    assert_eq!(world.all_of(&page).await, before);
+    world.assert_whole().await;
+}
+
 /// A page is written to between any two steps of its sealing: nothing that was acknowledged is lost, and
 /// nothing comes back.
-async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore) {
+async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore, written_since: bool) {
     for call in [Call::Scan, Call::Write] {
         for number in 1.. {
             let clock = Arc::new(rashomon_clock::ManualClock::new(crate::support::START));
@@ -97,6 +130,9 @@ async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore) {
             let page = page("Main_Page");
             let tids = world.edit(&page, 1..=5).await;
             world.pass(later());
+            if written_since {
+                world.sealed_and_written_since(&page).await;
+            }
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
             let mut sealing = std::pin::pin!(world.try_seal());
@@ -119,6 +155,11 @@ async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore) {
             assert_eq!(world.read(&page, tids[1], "wikitext").await, super::text(2).into_bytes());
             let third = world.buckets.revision(&page, rev(3)).await.unwrap();
             assert_eq!(third.renders.len(), 2, "{call:?} {number}");
+            let before = world.all_of(&page).await;
+            world.pass(later());
+            world.seal().await;
+            assert_eq!(world.rows(&schemas::RENDERS).await.len(), 1, "{call:?} {number}: all but the latest");
+            assert_eq!(world.all_of(&page).await, before, "{call:?} {number}");
             assert_eq!(world.latest_rev(&page).await, Some(100));
             assert_eq!(world.assert_whole().await.revisions, 6, "{call:?} {number}");
         }
@@ -167,10 +208,16 @@ async fn a_page_is_written_to_while_its_blocks_are_merged() {
 
 #[tokio::test]
 async fn a_page_is_written_to_while_it_is_sealed() {
-    written_while_sealing(|memory| Arc::new(memory)).await;
+    written_while_sealing(|memory| Arc::new(memory), false).await;
 }
 
 #[tokio::test]
 async fn a_page_is_written_to_by_another_process_while_it_is_sealed() {
-    written_while_sealing(|memory| Arc::new(Cluster::new(memory))).await;
+    written_while_sealing(|memory| Arc::new(Cluster::new(memory)), false).await;
+}
+
+#[tokio::test]
+async fn a_page_is_written_to_while_what_was_written_since_is_sealed() {
+    written_while_sealing(|memory| Arc::new(memory), true).await;
+    written_while_sealing(|memory| Arc::new(Cluster::new(memory)), true).await;
 }

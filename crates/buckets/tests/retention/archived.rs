@@ -1,8 +1,11 @@
 //! The archive beside retention. A server that has both culls nothing: what its policy would delete is sealed. That is
 //! so whichever strategy wrote what stands when the archive is turned on.
 
+use std::sync::Arc;
+
 use rashomon_buckets::{
-    ArchiveSettings, BucketName, Current, DomainName, Fill, Sealed, Sealing, Settings, Strategy, Tid,
+    ArchiveSettings, BucketName, Current, DomainName, Error, Fill, Revisioned, Sealed, Sealing, Settings,
+    Strategy, Tid,
 };
 
 use crate::{
@@ -13,6 +16,7 @@ use crate::{
 on_every_store![
     what_was_kept_when_the_archive_was_turned_on_is_sealed,
     what_is_read_from_a_block_is_kept_for_ever,
+    retention_alone_is_refused_where_something_is_sealed,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -98,4 +102,24 @@ async fn what_is_read_from_a_block_is_kept_for_ever(world: World) {
         all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
     }
     world.assert_whole().await;
+}
+
+/// It would write down of sealed revisions that they have gone: listings and exports would lack them.
+async fn retention_alone_is_refused_where_something_is_sealed(world: World) {
+    let (world, page) = (world.under(archive()).await, page("Main_Page"));
+    let open = |settings: Settings| {
+        let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
+        async move { Revisioned::open(store, clock, settings, 7).await }
+    };
+    let alone = crate::settings(by(Strategy::AppTtl));
+    open(alone.clone()).await.expect("nothing is sealed");
+    for number in 1..=3 {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    assert_eq!(seal(&world).await.revisions, 2);
+    let refused = open(alone.clone()).await.unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(what) if what.contains("put [archive]")), "{refused}");
+    open(Settings { archive: archive().archive, ..alone }).await.expect("with [archive] beside it");
+    open(Settings::default()).await.expect("without either");
 }

@@ -140,6 +140,10 @@ pub(crate) struct ArchiveStatsArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
+    /// Only this domain [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<DomainName>,
+
     /// As JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,7 +4,9 @@ mod erase;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rashomon_buckets::{ArchiveStats, BucketName, DomainName, DomainStats, Merged, Merging, Sealed, Sealing};
+use rashomon_buckets::{
+    ArchiveStats, BucketName, DomainName, DomainStats, Merged, Merging, PropertyStats, Sealed, Sealing,
+};
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
@@ -138,6 +140,10 @@ async fn merge(
         }
         output::line(format_args!("{domain}: {words}"))?;
     }
+    let collected = store.buckets().collect_blocks().await?;
+    if collected > 0 {
+        output::line(format_args!("deleted {} that nobody needs any more", counted(collected, "block")))?;
+    }
     Ok(exit)
 }
 
@@ -184,22 +190,34 @@ fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
     (bytes > 0.0).then(|| weighted / bytes)
 }
 
-/// What of a property is in blocks.
-#[derive(Debug, Serialize)]
+/// What of a property is in blocks, and what in the tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Archived {
     bodies: u64,
     raw_bytes: u64,
+    open_bodies: u64,
+    open_raw_bytes: u64,
+    open_stored_bytes: u64,
+}
+
+impl Archived {
+    fn of(stats: &PropertyStats) -> Self {
+        Self {
+            bodies: stats.archived,
+            raw_bytes: stats.archived_raw_bytes,
+            open_bodies: stats.bodies.saturating_sub(stats.archived),
+            open_raw_bytes: stats.raw_bytes.saturating_sub(stats.archived_raw_bytes),
+            open_stored_bytes: stats.stored_bytes,
+        }
+    }
 }
 
 impl Report {
     fn of(stats: DomainStats) -> Self {
-        let archive = stats.archive.unwrap_or_default();
-        let properties = stats.properties.into_iter().filter(|(_, property)| property.archived > 0);
-        let properties = properties
-            .map(|(name, of)| {
-                (name.to_string(), Archived { bodies: of.archived, raw_bytes: of.archived_raw_bytes })
-            })
-            .collect();
+        let open = ArchiveStats { open_revisions: stats.revisions, ..ArchiveStats::default() };
+        let archive = stats.archive.unwrap_or(open);
+        let properties: BTreeMap<_, _> =
+            stats.properties.iter().map(|(name, of)| (name.to_string(), Archived::of(of))).collect();
         let tables = (archive.block_bytes + archive.index_bytes) as f64;
         let percent = (archive.raw_bytes > 0).then(|| tables * 100.0 / archive.raw_bytes as f64);
         Self { percent, goal_percent: goal(&properties), archive, properties }
@@ -207,31 +225,38 @@ impl Report {
 
     fn print(&self, domain: &DomainName) -> Result<(), CommandError> {
         let archive = &self.archive;
-        let left_out = match archive.left_out {
-            0 => String::new(),
-            count => format!(" ({} of them not kept)", thousands(count)),
-        };
-        output::line(format_args!(
-            "{domain}: {} and {}{left_out} in {}, {} in {}; an index of {} in {}; {} not in blocks",
-            counted(archive.revisions, "revision"),
-            counted(archive.renders, "render"),
-            counted(archive.blocks, "block"),
-            output::bytes(archive.raw_bytes),
-            output::share(archive.raw_bytes, archive.block_bytes),
-            counted(archive.index_rows, "row"),
-            output::bytes(archive.index_bytes),
-            counted(archive.open_revisions, "revision"),
-        ))?;
+        let open = counted(archive.open_revisions, "revision");
+        if archive.blocks == 0 {
+            output::line(format_args!("{domain}: nothing in blocks; {open} not in blocks"))?;
+        } else {
+            let left_out = match archive.left_out {
+                0 => String::new(),
+                count => format!(" ({} of them not kept)", thousands(count)),
+            };
+            output::line(format_args!(
+                "{domain}: {} and {}{left_out} in {}, {} in {}; an index of {} in {}; {open} not in blocks",
+                counted(archive.revisions, "revision"),
+                counted(archive.renders, "render"),
+                counted(archive.blocks, "block"),
+                output::bytes(archive.raw_bytes),
+                output::share(archive.raw_bytes, archive.block_bytes),
+                counted(archive.index_rows, "row"),
+                output::bytes(archive.index_bytes),
+            ))?;
+        }
         if let (Some(percent), Some(goal)) = (self.percent, self.goal_percent) {
             output::line(format_args!(
                 "  blocks and index: {percent:.2} %; the goal for a wiki with a long history is {goal:.2} %"
             ))?;
         }
-        for (name, archived) in &self.properties {
+        for (name, of) in &self.properties {
             output::line(format_args!(
-                "  {name}: {} times, {}",
-                thousands(archived.bodies),
-                output::bytes(archived.raw_bytes)
+                "  {name}: in blocks {} times, {}; in tables {} times, {} in {}",
+                thousands(of.bodies),
+                output::bytes(of.raw_bytes),
+                thousands(of.open_bodies),
+                output::bytes(of.open_raw_bytes),
+                output::share(of.open_raw_bytes, of.open_stored_bytes),
             ))?;
         }
         Ok(())
@@ -240,7 +265,7 @@ impl Report {
 
 async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut reports = BTreeMap::new();
-    for domain in domains(store, None).await? {
+    for domain in domains(store, arguments.domain.as_ref()).await? {
         let stats = store.buckets().stats(&domain).await?;
         reports.insert(domain, Report::of(stats));
     }
@@ -259,9 +284,9 @@ mod tests {
     #[test]
     fn the_goal_is_that_of_the_properties_by_their_bytes() {
         let of = |properties: &[(&str, u64)]| {
-            let archived = properties
-                .iter()
-                .map(|(name, raw_bytes)| ((*name).to_owned(), Archived { bodies: 1, raw_bytes: *raw_bytes }));
+            let archived = properties.iter().map(|(name, raw_bytes)| {
+                ((*name).to_owned(), Archived { raw_bytes: *raw_bytes, ..Archived::default() })
+            });
             goal(&archived.collect()).map(|goal| (goal * 100.0).round() / 100.0)
         };
         assert_eq!(of(&[]), None);

@@ -72,6 +72,8 @@ impl Store {
                 backend.close().await;
                 Err(match error {
                     rashomon_buckets::Error::Store(error) => CommandError::Open(error),
+                    // The store is not one for these settings.
+                    rashomon_buckets::Error::Invalid(what) => CommandError::Usage(what),
                     error => error.into(),
                 })
             }
@@ -261,19 +263,16 @@ fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
     if absent == Absent::Make {
         return Ok(());
     }
-    let empty = match std::fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+    match SqliteStore::is_in(directory) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(CommandError::Usage(format!(
+            "there is no store in {}: name its directory with --data DIR",
+            directory.display()
+        ))),
         Err(source) => {
-            return Err(CommandError::Io { doing: format!("cannot read {}", directory.display()), source });
+            Err(CommandError::Io { doing: format!("cannot read {}", directory.display()), source })
         }
-    };
-    if empty {
-        let message =
-            format!("there is no store in {}: name its directory with --data DIR", directory.display());
-        return Err(CommandError::Usage(message));
     }
-    Ok(())
 }
 
 /// Random bits, drawn from the system.

@@ -64,10 +64,11 @@ fn what_is_sealed_is_read_as_before() {
     let unmerged = on_a_file(&home, &export).ends_with(0).stdout;
     on_a_file(&home, &["archive", "merge"])
         .ends_with(0)
-        .prints(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
+        .prints(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"])
+        .prints(&["deleted 2 blocks that nobody needs any more"]);
     assert_eq!(on_a_file(&home, &export).ends_with(0).stdout, unmerged);
-    on_a_file(&home, &["archive", "verify"]).ends_with(0).prints(&["sound: 3 blocks"]);
-    on_a_file(&home, &["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "3 blocks"]);
+    on_a_file(&home, &["archive", "verify"]).ends_with(0).prints(&["sound: 1 block"]);
+    on_a_file(&home, &["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "1 block"]);
     // What comes again is known.
     on_a_file(&home, &import).ends_with(0).prints(&["0 stored"]);
     let stats = on_a_file(&home, &["archive", "stats", "--json"]).ends_with(0);
@@ -130,6 +131,8 @@ fn what_is_erased_is_given_to_nobody() {
     erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block made anew"]);
     erase("3").ends_with(0).prints(&["erased revision 3, which had been erased before"]);
     erase("9").ends_with(2).tells(&["the page has no revision 9"]);
+    let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
+    on_a_file(&home, &several).ends_with(2).tells(&["the page has no revision 9"]);
     on_a_file(&home, &["archive", "erase", "--status"])
         .ends_with(0)
         .prints(&["wiki: revision 3 of A, ", " by Bea: gone"]);
@@ -157,6 +160,8 @@ fn what_is_erased_is_given_to_nobody() {
         "{answer}"
     );
     assert!(answer.contains("revision 3 was erased on 20"), "{answer}");
+    let by_time = get(&address, "/v1/wiki/page/A?rev/2020-01-01T00:00:02Z/wikitext");
+    assert!(by_time.starts_with("HTTP/1.1 410 "), "{by_time}");
     for target in ["/v1/wiki/page/A?rev/", "/v1/wiki/page/A?rev/3/"] {
         let answer = get(&address, target);
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"by\":\"Bea\""), "{answer}");

@@ -69,8 +69,11 @@ pub enum Loss {
         /// The slot.
         slot: String,
     },
-    /// It was superseded, and its bodies, or those of its renders, went by the bucket's retention.
-    #[error("what was superseded is not kept for ever here, and its bodies have gone")]
+    /// It was superseded, and its bodies, or those of some of its renders, went by the bucket's retention or were left
+    /// out by the archive's policy.
+    #[error(
+        "what was superseded is not all kept here: its bodies, or those of some of its renders, have gone"
+    )]
     NotKept,
     /// The schema does not allow a value.
     #[error("{field} is {value:?}, which the export's schema does not allow")]

@@ -146,10 +146,7 @@ impl ImportReport {
             self.skip_many(name, count);
         }
         self.text_bytes += other.text_bytes;
-        self.sealed = match (self.sealed, other.sealed) {
-            (Some(one), Some(other)) => Some(one + other),
-            (one, other) => one.or(other),
-        };
+        self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
     pub(super) fn skip(&mut self, name: String) {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use rashomon_buckets::{
-    BucketName, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender, ImportRevision,
-    NewProperty, Page, PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid, Title,
+    BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
+    ImportRevision, NewProperty, Page, PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid,
+    Title,
 };
 use rashomon_clock::Timestamp;
 use tokio::sync::{Semaphore, oneshot};
@@ -162,6 +163,10 @@ impl Importer {
         report: &mut ImportReport,
     ) -> Result<(ImportRevision, Vec<Disagreement>)> {
         let record = &revision.record;
+        if is_large(revision) && self.buckets.is_erased(page, record.rev).await? {
+            // Nothing of it is to be stored, not even until it is refused.
+            return Ok((without_bodies(page, revision), Vec::new()));
+        }
         let mut disagreements = Vec::new();
         let bytes_before = report.text_bytes;
         let (properties, sha1_of) =
@@ -181,8 +186,7 @@ impl Importer {
             renders.push(ImportRender { tid: render.tid, properties });
         }
         if renders.is_empty() {
-            let tid = Tid::imported(page, record.rev, record.timestamp);
-            renders.push(ImportRender { tid, properties: Vec::new() });
+            renders.push(render_of_history(page, revision));
         }
         Ok((ImportRevision { record: record.clone(), properties, renders }, disagreements))
     }
@@ -218,6 +222,22 @@ impl Importer {
     fn page_of(&self, title: Title) -> Page {
         Page { domain: self.domain.clone(), bucket: BucketName::page(), title }
     }
+}
+
+/// Whether it has a body that is stored as it comes.
+fn is_large(revision: &SourceRevision) -> bool {
+    let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
+    revision.properties.iter().chain(of_renders).any(|property| property.body.len() > CHUNK_SIZE)
+}
+
+fn render_of_history(page: &Page, revision: &SourceRevision) -> ImportRender {
+    let record = &revision.record;
+    ImportRender { tid: Tid::imported(page, record.rev, record.timestamp), properties: Vec::new() }
+}
+
+fn without_bodies(page: &Page, revision: &SourceRevision) -> ImportRevision {
+    let renders = vec![render_of_history(page, revision)];
+    ImportRevision { record: revision.record.clone(), properties: Vec::new(), renders }
 }
 
 fn report_mismatches(

@@ -39,7 +39,7 @@ impl Wiki {
         Self::on(Arc::new(store), clock, Settings::default()).await
     }
 
-    async fn on(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {
+    pub async fn on(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {
         let buckets = Revisioned::open(store, clock, settings, 1).await.unwrap();
         let catalog = buckets.catalog().clone();
         Self { buckets, catalog, domain: DomainName::new("wiki").unwrap() }

@@ -44,8 +44,26 @@ impl Writer {
         let bytes = self.builder.finish().expect("there is memory");
         let block = Block::open(&bytes, Limits::default()).expect("it was just written");
         let read = read_units(&page("any"), &block).expect("it is whole");
-        assert_eq!(read.as_ref(), Some(&self.pages));
+        assert_eq!(read.map(|(pages, _)| pages).as_ref(), Some(&self.pages));
+        let lines = read_lines(&page("any"), &block).expect("it is whole").expect("they are understood");
+        for ((page, lines), (_, units)) in lines.iter().zip(&self.pages) {
+            for (lines, unit) in lines.iter().zip(units) {
+                assert_eq!(lines.keys(page), Some(keys_of(unit)));
+            }
+        }
         bytes
+    }
+}
+
+/// By what a unit is found.
+fn keys_of(unit: &Unit) -> UnitKeys {
+    let bodies = unit.all_bodies().map(|(name, of, body)| (name.clone(), of, body.written_at));
+    UnitKeys {
+        rev: unit.revision.record.rev,
+        timestamp: unit.revision.record.timestamp,
+        written_at: unit.revision.written_at,
+        renders: unit.renders.iter().map(|(render, _)| (render.tid, render.written_at)).collect(),
+        bodies: bodies.collect(),
     }
 }
 
@@ -231,7 +249,7 @@ fn a_body_that_is_damaged_leaves_the_others_as_they_are() {
     let damaged_at = bytes.len() * 9 / 10;
     bytes[damaged_at] ^= 1;
     let block = Block::salvage(&bytes, Limits::default()).expect("its directory is whole");
-    let read = read_units(&one, &block).expect("its records are whole").expect("they are understood");
+    let (read, _) = read_units(&one, &block).expect("its records are whole").expect("they are understood");
     let (before, after) = (&went_in[0].1, &read[0].1);
     assert_eq!(before[0], after[0]);
     assert_eq!(

@@ -18,6 +18,15 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         return Err(CommandError::Usage("give --domain and --title".to_owned()));
     };
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
+    let buckets = store.buckets();
+    let not_there = |error| match error {
+        Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
+        error => error.into(),
+    };
+    // Where one of them is mistyped, none is erased.
+    for rev in &arguments.rev {
+        buckets.newest_render(&page, *rev).await.map_err(not_there)?;
+    }
     let mut exit = Exit::Done;
     for rev in &arguments.rev {
         let how = Erasing {
@@ -26,10 +35,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             user: arguments.user,
             comment: arguments.comment,
         };
-        let erased = store.buckets().erase(&page, *rev, how).await.map_err(|error| match error {
-            Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
-            error => error.into(),
-        })?;
+        let erased = buckets.erase(&page, *rev, how).await.map_err(not_there)?;
         tell(*rev, &erased)?;
         if erased.left > 0 {
             exit = Exit::Failed;

@@ -92,10 +92,7 @@ impl Outcome {
         self.conflicts += other.conflicts;
         self.left_out += other.left_out;
         self.mismatches += other.mismatches;
-        self.sealed = match (self.sealed, other.sealed) {
-            (Some(one), Some(other)) => Some(one + other),
-            (one, other) => one.or(other),
-        };
+        self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
     /// Names, on standard error, what did not go in as it came: the first of each kind, and how many there are.
