@@ -4,21 +4,17 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use rashomon_clock::Clock;
 use wait4::Wait4;
 
-use super::{report::Report, service};
+use super::{memory, report::Report, service};
 
 /// The oVirt wiki, and how many revisions it has: see the README beside it.
 pub(crate) const FILE: &str = "ovirt-wiki.xml.zst";
 pub(crate) const REVISIONS: u64 = 16_251;
-
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What is imported.
 #[derive(Debug, clap::Args)]
@@ -42,7 +38,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             "{name}, {revisions} revisions, into a new store with `rashomon import`, from its start to its end; \
              the peak of its resident memory as the kernel counted it, mapped files included, and of that what is \
              no file (looked at every {} ms); the size of all files that it left",
-            LOOK_EVERY.as_millis()
+            memory::LOOK_EVERY.as_millis()
         ),
     );
     for _ in 0..runs {
@@ -58,7 +54,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start the service")?;
-        let watcher = watch_own_memory(child.id());
+        let watcher = memory::watch(child.id());
         let ended = child.wait4()?;
         let seconds = (clock.monotonic() - started).as_secs_f64();
         ensure!(ended.status.success(), "the import ended with {}", ended.status);
@@ -80,24 +76,4 @@ pub(crate) fn stored_revisions(binary: &Path, store: &[&OsStr]) -> Result<u64> {
     let stats = Command::new(binary).args(["stats", "--json"]).args(store).output()?;
     let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).context("the stats are no JSON")?;
     stats["domains"][service::DOMAIN]["revisions"].as_u64().context("the stats have no revisions")
-}
-
-/// Looks at a process until it ends, and gives the most memory that it had of its own, in KiB. Pages of files
-/// that it maps are not its own: the kernel takes them back when somebody else needs the memory.
-fn watch_own_memory(process: u32) -> thread::JoinHandle<u64> {
-    thread::spawn(move || {
-        let mut peak = 0;
-        // The file has no such line once the process has ended, and goes once it has been waited for.
-        while let Some(now) = own_memory(process) {
-            peak = now.max(peak);
-            thread::sleep(LOOK_EVERY);
-        }
-        peak
-    })
-}
-
-fn own_memory(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    line.trim().strip_suffix(" kB")?.parse().ok()
 }

@@ -10,6 +10,7 @@ mod generator;
 mod import;
 mod kill;
 mod load;
+mod memory;
 mod read;
 mod recorder;
 mod report;

@@ -14,6 +14,7 @@ use wait4::Wait4;
 
 use super::{
     blocks::{self, sets::Set},
+    memory,
     report::Report,
     service,
 };
@@ -89,15 +90,15 @@ fn measure(
     add("import --archive, texts", "MB/s", raw / 1e6 / imported.seconds);
     add("import --archive", "revisions a second", input.revisions as f64 / imported.seconds);
     add("import --archive, texts a processor second", "MB/s", raw / 1e6 / imported.processor);
-    add("import --archive, peak memory", "MiB", imported.peak_mib);
+    add("import --archive, peak memory without files", "MiB", imported.peak_mib);
     add("the whole store", "% of all texts", service::size(&store)? as f64 * 100.0 / raw);
     let stats = stats(binary, &store)?;
     let of =
         |field: &str| stats[field].as_u64().map(|number| number as f64).context("the stats lack a field");
     add("the archive's tables", "% of all texts", (of("block_bytes")? + of("index_bytes")?) * 100.0 / raw);
     add(
-        "the archive's tables",
-        "% of texts in them",
+        "the archive's tables, of the texts in them",
+        "%",
         (of("block_bytes")? + of("index_bytes")?) * 100.0 / of("raw_bytes")?,
     );
     add("blocks", "", of("blocks")?);
@@ -117,7 +118,7 @@ fn measure(
         }
         let exported = timed(export, clock)?;
         add(&format!("{what}, texts"), "MB/s", raw / 1e6 / exported.seconds);
-        add(&format!("{what}, peak memory"), "MiB", exported.peak_mib);
+        add(&format!("{what}, peak memory without files"), "MiB", exported.peak_mib);
     }
     let (bytes, seconds) = blocks::unpack_files(set.name, clock)?;
     add("zstd of the set's file, unpacked", "MB/s", bytes as f64 / 1e6 / seconds);
@@ -135,13 +136,16 @@ struct Took {
 fn timed(mut command: Command, clock: &dyn Clock) -> Result<Took> {
     let started = clock.monotonic();
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let ended = command.spawn().context("cannot start the service")?.wait4()?;
+    let mut child = command.spawn().context("cannot start the service")?;
+    let watcher = memory::watch(child.id());
+    let ended = child.wait4()?;
     let status: ExitStatus = ended.status;
+    let own = watcher.join().expect("the watcher does not panic");
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(Took {
         seconds: (clock.monotonic() - started).as_secs_f64(),
         processor: (ended.rusage.utime + ended.rusage.stime).as_secs_f64(),
-        peak_mib: ended.rusage.maxrss as f64 / f64::from(1 << 20),
+        peak_mib: own as f64 / 1024.0,
     })
 }
 

@@ -4,6 +4,7 @@ use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Result, ensure};
 use fastrand::Rng;
+use rashomon_buckets::Title;
 use rashomon_clock::Clock;
 use xtask::{
     http::{self, Client},
@@ -88,16 +89,18 @@ fn asked<'a>(of: &[(&str, &'a Version)], property: &str, count: usize) -> Result
     reads
         .map(|(title, version)| {
             let tid = tid_of(title, version)?;
-            let path = format!("{}?rev/{tid}/{property}", page_path(&percent_encoded(title)));
+            let title = percent_encoded(Title::new(title)?.as_str());
+            let path = format!("{}?rev/{tid}/{property}", page_path(&title));
             Ok(Read { request: http::get(&path), text: &version.text })
         })
         .collect()
 }
 
+/// As the service spells titles: another spelling is answered with a redirect.
 fn percent_encoded(title: &str) -> String {
     let mut encoded = String::with_capacity(title.len());
     for byte in title.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || b"-_.~;:@$!*(),/".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
             let _ = write!(encoded, "%{byte:02X}");
