@@ -54,18 +54,20 @@ impl Note {
 }
 
 impl BlockStore {
-    /// Has somebody look later whether a page names the block.
+    /// Has somebody look later whether a page names the block. The note is `written_at` then or later: after the
+    /// block was settled, if it was.
     pub(super) async fn note(
         &self,
         of: &Page,
         id: BlockId,
         titles: &BTreeSet<Title>,
         now: Timestamp,
+        written_at: Timestamp,
     ) -> StoreResult<()> {
         let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
         let (domain, bucket) = (of.domain.as_str(), of.bucket.as_str());
         let values = vec![Some(domain.into()), Some(bucket.into()), Some(to_json(titles)), Some(now.into())];
-        note.put(&ARCHIVE_NOTES, vec![name_of(id)], values, now);
+        note.put(&ARCHIVE_NOTES, vec![name_of(id)], values, written_at);
         self.store.write(Vec::new(), note).await
     }
 

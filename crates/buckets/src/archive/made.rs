@@ -39,7 +39,7 @@ impl Shared {
         let id: BlockId = self.chunks.distinction().to_be_bytes();
         let begun = self.clock.monotonic();
         let noted_at = self.clock.now();
-        blocks.note(&of, id, &titles, noted_at).await?;
+        blocks.note(&of, id, &titles, noted_at, noted_at).await?;
         blocks.write(&of, id, &bytes, self.clock.now()).await?;
         let stored = blocks.read(&of, id).await?;
         let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;

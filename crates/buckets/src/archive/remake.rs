@@ -137,7 +137,10 @@ impl<'a> Remaking<'a> {
         for one in moves {
             for row in one.replaced.iter().filter(|row| noted.insert(row.block)) {
                 let titles = self.blocks.open(&one.page, row.block).await?.titles();
-                self.blocks.note(&one.page, row.block, &titles, self.shared.clock.now()).await?;
+                let now = self.shared.clock.now();
+                // By a clock that is ahead it may have been settled later than now.
+                let written_at = now.saturating_add(self.shared.settings.skew);
+                self.blocks.note(&one.page, row.block, &titles, now, written_at).await?;
             }
         }
         Ok(())

@@ -378,8 +378,6 @@ async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
                     let tids = world.with_a_secret().await;
                     world.pass(later());
                     world.seal().await;
-                    // The note of the block was settled, and a cluster takes no other of the same time.
-                    world.pass(HOUR);
                     let others = world.others().await;
                     let world = world.reopened().await;
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
