@@ -16,6 +16,7 @@ use super::{
     columns::columns,
     entries::Unit,
     index::BlockId,
+    made::blocking,
     part::{Packed, Part},
     units::{Hashes, Pages, read_lines, read_units},
 };
@@ -119,8 +120,7 @@ impl BlockStore {
         let block = self.unpacked.try_get_with(id, async {
             let bytes = self.read(of, id).await?;
             let of = of.clone();
-            let block = tokio::task::spawn_blocking(move || OpenBlock::new(&of, id, bytes)).await;
-            block.map_err(|error| StoreError::Unavailable(error.to_string()))?.map(Arc::new)
+            blocking(move || OpenBlock::new(&of, id, bytes)).await.map(Arc::new)
         });
         let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
         self.last(|last| *last = Some(Arc::clone(&block)));

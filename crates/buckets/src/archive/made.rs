@@ -70,9 +70,13 @@ impl Deadline {
 }
 
 /// Does what takes the processor for long, beside those who wait for the store.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
+pub(super) async fn blocking<T, E>(
+    work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
+) -> std::result::Result<T, E>
+where
+    T: Send + 'static,
+    E: From<StoreError> + Send + 'static,
+{
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),

@@ -9,6 +9,7 @@ use super::{
     blocks::{BlockStore, OpenBlock},
     entries::{Place, Unit},
     index::{Axis, IndexRow, index_of, page_of},
+    made::blocking,
     order::compare,
     part::{ArchivedRow, Field, Packed, What},
 };
@@ -183,13 +184,14 @@ async fn read_beside(found: &[Found], wanted: usize) -> Result<()> {
     if unread.len() < MANY {
         return Ok(());
     }
-    let reading = tokio::task::spawn_blocking(move || {
+    blocking(move || {
         for (block, packed) in unread {
             // What is wrong with it is said when its row is made.
             let _ = block.unit(&packed);
         }
-    });
-    reading.await.map_err(|error| StoreError::Unavailable(error.to_string()))
+        Ok(())
+    })
+    .await
 }
 
 impl Search<'_> {

@@ -236,16 +236,24 @@ impl<'a> Sealer<'a> {
 
     /// The revisions below one of which renders stand and nothing else: they were added to what is in blocks.
     async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
-        let mut revs = BTreeSet::new();
-        for row in self.all(&RENDERS, page, ClusteringRange::all().below(below.get())).await? {
-            revs.extend(clustering_rev(&row, 0));
-        }
-        for row in self.all(&REVISIONS, page, ClusteringRange::all().below(below.get())).await? {
-            if let Some(rev) = clustering_rev(&row, 0) {
-                revs.remove(&rev);
+        let (mut alone, mut after) = (BTreeSet::new(), None);
+        loop {
+            let range = ClusteringRange::all().below(below.get());
+            let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
+            let renders = self.standing(&RENDERS, scan).await?;
+            let revs: BTreeSet<_> = renders.items.iter().filter_map(|row| clustering_rev(row, 0)).collect();
+            if let (Some(first), Some(last)) = (revs.first(), revs.last()) {
+                let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
+                let revisions = self.all(&REVISIONS, page, range).await?;
+                let with_all: BTreeSet<_> =
+                    revisions.iter().filter_map(|row| clustering_rev(row, 0)).collect();
+                alone.extend(revs.difference(&with_all));
+            }
+            after = renders.next;
+            if after.is_none() {
+                return Ok(alone);
             }
         }
-        Ok(revs)
     }
 
     /// Takes a revision as readers see it: what a block has of it, and what was written since. Nothing of it is
@@ -264,18 +272,17 @@ impl<'a> Sealer<'a> {
             self.sealed.kept += 1;
             return Ok(());
         }
-        for candidate in self.candidates(through, page, vec![(revision, renders)]).await? {
-            if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
-                self.stays(page, rev, why);
-                continue;
-            }
-            if self.pending.is_full() {
-                self.end_block().await?;
-            }
-            self.anew.entry(page.title.clone()).or_default().insert(rev, standing.clone());
-            self.push(page, candidate)?;
+        let mut candidates = self.candidates(through, page, vec![(revision, renders)]).await?;
+        let Some(candidate) = candidates.pop() else { return Ok(()) };
+        if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
+            self.stays(page, rev, why);
+            return Ok(());
         }
-        Ok(())
+        if self.pending.is_full() {
+            self.end_block().await?;
+        }
+        self.anew.entry(page.title.clone()).or_default().insert(rev, standing);
+        self.push(page, candidate)
     }
 
     /// Whether there is enough to be sealed below a revision, or for long enough.

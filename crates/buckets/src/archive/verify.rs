@@ -8,6 +8,7 @@ use rashomon_tables::{Error as StoreError, Key, Value};
 use super::{
     blocks::{BlockStore, in_hex, units_of},
     index::{BlockId, IndexRow, index_of, page_of},
+    made::blocking,
 };
 use crate::{
     Page, Result, Revisioned, Title,
@@ -76,14 +77,13 @@ impl Shared {
         let (of, id) = block_of(partition).ok_or_else(|| corrupt("it is no block"))?;
         report.blocks += 1;
         let bytes = blocks.read(&of, id).await?;
-        let decoded = tokio::task::spawn_blocking(move || {
+        let decoded = blocking(move || {
             let block = Block::open(&bytes, Limits::default())
                 .and_then(|block| block.verify().map(|()| block))
                 .map_err(|error| corrupt(&error.to_string()))?;
             units_of(&of, id, &block).map(|(pages, _)| pages)
         });
-        let pages = decoded.await.map_err(|error| StoreError::Unavailable(error.to_string()))??;
-        for (page, units) in pages {
+        for (page, units) in decoded.await? {
             let index = index_of(&*blocks.store, &partition_of(&page)).await?;
             if index.iter().any(|row| row.block == id) {
                 continue;

@@ -129,7 +129,8 @@ impl Revisioned {
             store.create(schema).await?;
         }
         let blocks = archive::blocks_of(&store, settings.archive.as_ref()).await?;
-        if settings.retention.is_on() && settings.archive.is_none() && archive::is_there(&store).await? {
+        let alone = settings.retention.is_on() && settings.archive.is_none();
+        if alone && blocks.is_some() && archive::is_there(&store).await? {
             let what = "the store has an archive, of which retention alone would say that it has gone: put [archive] \
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
             return Err(crate::Error::Invalid(what.to_owned()));
