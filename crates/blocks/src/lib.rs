@@ -23,6 +23,7 @@ mod frames;
 mod limits;
 mod merge;
 mod section;
+mod streams;
 mod unpacked;
 mod varint;
 mod weave;

@@ -132,7 +132,7 @@ impl WeaveReader {
         }
     }
 
-    fn load_scripts(&mut self, chunks: &Chunks<'_>, chunk: usize) -> Result<(), Error> {
+    pub(crate) fn load_scripts(&mut self, chunks: &Chunks<'_>, chunk: usize) -> Result<(), Error> {
         if self.scripts[chunk].is_some() {
             return Ok(());
         }

@@ -157,7 +157,7 @@ pub(super) fn in_hex(id: BlockId) -> String {
 }
 
 /// A block that cannot be read, in words for whoever runs the store.
-fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
+pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
 }
 

@@ -21,7 +21,7 @@ use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
-    ArchivePolicy, Sealed,
+    ArchivePolicy, ArchiveSettings, Sealed,
     blocks::BlockStore,
     decide::Texts,
     deletes::{self, Anew, Standing},
@@ -62,7 +62,7 @@ pub struct HistoryArchiver {
     blocks: Arc<BlockStore>,
     state: Mutex<State>,
     counts: Arc<Counts>,
-    policy: ArchivePolicy,
+    settings: ArchiveSettings,
 }
 
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl Revisioned {
                 sealed: Sealed::default(),
             }),
             counts: Arc::default(),
-            policy: settings.policy,
+            settings: settings.clone(),
         })
     }
 }
@@ -163,7 +163,7 @@ impl HistoryArchiver {
                 // What came before has to stand, so that the rest can be compared with it.
                 state.end_page();
                 self.flush(&mut state).await?;
-                state.current = Some(Current::new(page, false, self.policy));
+                state.current = Some(self.beginning(page, false));
             }
             return self.shared.import(page, revisions.into_iter().map(compressed).collect()).await;
         }
@@ -188,6 +188,10 @@ impl HistoryArchiver {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
     }
 
+    fn beginning(&self, page: &Page, to_blocks: bool) -> Current {
+        Current::new(page, to_blocks, self.settings.of_bucket(&page.domain, &page.bucket).policy)
+    }
+
     async fn turn_to(&self, state: &mut State, page: &Page) -> Result<()> {
         if state.current.as_ref().is_some_and(|current| current.page == *page) {
             return Ok(());
@@ -201,7 +205,7 @@ impl HistoryArchiver {
         }
         let is_new = self.shared.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         state.sealed.pages += 1;
-        state.current = Some(Current::new(page, is_new, self.policy));
+        state.current = Some(self.beginning(page, is_new));
         Ok(())
     }
 

@@ -30,7 +30,7 @@ mod together;
 mod units;
 mod verify;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rashomon_tables::{Error as StoreError, TableStore};
 
@@ -43,28 +43,51 @@ pub use self::{
     stats::ArchiveStats,
 };
 use crate::{
-    Result,
+    BucketName, DomainName, Result,
     schemas::{ARCHIVE_INDEX, has_rows},
 };
 
 /// How old a block is at least that no page names before it is deleted: a sealing takes less.
 pub(crate) const MIN_AGE: Duration = Duration::from_secs(2 * 3600);
 
-/// When superseded values are sealed, and how blocks are read.
-#[derive(Debug, Clone)]
-pub struct ArchiveSettings {
+/// When the superseded values of a bucket are sealed, and which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketArchive {
     /// Which renders are kept.
     pub policy: ArchivePolicy,
     /// How long something has to have been superseded. Longer than clocks may differ by, and than any write
     /// takes.
     pub after: Duration,
+}
+
+impl Default for BucketArchive {
+    fn default() -> Self {
+        Self { policy: ArchivePolicy::Every, after: Duration::from_secs(24 * 3600) }
+    }
+}
+
+/// When superseded values are sealed, and how blocks are read.
+#[derive(Debug, Clone)]
+pub struct ArchiveSettings {
+    /// For every bucket that has none of its own.
+    pub all: BucketArchive,
+    /// For single buckets.
+    pub buckets: BTreeMap<(DomainName, BucketName), BucketArchive>,
     /// The bytes of unpacked blocks that are kept in memory.
     pub cache_bytes: u64,
 }
 
 impl Default for ArchiveSettings {
     fn default() -> Self {
-        Self { policy: ArchivePolicy::Every, after: Duration::from_secs(24 * 3600), cache_bytes: 64 << 20 }
+        Self { all: BucketArchive::default(), buckets: BTreeMap::new(), cache_bytes: 64 << 20 }
+    }
+}
+
+impl ArchiveSettings {
+    /// That of a bucket.
+    #[must_use]
+    pub fn of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketArchive {
+        *self.buckets.get(&(domain.clone(), bucket.clone())).unwrap_or(&self.all)
     }
 }
 

@@ -15,7 +15,7 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, TableStore};
 
 use super::{
-    ArchivePolicy, ArchiveSettings,
+    ArchivePolicy, BucketArchive,
     blocks::BlockStore,
     decide::{Stays, Texts, judge},
     deletes::{self, Anew, Standing},
@@ -119,7 +119,7 @@ impl Revisioned {
             return Ok(Sealed::default());
         };
         let _alone = blocks.sealing.lock().await;
-        let mut sealer = Sealer::new(&self.0, blocks, settings, how)?;
+        let mut sealer = Sealer::new(&self.0, blocks, settings.of_bucket(domain, bucket), how)?;
         let mut last = None;
         loop {
             let titles = self.catalog().titles(domain, bucket, last.as_ref(), TITLES).await?;
@@ -168,7 +168,7 @@ impl<'a> Sealer<'a> {
     fn new(
         shared: &'a Shared,
         blocks: &'a Arc<BlockStore>,
-        settings: &ArchiveSettings,
+        settings: BucketArchive,
         how: Sealing,
     ) -> Result<Self> {
         let cutoff = shared.clock.now().saturating_sub(settings.after).saturating_sub(shared.early());

@@ -1,13 +1,21 @@
 //! How much the archive has.
 
-use std::{collections::BTreeSet, num::NonZeroUsize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
 
+use rashomon_blocks::{Block, Limits};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Key, Row, Scan};
 use serde::Serialize;
 
-use super::{blocks::BlockStore, index::index_of};
-use crate::{Page, Result, rows::partition_of, schemas::REVISIONS};
+use super::{
+    blocks::{BlockStore, unreadable},
+    index::{BlockId, index_of},
+    units::name_and_title,
+};
+use crate::{Page, PropertyName, Result, rows::partition_of, schemas::REVISIONS};
 
 /// Rows that are read together.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
@@ -33,14 +41,26 @@ pub struct ArchiveStats {
     pub raw_bytes: u64,
     /// Revisions that stand in the tables.
     pub open_revisions: u64,
+    /// Bytes of the blocks that no property takes: those of the records of revisions and renders, and of checksums.
+    pub record_bytes: u64,
+}
+
+/// What a property takes of the blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct InBlocks {
+    /// Blocks that have some of it.
+    pub(crate) blocks: u64,
+    /// What its texts take: of what blocks have in common, each property has what it brought.
+    pub(crate) bytes: u64,
 }
 
 /// Counts the archive of a bucket, page by page.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     pub(crate) stats: ArchiveStats,
+    pub(crate) properties: BTreeMap<PropertyName, InBlocks>,
     /// Those that were counted.
-    seen: BTreeSet<[u8; 16]>,
+    seen: BTreeSet<BlockId>,
 }
 
 impl Counter {
@@ -66,9 +86,32 @@ impl Counter {
             self.stats.left_out += row.left_out;
             self.stats.raw_bytes += row.raw_bytes;
             if self.seen.insert(row.block) {
-                self.stats.blocks += 1;
-                self.stats.block_bytes += blocks.read(page, row.block).await?.len() as u64;
+                let bytes = blocks.read(page, row.block).await?;
+                self.add_block(row.block, &bytes)?;
             }
+        }
+        Ok(())
+    }
+
+    fn add_block(&mut self, id: BlockId, bytes: &[u8]) -> Result<()> {
+        self.stats.blocks += 1;
+        self.stats.block_bytes += bytes.len() as u64;
+        let streams = Block::salvage(bytes, Limits::default())
+            .and_then(|block| Ok(block.streams()?.into_iter().zip(block.stored_by_stream()?)));
+        let streams = streams.map_err(|error| unreadable(id, &error))?;
+        let mut of_block: BTreeMap<PropertyName, u64> = BTreeMap::new();
+        for (stream, bytes) in streams {
+            let name = name_and_title(&stream).and_then(|(name, _)| PropertyName::new(name).ok());
+            // What has no bodies is a record.
+            if let Some(name) = name {
+                *of_block.entry(name).or_default() += bytes;
+            }
+        }
+        self.stats.record_bytes += (bytes.len() as u64).saturating_sub(of_block.values().sum());
+        for (name, bytes) in of_block {
+            let property = self.properties.entry(name).or_default();
+            property.blocks += 1;
+            property.bytes += bytes;
         }
         Ok(())
     }

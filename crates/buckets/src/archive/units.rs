@@ -62,6 +62,11 @@ pub(super) fn hash_of(content: &[u8]) -> (u64, Sha1) {
     (content.len() as u64, Sha1::of(content))
 }
 
+/// Of what a stream has the versions: a property of a page; no property where it has no bodies.
+pub(super) fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(stream).ok()?.split_once('/')
+}
+
 /// An entry without its content.
 #[derive(Debug)]
 struct EntryLine {
@@ -73,7 +78,7 @@ struct EntryLine {
 
 impl EntryLine {
     fn name_and_title(&self) -> Option<(&str, &str)> {
-        std::str::from_utf8(&self.stream).ok()?.split_once('/')
+        name_and_title(&self.stream)
     }
 
     /// Its size and its SHA-1 are to be computed.

@@ -43,8 +43,7 @@ pub struct PropertyStats {
     pub bodies: u64,
     /// Their bytes, as they came.
     pub raw_bytes: u64,
-    /// The bytes of those that are not in blocks of the archive, as they are stored: in a block properties share
-    /// what they have in common.
+    /// The bytes of those that are not in blocks of the archive, as they are stored.
     pub stored_bytes: u64,
     /// Those that are in blocks.
     #[serde(skip_serializing_if = "is_zero")]
@@ -52,6 +51,12 @@ pub struct PropertyStats {
     /// The bytes of these, as they came.
     #[serde(skip_serializing_if = "is_zero")]
     pub archived_raw_bytes: u64,
+    /// What these take of the blocks: of what is shared each property has what it brought first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub archived_stored_bytes: u64,
+    /// The blocks that have some of them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocks: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
@@ -79,6 +84,10 @@ impl Revisioned {
             if last.is_none() {
                 if self.0.blocks.is_some() {
                     stats.stored_bytes += archive.stats.block_bytes;
+                    for (name, of) in archive.properties {
+                        let property = stats.properties.entry(name).or_default();
+                        (property.blocks, property.archived_stored_bytes) = (of.blocks, of.bytes);
+                    }
                     stats.archive = Some(archive.stats);
                 }
                 return Ok(stats);

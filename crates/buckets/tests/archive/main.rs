@@ -19,8 +19,8 @@ mod writing;
 use std::{collections::BTreeMap, time::Duration};
 
 use rashomon_buckets::{
-    ArchiveSettings, BucketName, DomainName, Page, Property, Revision, Sealed, Sealing, Settings, Tid,
-    schemas,
+    ArchiveSettings, BucketArchive, BucketName, DomainName, Page, Property, Revision, Sealed, Sealing,
+    Settings, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
 use support::{World, at, bytes, name, rev};
@@ -30,7 +30,8 @@ pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What was superseded for a day is sealed.
 pub(crate) fn settings() -> Settings {
-    let archive = Some(ArchiveSettings { after: DAY, ..ArchiveSettings::default() });
+    let all = BucketArchive { after: DAY, ..BucketArchive::default() };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     Settings { archive, skew: Duration::from_secs(5), ..Settings::default() }
 }
 

@@ -1,12 +1,15 @@
 //! Which renders are kept, and what readers are told of those that are not.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use rashomon_buckets::{ArchivePolicy, ArchiveSettings, Error, Missing, RevisionDetail, Settings, schemas};
+use rashomon_buckets::{
+    ArchivePolicy, ArchiveSettings, BucketArchive, BucketName, DomainName, Error, ImportOutcome,
+    ImportRender, Missing, RevisionDetail, Settings, Tid, schemas,
+};
 
 use rashomon_clock::Clock as _;
 
-use super::{DAY, HOUR, later, settings};
+use super::{DAY, HOUR, hour, later, settings};
 use crate::support::{World, bytes, name, on_every_store, page, rev};
 
 on_every_store! {
@@ -17,10 +20,12 @@ on_every_store! {
     what_is_left_out_is_no_problem_and_is_repeated_as_before,
     chunks_of_what_is_left_out_are_collected,
     late_renders_of_what_is_in_blocks_are_kept,
+    a_bucket_has_a_policy_and_a_time_of_its_own,
 }
 
 async fn under(world: World, policy: ArchivePolicy) -> World {
-    let archive = Some(ArchiveSettings { policy, after: DAY, ..ArchiveSettings::default() });
+    let all = BucketArchive { policy, after: DAY };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     world.under(Settings { archive, ..settings() }).await
 }
 
@@ -76,6 +81,38 @@ async fn of_each_revision_the_first_render_is_kept(world: World) {
     let stats = world.buckets.stats(&page("Main_Page").domain).await.unwrap().archive.unwrap();
     assert_eq!((stats.renders, stats.left_out), (6, 4));
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "those of the latest revision");
+}
+
+/// What is sealed, and what is imported into blocks.
+async fn a_bucket_has_a_policy_and_a_time_of_its_own(world: World) {
+    let own = BucketArchive { policy: ArchivePolicy::FirstRender, after: 5 * DAY };
+    let other = BucketArchive { policy: ArchivePolicy::Every, after: DAY };
+    let key = |domain: &str| (DomainName::new(domain).unwrap(), BucketName::page());
+    let buckets = BTreeMap::from([(key("enwiki"), own), (key("other"), other)]);
+    let archive = Some(ArchiveSettings { all: other, buckets, ..ArchiveSettings::default() });
+    let world = world.under(Settings { archive, ..settings() }).await;
+    write(&world, 1..=3).await;
+    world.pass(later());
+    assert_eq!(world.seal().await.revisions, 0, "by the time of all buckets they could be sealed");
+    world.pass(2 * later());
+    assert_eq!(world.seal().await.revisions, 2);
+    assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
+
+    let (imported, archiver) = (page("Imported"), world.buckets.archive_histories().unwrap());
+    for number in 1..=3 {
+        let mut revision = world.history(&imported, number, hour(10 * number), b"text").await;
+        revision.renders.clear();
+        for render in 0..2 {
+            let tid = Tid::imported(&imported, rev(number), hour(10 * number + render));
+            let properties = world.untouched(&imported, &[("html", &format!("{number}-{render}"))]).await;
+            revision.renders.push(ImportRender { tid, properties });
+        }
+        let outcomes = archiver.import(&imported, vec![revision]).await.unwrap();
+        assert_eq!(outcomes, [ImportOutcome::Created]);
+    }
+    archiver.finish().await.unwrap();
+    let stats = world.buckets.stats(&imported.domain).await.unwrap().archive.unwrap();
+    assert_eq!(stats.left_out, 4 + 2, "of the two pages");
 }
 
 /// Whoever asks for a revision, or for a time, is given a render that is there.

@@ -122,4 +122,7 @@ async fn statistics_tell_blocks_from_rows(world: World) {
     assert_eq!(archive.open_revisions, 1);
     let open: u64 = after.properties.values().map(|property| property.stored_bytes).sum();
     assert_eq!(after.stored_bytes, open + archive.block_bytes);
+    let in_blocks: u64 = after.properties.values().map(|property| property.archived_stored_bytes).sum();
+    assert_eq!(in_blocks + archive.record_bytes, archive.block_bytes);
+    assert!(html.archived_stored_bytes > 0 && html.blocks == 1, "{html:?}");
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use rashomon_buckets::{
-    ArchiveSettings, BucketName, Current, DomainName, Error, Fill, Revisioned, Sealed, Sealing, Settings,
-    Strategy, Tid,
+    ArchiveSettings, BucketArchive, BucketName, Current, DomainName, Error, Fill, Revisioned, Sealed,
+    Sealing, Settings, Strategy, Tid,
 };
 
 use crate::{
@@ -34,7 +34,8 @@ const STRATEGIES: [Strategy; 8] = [
 
 /// As a server has it: no policy, and what was superseded for a day is sealed.
 fn archive() -> Settings {
-    let archive = Some(ArchiveSettings { after: DAY, ..ArchiveSettings::default() });
+    let all = BucketArchive { after: DAY, ..BucketArchive::default() };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     Settings { archive, skew: by(Strategy::AppTtl).skew, ..Settings::default() }
 }
 

@@ -94,7 +94,7 @@ fn in_words(sealed: &Sealed) -> String {
         counted(sealed.renders, "render"),
         counted(sealed.pages, "page"),
         output::bytes(sealed.raw_bytes),
-        output::share(sealed.raw_bytes, sealed.stored_bytes),
+        share(sealed.raw_bytes, sealed.stored_bytes),
     );
     words.push_str(&format!(", {}", counted(sealed.blocks, "block")));
     if sealed.left > 0 {
@@ -165,7 +165,7 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
-/// What the archive of a domain holds.
+/// What the archive of a bucket holds.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -191,13 +191,21 @@ fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
 }
 
 /// What of a property is in blocks, and what in the tables.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 struct Archived {
     bodies: u64,
     raw_bytes: u64,
+    stored_bytes: u64,
+    /// The one in per cent of the other.
+    percent: Option<f64>,
+    blocks: u64,
     open_bodies: u64,
     open_raw_bytes: u64,
     open_stored_bytes: u64,
+}
+
+fn percent(raw: u64, stored: u64) -> Option<f64> {
+    (raw > 0).then(|| stored as f64 * 100.0 / raw as f64)
 }
 
 impl Archived {
@@ -205,6 +213,9 @@ impl Archived {
         Self {
             bodies: stats.archived,
             raw_bytes: stats.archived_raw_bytes,
+            stored_bytes: stats.archived_stored_bytes,
+            percent: percent(stats.archived_raw_bytes, stats.archived_stored_bytes),
+            blocks: stats.blocks,
             open_bodies: stats.bodies.saturating_sub(stats.archived),
             open_raw_bytes: stats.raw_bytes.saturating_sub(stats.archived_raw_bytes),
             open_stored_bytes: stats.stored_bytes,
@@ -218,28 +229,27 @@ impl Report {
         let archive = stats.archive.unwrap_or(open);
         let properties: BTreeMap<_, _> =
             stats.properties.iter().map(|(name, of)| (name.to_string(), Archived::of(of))).collect();
-        let tables = (archive.block_bytes + archive.index_bytes) as f64;
-        let percent = (archive.raw_bytes > 0).then(|| tables * 100.0 / archive.raw_bytes as f64);
+        let percent = percent(archive.raw_bytes, archive.block_bytes + archive.index_bytes);
         Self { percent, goal_percent: goal(&properties), archive, properties }
     }
 
-    fn print(&self, domain: &DomainName) -> Result<(), CommandError> {
+    fn print(&self, domain: &DomainName, bucket: &BucketName) -> Result<(), CommandError> {
         let archive = &self.archive;
         let open = counted(archive.open_revisions, "revision");
         if archive.blocks == 0 {
-            output::line(format_args!("{domain}: nothing in blocks; {open} not in blocks"))?;
+            output::line(format_args!("{domain}/{bucket}: nothing in blocks; {open} not in blocks"))?;
         } else {
             let left_out = match archive.left_out {
                 0 => String::new(),
                 count => format!(" ({} of them not kept)", thousands(count)),
             };
             output::line(format_args!(
-                "{domain}: {} and {}{left_out} in {}, {} in {}; an index of {} in {}; {open} not in blocks",
+                "{domain}/{bucket}: {} and {}{left_out} in {}, {} in {}; an index of {} in {}; {open} not in blocks",
                 counted(archive.revisions, "revision"),
                 counted(archive.renders, "render"),
                 counted(archive.blocks, "block"),
                 output::bytes(archive.raw_bytes),
-                output::share(archive.raw_bytes, archive.block_bytes),
+                share(archive.raw_bytes, archive.block_bytes),
                 counted(archive.index_rows, "row"),
                 output::bytes(archive.index_bytes),
             ))?;
@@ -251,13 +261,19 @@ impl Report {
         }
         for (name, of) in &self.properties {
             output::line(format_args!(
-                "  {name}: in blocks {} times, {}; in tables {} times, {} in {}",
+                "  {name}: {} times in {}, {} in {}; in tables {} times, {} in {}",
                 thousands(of.bodies),
+                counted(of.blocks, "block"),
                 output::bytes(of.raw_bytes),
+                share(of.raw_bytes, of.stored_bytes),
                 thousands(of.open_bodies),
                 output::bytes(of.open_raw_bytes),
-                output::share(of.open_raw_bytes, of.open_stored_bytes),
+                share(of.open_raw_bytes, of.open_stored_bytes),
             ))?;
+        }
+        if archive.blocks > 0 {
+            let records = output::bytes(archive.record_bytes);
+            output::line(format_args!("  records and checksums: {records} of the blocks"))?;
         }
         Ok(())
     }
@@ -267,12 +283,14 @@ async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit,
     let mut reports = BTreeMap::new();
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let stats = store.buckets().stats(&domain).await?;
-        reports.insert(domain, Report::of(stats));
+        reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));
     }
     if arguments.json {
         output::line(serde_json::to_string_pretty(&reports).expect("counts are JSON"))?;
-    } else {
-        reports.iter().try_for_each(|(domain, report)| report.print(domain))?;
+        return Ok(Exit::Done);
+    }
+    for (domain, buckets) in &reports {
+        buckets.iter().try_for_each(|(bucket, report)| report.print(domain, bucket))?;
     }
     Ok(Exit::Done)
 }

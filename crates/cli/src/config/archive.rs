@@ -1,14 +1,16 @@
 //! What the configuration says of the archive.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use rashomon_buckets::{BucketName, DomainName};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{
     File,
     errors::Problem,
-    retention::RetentionSettings,
+    given::GivenDomain,
+    retention::{BucketRetention, RetentionSettings},
     values::{ByteSize, Span},
 };
 
@@ -26,6 +28,14 @@ pub(crate) struct GivenArchive {
     within: Option<Span>,
     every: Option<Span>,
     cache_size: Option<ByteSize>,
+}
+
+/// What the table of a bucket says, above that of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenBucketArchive {
+    policy: Option<ArchivePolicy>,
+    after: Option<Span>,
 }
 
 /// Which renders are kept.
@@ -48,12 +58,37 @@ impl ArchivePolicy {
     }
 }
 
+/// How a bucket is archived.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct BucketArchive {
+    pub(crate) policy: ArchivePolicy,
+    pub(crate) after: Span,
+}
+
+impl BucketArchive {
+    /// What is wrong with it, as a sentence that names the cure.
+    fn wrong(self) -> Option<String> {
+        let Self { after, .. } = self;
+        (after.0 < MIN_AFTER).then(|| {
+            let least = Span(MIN_AFTER);
+            format!(
+                "after is {after}, and what is being written may not be sealed: raise it to at least {least}"
+            )
+        })
+    }
+
+    fn of_buckets(self) -> rashomon_buckets::BucketArchive {
+        rashomon_buckets::BucketArchive { policy: self.policy.of_buckets(), after: self.after.0 }
+    }
+}
+
 /// The archive as it is in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ArchiveSettings {
     pub(crate) enabled: bool,
-    pub(crate) policy: ArchivePolicy,
-    pub(crate) after: Span,
+    /// That of all buckets that have none of their own.
+    #[serde(flatten)]
+    pub(crate) all: BucketArchive,
     pub(crate) within: Span,
     pub(crate) every: Span,
     pub(crate) cache_size: ByteSize,
@@ -65,8 +100,7 @@ impl Default for ArchiveSettings {
         let day = Duration::from_secs(24 * 3600);
         Self {
             enabled: false,
-            policy: ArchivePolicy::Every,
-            after: Span(buckets.after),
+            all: BucketArchive { policy: ArchivePolicy::Every, after: Span(buckets.all.after) },
             within: Span(30 * day),
             every: Span(day),
             cache_size: ByteSize(buckets.cache_bytes),
@@ -86,21 +120,18 @@ impl ArchiveSettings {
         let span = given.span();
         let given = given.into_inner();
         // What retention would delete after its grace is sealed after it instead.
-        let after = retention.all.policy().map_or(default.after, |policy| Span(policy.grace));
+        let after = retention.all.policy().map_or(default.all.after, |policy| Span(policy.grace));
         let settings = Self {
             enabled: given.enabled.unwrap_or(true),
-            policy: given.policy.unwrap_or(default.policy),
-            after: given.after.unwrap_or(after),
+            all: BucketArchive {
+                policy: given.policy.unwrap_or(default.all.policy),
+                after: given.after.unwrap_or(after),
+            },
             within: given.within.unwrap_or(default.within),
             every: given.every.unwrap_or(default.every),
             cache_size: given.cache_size.unwrap_or(default.cache_size),
         };
-        if settings.enabled && settings.after.0 < MIN_AFTER {
-            let message = format!(
-                "after is {}, and what is being written may not be sealed: raise it to at least {}",
-                settings.after,
-                Span(MIN_AFTER)
-            );
+        if let Some(message) = settings.all.wrong().filter(|_| settings.enabled) {
             problems.push(file.problem(span.clone(), message));
         }
         if settings.enabled && settings.every.0.is_zero() {
@@ -108,6 +139,39 @@ impl ArchiveSettings {
             problems.push(file.problem(span, message.to_owned()));
         }
         settings
+    }
+
+    /// Those of single buckets, each above that of all: of those that have a table of their own, or a grace.
+    pub(super) fn of_buckets(
+        &self,
+        domain: &GivenDomain,
+        retentions: &BTreeMap<BucketName, BucketRetention>,
+        file: &File,
+        problems: &mut Vec<Problem>,
+    ) -> BTreeMap<BucketName, BucketArchive> {
+        let mut all = BTreeMap::new();
+        for (name, bucket) in &domain.buckets {
+            let grace = retentions.get(name).and_then(BucketRetention::policy).map(|policy| policy.grace);
+            if let Some(given) = bucket.archive.as_ref().filter(|_| !self.enabled) {
+                let message = "it says how the bucket is archived, and nothing is: put [archive] beside it";
+                problems.push(file.problem(given.span(), message.to_owned()));
+            }
+            if !self.enabled || bucket.archive.is_none() && grace.is_none() {
+                continue;
+            }
+            let given = bucket.archive.as_ref().map(|given| *given.get_ref()).unwrap_or_default();
+            let own = BucketArchive {
+                policy: given.policy.unwrap_or(self.all.policy),
+                after: given.after.or(grace.map(Span)).unwrap_or(self.all.after),
+            };
+            let place = bucket.archive.as_ref().map(Spanned::span);
+            let place = place.or_else(|| bucket.retention.as_ref().map(Spanned::span));
+            if let (Some(message), Some(place)) = (own.wrong(), place) {
+                problems.push(file.problem(place, message));
+            }
+            all.insert(name.clone(), own);
+        }
+        all
     }
 }
 
@@ -129,24 +193,34 @@ impl super::Settings {
                 );
             }
         }
-        if let Some(policy) = self.retention().policy.filter(|_| !self.archive.enabled) {
-            return Err(format!(
-                "the configuration has what was superseded deleted after {}: put [archive] into it, so that it is \
-                 sealed instead",
-                Span(policy.grace)
-            ));
+        if !self.archive.enabled && self.retention().is_on() {
+            return Err(
+                "the configuration has what was superseded deleted: put [archive] into it, so that it is \
+                        sealed instead"
+                    .to_owned(),
+            );
         }
         self.archive.enabled = true;
-        self.archive.after = after.unwrap_or(self.archive.after);
+        if let Some(after) = after {
+            self.archive.all.after = after;
+            let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
+            buckets.filter_map(|bucket| bucket.archive.as_mut()).for_each(|own| own.after = after);
+        }
         Ok(())
     }
 
     /// The archive, as the bucket layer takes it.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
-        let ArchiveSettings { enabled, policy, after, cache_size, .. } = &self.archive;
-        enabled.then_some(rashomon_buckets::ArchiveSettings {
-            policy: policy.of_buckets(),
-            after: after.0,
+        let ArchiveSettings { enabled, all, cache_size, .. } = &self.archive;
+        let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {
+            let domain = domain.clone();
+            let own =
+                settings.buckets.iter().filter_map(|(name, bucket)| Some((name.clone(), bucket.archive?)));
+            own.map(move |(name, own)| ((domain.clone(), name), own.of_buckets())).collect::<Vec<_>>()
+        };
+        enabled.then(|| rashomon_buckets::ArchiveSettings {
+            all: all.of_buckets(),
+            buckets: self.domains.iter().flat_map(of_buckets).collect(),
             cache_bytes: cache_size.0,
         })
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    archive::GivenArchive,
+    archive::{GivenArchive, GivenBucketArchive},
     generator::GivenGenerator,
     retention::GivenRetention,
     store::{GivenStore, StoreUrl},
@@ -165,5 +165,6 @@ pub(crate) struct GivenDomain {
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenBucket {
     pub(super) retention: Option<Spanned<GivenRetention>>,
+    pub(super) archive: Option<Spanned<GivenBucketArchive>>,
     pub(super) generator: Option<Spanned<GivenGenerator>>,
 }

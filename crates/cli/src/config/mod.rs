@@ -27,7 +27,7 @@ use toml::Spanned;
 
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
-    archive::ArchiveSettings,
+    archive::{ArchiveSettings, BucketArchive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     given::{GivenDomain, GivenProperty, GivenSettings},
@@ -99,6 +99,8 @@ pub(crate) struct Bucket {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retention: Option<BucketRetention>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) archive: Option<BucketArchive>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generator: Option<Renderer>,
 }
 
@@ -158,6 +160,7 @@ impl Settings {
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
         let body_limit = or!(body_limit).unwrap_or(bytes(256));
         let retention = RetentionSettings::merge(below.retention, file, problems);
+        let archive = ArchiveSettings::merge(below.archive, &retention, file, problems);
         Self {
             store: StoreSettings::merge(given.store, below.store_of_file, file, problems),
             cache_size: or!(cache_size).unwrap_or(bytes(256)),
@@ -182,8 +185,8 @@ impl Settings {
             log_level: or!(log_level).unwrap_or_else(|| "info".parse().expect("info is a level")),
             access_log: or!(access_log).unwrap_or(AccessLog::Failures),
             properties: properties(below.properties, body_limit, file, problems),
-            domains: domains(below.domains, &retention, file, problems),
-            archive: ArchiveSettings::merge(below.archive, &retention, file, problems),
+            domains: domains(below.domains, &retention, &archive, file, problems),
+            archive,
             retention,
             generator: GeneratorSettings::merge(below.generator),
         }
@@ -265,6 +268,7 @@ fn properties(
 fn domains(
     given: BTreeMap<DomainName, GivenDomain>,
     retention: &RetentionSettings,
+    archive: &ArchiveSettings,
     file: &File,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<DomainName, Domain> {
@@ -272,11 +276,13 @@ fn domains(
     let mut all = BTreeMap::new();
     for (name, domain) in given {
         let mut retentions = retention.of_buckets(&domain, file, problems);
+        let mut archives = archive.of_buckets(&domain, &retentions, file, problems);
         let mut renderers = generator::of_buckets(&domain, file, problems);
         let buckets = (domain.buckets.keys())
             .map(|name| {
-                let (retention, generator) = (retentions.remove(name), renderers.remove(name));
-                (name.clone(), Bucket { retention, generator })
+                let (retention, archive) = (retentions.remove(name), archives.remove(name));
+                let generator = renderers.remove(name);
+                (name.clone(), Bucket { retention, archive, generator })
             })
             .collect();
         let mut hosts = Vec::new();

@@ -1,4 +1,4 @@
-use rashomon_buckets::{Current, Fill, Strategy};
+use rashomon_buckets::{ArchivePolicy, Current, Fill, Strategy};
 
 use super::*;
 
@@ -220,6 +220,39 @@ fn beside_the_archive_nothing_is_culled() {
     let settings = load("[archive]\n[retention]\n[domains.a.buckets.page.retention]\ngrace = '2h'").unwrap();
     let buckets = settings.buckets();
     assert!(buckets.archive.is_some() && !buckets.retention.is_on());
+}
+
+#[test]
+fn a_buckets_own_archive_stands_above_that_of_all() {
+    let mut settings = load(
+        "[archive]\nafter = '3h'\n[domains.a.buckets.page.archive]\npolicy = 'first-render'\n\
+         [domains.b.buckets.page.archive]\nafter = '4h'\n[domains.c.buckets.page.retention]\ngrace = '5h'\n\
+         [domains.d.buckets.page.retention]\ngrace = '5h'\n[domains.d.buckets.page.archive]\nafter = '6h'\n",
+    )
+    .unwrap();
+    let of = |settings: &Settings, domain: &str| {
+        let own =
+            settings.buckets().archive.unwrap().of_bucket(&domain.parse().unwrap(), &BucketName::page());
+        (own.policy, own.after.as_secs() / 3600)
+    };
+    let (every, first) = (ArchivePolicy::Every, ArchivePolicy::FirstRender);
+    let all = ["a", "b", "c", "d", "e"].map(|domain| of(&settings, domain));
+    assert_eq!(all, [(first, 3), (every, 4), (every, 5), (every, 6), (every, 3)]);
+    assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+    settings.seal(Some("0s".parse().unwrap())).unwrap();
+    assert_eq!(of(&settings, "a"), (first, 0));
+    assert_eq!(of(&settings, "d"), (every, 0));
+}
+
+#[test]
+fn an_archive_of_a_bucket_that_cannot_be_is_refused() {
+    let page = "[domains.a.buckets.page.archive]";
+    refused(&format!("{page}\nafter = '3h'"), "put [archive] beside it");
+    refused(&format!("[archive]\nenabled = false\n{page}\npolicy = 'every'"), "put [archive] beside it");
+    refused(&format!("[archive]\n{page}\nafter = '3s'"), "raise it to at least 1h");
+    refused(&format!("[archive]\n{page}\ncache_size = '1MiB'"), "cache_size");
+    let mut settings = load("[domains.a.buckets.page.retention]\ngrace = '5h'").unwrap();
+    assert!(settings.seal(None).unwrap_err().contains("put [archive] into it"));
 }
 
 #[test]

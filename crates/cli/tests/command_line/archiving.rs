@@ -73,11 +73,17 @@ fn what_is_sealed_is_read_as_before() {
     on_a_file(&home, &import).ends_with(0).prints(&["0 stored"]);
     let stats = on_a_file(&home, &["archive", "stats", "--json"]).ends_with(0);
     let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
-    assert_eq!(stats["wiki"]["revisions"], 32, "{stats}");
-    assert_eq!(stats["wiki"]["open_revisions"], 21, "{stats}");
-    assert_eq!(stats["wiki"]["properties"]["wikitext"]["bodies"], 32, "{stats}");
+    let stats = &stats["wiki"]["page"];
+    assert_eq!(stats["revisions"], 32, "{stats}");
+    assert_eq!(stats["open_revisions"], 21, "{stats}");
+    let wikitext = &stats["properties"]["wikitext"];
+    assert_eq!((&wikitext["bodies"], &wikitext["blocks"]), (&32.into(), &1.into()), "{stats}");
+    let records = stats["record_bytes"].as_u64().unwrap();
+    assert_eq!(wikitext["stored_bytes"].as_u64().unwrap() + records, stats["block_bytes"], "{stats}");
     on_a_file(&home, &["archive", "stats"]).ends_with(0).prints(&[
-        "32 revisions and 32 renders in 1 block",
+        "wiki/page: 32 revisions and 32 renders in 1 block",
+        "wikitext: 32 times in 1 block, ",
+        "records and checksums: ",
         "the goal for a wiki with a long history is 1.90 %",
     ]);
     on_a_file(&home, &["archive", "seal", "--domain", "nowhere"])

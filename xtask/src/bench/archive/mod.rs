@@ -154,5 +154,5 @@ fn stats(binary: &Path, store: &Path) -> Result<serde_json::Value> {
     let output = Command::new(binary).args(["archive", "stats", "--json", "--data"]).arg(store).output()?;
     let mut stats: serde_json::Value =
         serde_json::from_slice(&output.stdout).context("the stats of the archive are no JSON")?;
-    Ok(stats[service::DOMAIN].take())
+    Ok(stats[service::DOMAIN]["page"].take())
 }

@@ -1,0 +1,111 @@
+//! What the streams of a block take of it.
+
+use crate::{
+    block::Block,
+    chunks::Chunks,
+    directory::{Codec, SCRIPTS, TEXTS},
+    error::{Damage, Error},
+    frames::Frame,
+    weave::reader::WeaveReader,
+};
+
+impl Block<'_> {
+    /// What the contents of each of [`Self::streams`] take of the stored bytes. The texts of a chunk are shared out
+    /// by the literals that each content brought, which others may come from, and its scripts by their edits. What
+    /// columns, checksums and the directory take is nobody's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`].
+    pub fn stored_by_stream(&self) -> Result<Vec<u64>, Error> {
+        let (chunks, all) = (self.chunks(), self.all_entries()?);
+        let mut stored = vec![0.0; all.iter().map(|entries| entries.new_streams.len()).sum()];
+        for (chunk, entries) in all.iter().enumerate() {
+            let weights = self.weights(&chunks, chunk)?;
+            for (section, weights) in [(TEXTS, &weights.texts), (SCRIPTS, &weights.scripts)] {
+                let bytes = chunks.get(chunk).sections[section].stored as f64;
+                let whole = weights.iter().sum::<usize>().max(1) as f64;
+                for (stream, weight) in entries.streams.iter().zip(weights) {
+                    stored[*stream as usize] += bytes * *weight as f64 / whole;
+                }
+            }
+        }
+        Ok(stored.into_iter().map(|bytes| bytes.round() as u64).collect())
+    }
+
+    fn weights(&self, chunks: &Chunks<'_>, chunk: usize) -> Result<Weights, Error> {
+        let mut weights = Weights::default();
+        match self.codec() {
+            Codec::PoolAndScripts => {
+                let mut reader = WeaveReader::new(chunks);
+                reader.load_scripts(chunks, chunk)?;
+                for index in chunks.range(chunk) {
+                    let step = reader.step(chunks, index).ok_or_else(|| Damage::of(chunk, SCRIPTS))?;
+                    weights.texts.push(step.edits.iter().map(|edit| edit.literal as usize).sum());
+                    weights.scripts.push(step.edits.len() + 1);
+                }
+            }
+            Codec::Frames => {
+                let frame = Frame::read(chunks, chunk)?;
+                for place in 0..chunks.get(chunk).entries {
+                    let text = frame.text(place).ok_or_else(|| Damage::of(chunk, SCRIPTS))?;
+                    weights.texts.push(text.len());
+                    weights.scripts.push(1);
+                }
+            }
+        }
+        Ok(weights)
+    }
+}
+
+/// Of each entry of a chunk, how much it has of what is stored together.
+#[derive(Debug, Default)]
+struct Weights {
+    texts: Vec<usize>,
+    scripts: Vec<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Block, BlockBuilder, Codec, Limits, Settings};
+
+    /// What a block of versions of three streams says that each takes, and what its texts and scripts take.
+    fn stored(codec: Codec, byte: fn(&mut fastrand::Rng) -> u8) -> (Vec<u64>, u64) {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut noise = |bytes: usize| (0..bytes).map(|_| byte(&mut rng)).collect::<Vec<u8>>();
+        let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).unwrap();
+        let (long, short) = (noise(30_000), noise(10_000));
+        for version in 0..40 {
+            let more = noise(10);
+            builder.push(b"long", &[&long[..], &more].concat(), &[]).unwrap();
+            if version % 4 == 0 {
+                builder.push(b"short", &[&short[..], &more].concat(), &[]).unwrap();
+            }
+        }
+        builder.push(b"same as long", &long, &[]).unwrap();
+        let bytes = builder.finish().unwrap();
+        let block = Block::open(&bytes, Limits::default()).unwrap();
+        assert_eq!(block.codec(), codec);
+        let sections = block.sizes();
+        let of_contents: usize = sections[2..4].iter().map(|(_, stored, _)| stored).sum();
+        (block.stored_by_stream().unwrap(), of_contents as u64)
+    }
+
+    #[test]
+    fn each_stream_takes_what_it_brought() {
+        let (streams, whole) = stored(Codec::PoolAndScripts, |rng| rng.alphanumeric() as u8);
+        assert_eq!(streams.len(), 3);
+        assert!(streams.iter().sum::<u64>().abs_diff(whole) <= 3, "{streams:?} of {whole}");
+        let [long, short, same] = streams[..] else { panic!("three streams") };
+        let ratio = long as f64 / short as f64;
+        assert!((2.5..3.5).contains(&ratio), "{streams:?}");
+        assert!(same < 100, "its text had come already: {streams:?}");
+    }
+
+    #[test]
+    fn frames_take_what_they_have() {
+        let (streams, whole) = stored(Codec::Frames, |rng| rng.u8(..));
+        assert!(streams.iter().sum::<u64>().abs_diff(whole) <= 3, "{streams:?} of {whole}");
+        assert!(streams[0] > 8 * streams[1] && streams[1] > streams[2], "{streams:?}");
+    }
+}
