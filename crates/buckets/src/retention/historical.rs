@@ -116,9 +116,9 @@ impl Shared {
         let (rev, tid) = (render.rev, render.tid);
         let mut bodies = Bodies::new();
         for name in properties.keys() {
-            let row = match self.durable(page, rev, tid, name, versions).await? {
-                Some(row) => Some(row),
+            let row = match self.anywhere(page, rev, tid, name, versions).await? {
                 None => self.copy(page, rev, tid, name).await?,
+                row => row,
             };
             match row {
                 Some(row) => drop(bodies.insert(name.clone(), BodyRow::from_row(&row)?)),
@@ -226,8 +226,11 @@ impl Shared {
         };
         let Some(row) = row else { return Ok(None) };
         if let Some(policy) = policy {
-            let tid = clustering_tid(&row, 1).unwrap_or(tid);
-            self.refresh(page, policy, rev, tid, &row).await?;
+            match clustering_tid(&row, 1) {
+                // What its revision has was copied with another of its renders, and this one is read.
+                Some(other) if other != tid => self.copy_again(page, policy, rev, tid).await?,
+                _ => self.refresh(page, policy, rev, tid, &row).await?,
+            }
         }
         Ok(Some(BodyRow::from_row(&row)?))
     }
@@ -275,13 +278,36 @@ impl Shared {
         if copy.expires_at.unwrap_or(Timestamp::MAX) >= self.needed_until(policy) {
             return Ok(());
         }
-        let bodies = self.historical_render(page, rev, tid).await?;
+        self.copy_again(page, policy, rev, tid).await
+    }
+
+    /// Copies all that can be read of a render once more.
+    async fn copy_again(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
+        let mut bodies = self.historical_render(page, rev, tid).await?;
+        if policy.strategy.expires()
+            && let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await?
+        {
+            for name in RevisionRow::from_row(&revision)?.properties.into_keys() {
+                if bodies.contains_key(&name) {
+                    continue;
+                }
+                if let Some(row) = self.copy_of(page, rev, tid, &name, Versions::Revision).await? {
+                    bodies.insert(name, BodyRow::from_row(&row)?);
+                }
+            }
+        }
         // A render that the indexes do not have is found by its tid for as long as it is kept.
         let named = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
         if named.is_some_and(|named| named.expires_at.is_some()) {
             self.put_tid(page, policy, rev, tid).await?;
         }
         self.put_historical(page, policy, rev, tid, bodies).await
+    }
+
+    /// Whether a render is known by its tid. The copies of one that is not are those of a write that did not happen,
+    /// or not yet.
+    pub(crate) async fn is_named(&self, page: &Page, tid: Tid) -> Result<bool> {
+        Ok(self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
     }
 
     /// The newest render of a revision that is kept and has the property.
@@ -297,7 +323,7 @@ impl Shared {
             let Some(tid) = clustering_tid(&row, 1) else {
                 return Err(unreadable("historical", &row));
             };
-            if self.copy(page, rev, tid, name).await?.is_some() {
+            if self.copy(page, rev, tid, name).await?.is_some() && self.is_named(page, tid).await? {
                 return Ok(Some(tid));
             }
             range = range.below(tid.as_time_uuid());

@@ -84,7 +84,7 @@ impl Revisioned {
         }
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
-            && tid >= newest.tid
+            && (tid == newest.tid || (tid > newest.tid && shared.is_named(page, tid).await?))
         {
             return Ok(tid);
         }

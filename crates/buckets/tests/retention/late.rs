@@ -6,13 +6,16 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use rashomon_buckets::{Current, Fill, NewRevision, Parent, Policy, Strategy, schemas::RENDERS};
+use rashomon_buckets::{
+    Current, Fill, NewRevision, Parent, Policy, Strategy,
+    schemas::{HISTORICAL, RENDERS},
+};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Decorator, Error, Memory, Mutation, Result, TableStore};
 
 use crate::{
     DAY, HOUR, by, policy, settings,
-    support::{Cluster, START, World, page, rev},
+    support::{Cluster, START, World, name, page, rev},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
@@ -158,5 +161,39 @@ async fn a_write_that_was_taken_back_deletes_nothing_when_it_comes() {
     assert_eq!(world.latest_rev(&page).await, Some(1));
     for (property, body) in HTML {
         assert_eq!(world.read_latest(&page, property).await, body.as_bytes());
+    }
+}
+
+/// A write makes its copies first. Where nobody knows whether the rest happened, the render that it was to bring is
+/// given to nobody who asks for its revision, nor is anything of it given as another's.
+#[tokio::test]
+async fn copies_of_a_write_that_did_not_happen_are_not_read() {
+    let per_query = |current, fill| Strategy::TablePerQuery(current, fill);
+    for strategy in [
+        Strategy::TwoTable,
+        per_query(Current::OneRow, Fill::CopyOnUpdate),
+        per_query(Current::OneRow, Fill::WriteThrough),
+        per_query(Current::WideRow, Fill::CopyOnUpdate),
+        per_query(Current::WideRow, Fill::WriteThrough),
+    ] {
+        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        world.pass(HOUR);
+        // What is new of a revision is taken back where nobody knows whether it happened; its copies stand.
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("slot-notes", "n")]).await.unwrap_err();
+        let notes = world.buckets.property(&page, first.tid, &name("slot-notes")).await;
+        assert!(matches!(notes, Err(rashomon_buckets::Error::NotFound(_))), "{strategy:?}");
+
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
+        let read_newest = async || {
+            let tid = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+            (tid, world.read(&page, tid, "html").await)
+        };
+        assert_eq!(read_newest().await, (first.tid, b"<p>".to_vec()), "{strategy:?}");
+        post.deliver().await;
+        assert_eq!(read_newest().await.1, b"<b>", "{strategy:?}");
     }
 }

@@ -46,6 +46,7 @@ under! {
         what_is_taken_over_is_found_among_copies,
     ];
     one_row_copied_on_update Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate) => [
+        what_its_revision_has_is_kept_with_a_render_that_was_read,
         latest_is_the_highest_and_stays,
         what_history_adds_to_the_latest_revision_stays,
         what_is_superseded_can_be_read_for_a_grace,
@@ -73,6 +74,7 @@ under! {
         what_another_strategy_wrote_is_found,
     ];
     one_row_written_through Strategy::TablePerQuery(Current::OneRow, Fill::WriteThrough) => [
+        what_its_revision_has_is_kept_with_a_render_that_was_read,
         latest_is_the_highest_and_stays,
         what_history_adds_to_the_latest_revision_stays,
         what_nobody_read_lately_is_gone_when_superseded,
@@ -81,6 +83,7 @@ under! {
         what_another_strategy_wrote_is_found,
     ];
     wide_row_copied_on_update Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate) => [
+        what_its_revision_has_is_kept_with_a_render_that_was_read,
         latest_is_the_highest_and_stays,
         what_history_adds_to_the_latest_revision_stays,
         what_is_superseded_can_be_read_for_a_grace,
@@ -107,6 +110,7 @@ under! {
         what_another_strategy_wrote_is_found,
     ];
     wide_row_written_through Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough) => [
+        what_its_revision_has_is_kept_with_a_render_that_was_read,
         latest_is_the_highest_and_stays,
         what_history_adds_to_the_latest_revision_stays,
         what_nobody_read_lately_is_gone_when_superseded,
@@ -238,6 +242,22 @@ async fn what_was_read_in_time_can_be_read_for_its_time(world: World, strategy: 
     }
     world.pass(3 * DAY);
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+}
+
+/// R3, of what a revision has: it is copied with whichever of its renders was superseded last, or brought it.
+async fn what_its_revision_has_is_kept_with_a_render_that_was_read(world: World, strategy: Strategy) {
+    let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(HOUR);
+    let again = [("html", "<b>"), ("data-parsoid", "[]"), ("slot-notes", "n")];
+    world.put_render(&page, 1, &again).await.unwrap();
+    for _ in 0..3 {
+        world.pass(DAY - SECOND);
+        assert_eq!(world.read(&page, first.tid, "slot-notes").await, b"n");
+    }
+    world.pass(DAY - SECOND);
+    assert_eq!(world.read(&page, first.tid, "wikitext").await, b"text");
 }
 
 /// R4, on a page that is never written again.
