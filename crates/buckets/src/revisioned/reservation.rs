@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Error as StoreError, Key, Row, Schema, Swap};
+use rashomon_tables::{Error as StoreError, Key, Mutation, Row, Schema, Swap};
 
 use super::{
     Shared,
@@ -326,7 +326,14 @@ impl Shared {
         for (name, row) in named() {
             match row {
                 Some(row) if name.replaces => {
-                    write.then.put(name.table, name.clustering.clone(), row.values.clone(), at);
+                    // A copy of what was superseded goes when it would have.
+                    write.then.mutations.push(Mutation::Put {
+                        table: name.table,
+                        clustering: name.clustering.clone(),
+                        values: row.values.clone(),
+                        written_at: at,
+                        expires_at: row.expires_at,
+                    });
                 }
                 None if name.replaces => {}
                 _ => write.then.delete(name.table, name.clustering.clone(), at),

@@ -197,3 +197,27 @@ async fn copies_of_a_write_that_did_not_happen_are_not_read() {
         assert_eq!(read_newest().await.1, b"<b>", "{strategy:?}");
     }
 }
+
+/// What it was to take the place of is put back as it was, copies that expire among it.
+#[tokio::test]
+async fn a_replacement_that_was_taken_back_leaves_no_copy_for_ever() {
+    let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
+    for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
+        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        world.read(&page, first.tid, "html").await;
+        world.pass(HOUR);
+        post.keeps.store(true, Ordering::SeqCst);
+        world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
+        assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
+        world.pass(HOUR);
+        post.deliver().await;
+        for _ in 0..2 {
+            world.pass(10 * DAY);
+            world.sweep().await;
+        }
+        assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None, "{strategy:?}");
+        assert!(world.rows(&HISTORICAL).await.is_empty(), "{strategy:?}");
+    }
+}
