@@ -351,7 +351,11 @@ async fn nothing_rests_on_the_timeline(world: World, strategy: Strategy) {
 async fn copies_stand_long_enough_for_a_clock_that_is_ahead(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    world.pass(HOUR);
+    world.pass(policy().slack + HOUR);
+    let now = world.clock.now();
+    world.clock.set(now.saturating_add(policy().skew));
+    world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+    world.clock.set(now);
     world.put_revision(&page, 2, HTML).await.unwrap();
     let needed = world.clock.now().saturating_add(DAY).saturating_add(policy().skew);
     let copies = world.rows(&schemas::HISTORICAL).await;

@@ -51,8 +51,8 @@ impl Shared {
     pub(crate) async fn follow(&self, write: &mut PageWrite<'_>, policy: Option<&Policy>) -> Result<After> {
         let policy = policy.filter(|policy| policy.strategy.expires());
         if write.kind() == WriteKind::Replacement {
-            if policy.is_some_and(|policy| policy.strategy.is_per_query()) {
-                self.forget_by_rev(write);
+            if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query()) {
+                self.forget_by_rev(write, policy);
             }
             return self.replace_current(write).await;
         }
@@ -73,7 +73,8 @@ impl Shared {
         tid: Tid,
     ) -> Result<After> {
         let (page, strategy) = (write.page, policy.strategy);
-        let times = (self.clock.now(), self.kept_for_the_grace(policy));
+        // Later than what a clock that is ahead of ours has replaced just now, as copies that are made again.
+        let times = (self.clock.now().saturating_add(policy.skew), self.kept_for_the_grace(policy));
         let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
         let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
         let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
