@@ -121,8 +121,10 @@ fn is_cull(batch: &Batch) -> bool {
         }
         Mutation::Put { .. } => false,
     });
+    // Whoever takes back a write that was cut off deletes its render, too.
+    let is_of_render = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
     // In some strategies a write deletes what it supersedes.
-    deletes && !is_page_write(batch)
+    deletes && !is_page_write(batch) && !batch.mutations.iter().any(is_of_render)
 }
 
 fn is_page_write(batch: &Batch) -> bool {
