@@ -217,6 +217,11 @@ impl OpenBlock {
         self.id
     }
 
+    /// Whether some of it cannot be read.
+    pub(super) fn is_damaged(&self) -> bool {
+        matches!(self.texts, Texts::Damaged(_))
+    }
+
     /// What it has of a page.
     pub(super) fn part(&self, title: &Title) -> Option<&Part> {
         self.parts.get(title)

@@ -11,7 +11,7 @@ use super::{
     made::blocking,
 };
 use crate::{
-    Page, Result, Revisioned, Title,
+    Error, Page, Result, Revisioned, Title,
     revisioned::{Shared, VerifyReport, rev_key},
     rows::{key_in_words, partition_of},
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, REVISIONS},
@@ -109,15 +109,29 @@ impl Shared {
 async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
     let page = page_of(partition).ok_or_else(|| corrupt("it is no page"))?;
     for row in index_of(&*blocks.store, partition).await? {
-        let block = blocks.open(&page, row.block).await?;
-        let units = if block.part(&page.title).is_some() { block.units(&page)? } else { Vec::new() };
-        let found = IndexRow::of(row.block, units.iter().map(|unit| &**unit));
-        if found.map(|found| IndexRow { generation: row.generation, ..found }) != Some(row.clone()) {
-            let what = format!("its index says of block {} what is not so", in_hex(row.block));
-            report.problem(&page, what);
+        match is_as_said(blocks, &page, &row).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let what = format!("its index says of block {} what is not so", in_hex(row.block));
+                report.problem(&page, what);
+            }
+            Err(Error::Store(StoreError::Corrupt(what))) => report.problem(&page, what),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Whether a block has of a page what its index says. Of one that is damaged that is not asked: what of it cannot be
+/// read is said of the block itself.
+async fn is_as_said(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Result<bool> {
+    let block = blocks.open(page, row.block).await?;
+    if block.is_damaged() {
+        return Ok(true);
+    }
+    let units = if block.part(&page.title).is_some() { block.units(page)? } else { Vec::new() };
+    let found = IndexRow::of(row.block, units.iter().map(|unit| &**unit));
+    Ok(found.map(|found| IndexRow { generation: row.generation, ..found }).as_ref() == Some(row))
 }
 
 /// The block whose partition it is, and some page of its bucket.

@@ -14,6 +14,7 @@ use crate::support::{World, name, on_every_store, page};
 on_every_store! {
     what_is_damaged_is_an_error_and_no_other_bytes,
     what_is_lost_of_the_archive_is_missed,
+    each_row_of_the_index_is_looked_at,
 }
 
 async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
@@ -41,7 +42,12 @@ async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
                 Err(error) => panic!("at {place}: {error}"),
             }
         }
-        assert!(!world.verify().await.problems.is_empty(), "at {place}");
+        let problems = world.verify().await.problems;
+        assert!(!problems.is_empty(), "at {place}");
+        assert!(
+            !problems.iter().any(|problem| problem.contains("its index says")),
+            "at {place}: {problems:#?}"
+        );
     }
     assert!(found > 0);
     replace(&world, &row, block.to_vec()).await;
@@ -66,6 +72,32 @@ async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec
     let later = written_at.saturating_add(Duration::from_micros(1));
     batch.put(table, row.key.clustering.clone(), values, later);
     world.store.as_ref().write(Vec::new(), batch).await.unwrap();
+}
+
+/// Whatever is wrong with another that the page names.
+async fn each_row_of_the_index_is_looked_at(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    for revisions in [1..=20, 21..=40] {
+        world.edit(&page, revisions).await;
+        world.pass(later());
+        world.seal().await;
+    }
+    let index = world.rows(&schemas::ARCHIVE_INDEX).await;
+    let [first, second] = &index[..] else { panic!("two blocks") };
+    let Value::Blob(id) = first.key.clustering[1].clone() else { panic!("a block") };
+    let is_it = |row: &Row| row.key.partition.last() == Some(&Value::Blob(id.clone()));
+    let block =
+        world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter().find(is_it).expect("the first of them");
+    let mut lost = Batch::new(block.key.partition.clone());
+    lost.delete(&schemas::ARCHIVE_BLOCKS, block.key.clustering.clone(), block.written_at);
+    world.store.as_ref().write(Vec::new(), lost).await.unwrap();
+    let mut values = second.values.clone();
+    values[6] = Some(Value::Int(1000));
+    overwrite(&world, &schemas::ARCHIVE_INDEX, second, values).await;
+    let problems = world.reopened().await.buckets.verify_archive(&mut |_| {}).await.unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert!(problems[0].contains("is not whole") && problems[1].contains("what is not so"), "{problems:#?}");
 }
 
 async fn what_is_lost_of_the_archive_is_missed(world: World) {
