@@ -1,6 +1,6 @@
 //! Superseded renders that somebody asked for, kept for as long as he may come back.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Relaxed};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
@@ -20,6 +20,8 @@ const REMEMBERED: u64 = 100_000;
 
 /// Rows of `historical` that are read together. Each may have a body of a megabyte.
 const ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+const TICK: Duration = Duration::from_micros(1);
 
 /// Until when the copies stand that this process knows of.
 #[derive(Debug)]
@@ -129,14 +131,14 @@ impl Shared {
         Ok(bodies)
     }
 
-    /// The copies of a property that is replaced, replaced as well: each stays for as long as it would have.
+    /// The copies of a property that is replaced at a time, replaced as well: each stays for as long as it would have.
     pub(crate) async fn replaced_copies(
         &self,
         page: &Page,
-        rev: Revision,
-        tid: Option<Tid>,
+        (rev, tid): (Revision, Option<Tid>),
         name: &PropertyName,
         body: &BodyRow,
+        at: Timestamp,
     ) -> Result<Vec<Mutation>> {
         let mut copies = Vec::new();
         let mut after = None;
@@ -156,7 +158,8 @@ impl Shared {
                     table: &HISTORICAL,
                     clustering: row.key.clustering,
                     values: BodyRow { info: body.info.clone(), stored }.to_values(),
-                    written_at: self.after(row.written_at),
+                    // No later than the property itself, wherever that can be: the next copy is later than that.
+                    written_at: at.max(row.written_at.saturating_add(TICK)),
                     expires_at: Some(until),
                 });
             }
@@ -304,12 +307,6 @@ impl Shared {
         self.put_historical(page, policy, rev, tid, bodies).await
     }
 
-    /// Whether a render is known by its tid. The copies of one that is not are those of a write that did not happen,
-    /// or not yet.
-    pub(crate) async fn is_named(&self, page: &Page, tid: Tid) -> Result<bool> {
-        Ok(self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
-    }
-
     /// The newest render of a revision that is kept and has the property.
     pub(crate) async fn newest_historical(
         &self,
@@ -317,13 +314,18 @@ impl Shared {
         rev: Revision,
         name: &PropertyName,
     ) -> Result<Option<Tid>> {
+        let policy = self.settings.retention.of(page);
+        let copied_before = policy.is_some_and(|policy| policy.strategy.expires());
         let mut range = ClusteringRange::prefix(rev_key(rev));
         loop {
             let Some(row) = self.first(&HISTORICAL, page, range.clone()).await? else { return Ok(None) };
             let Some(tid) = clustering_tid(&row, 1) else {
                 return Err(unreadable("historical", &row));
             };
-            if self.copy(page, rev, tid, name).await?.is_some() && self.is_named(page, tid).await? {
+            // What is copied before it is written may not have come yet, or not at all.
+            if self.copy(page, rev, tid, name).await?.is_some()
+                && (!copied_before || self.has_tid(page, tid).await?)
+            {
                 return Ok(Some(tid));
             }
             range = range.below(tid.as_time_uuid());

@@ -5,6 +5,7 @@ use std::{
     num::NonZeroUsize,
 };
 
+use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Scan};
 
@@ -102,12 +103,17 @@ impl Shared {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
         }
-        let _page = self.locks.page_shared(page).await;
+        let _page = match self.copies_on_write(page) {
+            true => Either::Left(self.locks.page(page).await),
+            false => Either::Right(self.locks.page_shared(page).await),
+        };
         let _revisions =
             self.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
         let is_new = self.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         let mut standing = Standing { is_new, ..Standing::default() };
         if !is_new {
+            // What is among copies alone, since its writer was cut off, is finished by nobody once it is superseded.
+            self.finish_latest(page).await?;
             standing.revisions = self.standing(page, &revisions).await?;
         }
         let mut units = Vec::with_capacity(revisions.len());

@@ -84,12 +84,13 @@ impl Revisioned {
         }
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
-            && (tid == newest.tid || (tid > newest.tid && shared.is_named(page, tid).await?))
+            // What is copied before it is written may not have come yet, or not at all.
+            && (tid == newest.tid || (tid > newest.tid && shared.has_tid(page, tid).await?))
         {
             return Ok(tid);
         }
         let versions = shared.settings.definitions.get(name).versions;
-        if named && shared.durable(page, rev, newest.tid, name, versions).await?.is_some() {
+        if named && shared.anywhere(page, rev, newest.tid, name, versions).await?.is_some() {
             return Ok(newest.tid);
         }
         if policy.is_some()
@@ -265,8 +266,10 @@ impl Shared {
         name: &PropertyName,
         versions: Versions,
     ) -> Result<Option<Found>> {
-        if policy.is_some_and(|policy| policy.strategy.is_per_query())
+        if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query())
             && let Some(copy) = self.copy(page, rev, tid, name).await?
+            // Else it may have expired already for whoever replaced what it is a copy of, by a clock that is ahead.
+            && copy.expires_at > Some(self.clock.now().saturating_add(policy.skew))
         {
             return Ok(Some(Found::Copy(copy)));
         }
@@ -300,6 +303,11 @@ impl Shared {
             }
             Found::Durable(row) => Ok(Some(row)),
         }
+    }
+
+    /// Whether a render is known by its tid.
+    pub(crate) async fn has_tid(&self, page: &Page, tid: Tid) -> Result<bool> {
+        Ok(self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
     }
 
     /// The revision that a render is of.

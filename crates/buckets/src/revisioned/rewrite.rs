@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use rashomon_clock::Timestamp;
+use rashomon_tables::Row;
 
 use super::{
-    Revisioned, Shared,
+    Revisioned, Shared, content_of,
     erase::refuse_erased,
     given::{body_of, check_index},
     page_write::PageWrite,
@@ -47,7 +48,7 @@ impl Shared {
         expect: Expect,
     ) -> Result<Rewritten> {
         let rev = self.revision_of(page, tid).await?;
-        let _page = match self.is_alone() {
+        let _page = match self.is_alone() && !self.copies_on_write(page) {
             true => None,
             false => Some(self.locks.page(page).await),
         };
@@ -103,10 +104,11 @@ impl Shared {
         properties.insert(name, new.info.clone());
         check_index(&standing.revision.properties, &standing.render.properties)?;
         let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
+        self.move_out(page, standing.in_one_row).await?;
         // Who reads a copy reads what was written last, too.
         let of = (versions == Versions::Render).then_some(tid);
         let copies = match bodies.get(&changed) {
-            Some(body) => self.replaced_copies(page, rev, of, &changed, body).await?,
+            Some(body) => self.replaced_copies(page, (rev, of), &changed, body, at).await?,
             None => Vec::new(),
         };
 
@@ -147,6 +149,7 @@ impl Shared {
             revision: RevisionRow::from_row(&revision)?,
             render: RenderRow::from_row(&render)?,
             bodies: BTreeMap::new(),
+            in_one_row: Vec::new(),
         };
         self.read_bodies(page, rev, tid, versions, &mut standing).await?;
         Ok(standing)
@@ -173,7 +176,10 @@ impl Shared {
             if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
                 body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
             }
-            standing.bodies.insert(name, (body, row.written_at));
+            standing.bodies.insert(name.clone(), (body, row.written_at));
+            if row.expires_at.is_none() && row.key.clustering != content_of(versions, &name, rev, tid).1 {
+                standing.in_one_row.push(row);
+            }
         }
         Ok(())
     }
@@ -184,6 +190,8 @@ struct Standing {
     revision: RevisionRow,
     render: RenderRow,
     bodies: BTreeMap<PropertyName, (BodyRow, Timestamp)>,
+    /// Those that lie in one row a property.
+    in_one_row: Vec<Row>,
 }
 
 impl Standing {

@@ -209,7 +209,7 @@ impl Shared {
     }
 
     /// Whether a write copies others of the page: nobody may replace them meanwhile.
-    fn copies_on_write(&self, page: &Page) -> bool {
+    pub(super) fn copies_on_write(&self, page: &Page) -> bool {
         self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires())
     }
 

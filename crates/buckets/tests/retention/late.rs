@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use rashomon_buckets::{
-    Current, Fill, NewRevision, Parent, Policy, Strategy,
+    Current, Error as BucketError, Fill, Missing, NewRevision, Parent, Policy, Strategy,
     schemas::{HISTORICAL, RENDERS},
 };
 use rashomon_clock::{Clock, ManualClock};
@@ -129,6 +129,65 @@ async fn what_comes_late_after_retention_was_turned_on_goes() {
     assert_eq!(walked().await, 0, "and never again");
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
+}
+
+/// Nobody sets the rows of the latest for a write that comes late but the sweep, from its copies. Where those may have
+/// expired by then, it comes with its bodies.
+#[tokio::test]
+async fn what_comes_late_is_found_when_its_copies_have_expired() {
+    for (grace, slack) in [(DAY, DAY / 4), (DAY, HOUR), (HOUR, DAY), (HOUR, HOUR / 4)] {
+        for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
+            let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
+            let policy = Policy { grace, slack, ..by(one_row) };
+            let ((world, post), page) = (world_with_post_and(policy).await, page("Main_Page"));
+            world.put_revision(&page, 1, HTML).await.unwrap();
+            world.pass(HOUR);
+            post.keeps.store(true, Ordering::SeqCst);
+            let new = [("html", "<b>"), ("data-parsoid", "[]"), ("wikitext", "new")];
+            world.put_revision(&page, 2, &new).await.unwrap_err();
+            for _ in 0..5 {
+                world.pass(HOUR / 2);
+                world.sweep().await;
+            }
+            post.deliver().await;
+            for pause in [HOUR, DAY, 10 * DAY, 100 * DAY] {
+                for (property, body) in new {
+                    assert_eq!(
+                        world.read_latest(&page, property).await,
+                        body.as_bytes(),
+                        "{grace:?} {fill:?}"
+                    );
+                }
+                world.pass(pause);
+                world.sweep().await;
+            }
+            world.assert_whole().await;
+        }
+    }
+}
+
+/// A write copies what it brings before it has come.
+#[tokio::test]
+async fn what_has_not_come_is_not_the_newest_of_its_revision() {
+    for current in [Current::OneRow, Current::WideRow] {
+        let copied = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
+        let ((world, post), page) = (world_with_post_and(copied).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.pass(HOUR);
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
+        let newest = async || world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        assert_eq!(newest().await, first.tid);
+        // What nothing has that has come.
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("meta", "{}")]).await.unwrap_err();
+        let meta = world.buckets.newest_with(&page, rev(1), &name("meta")).await;
+        assert!(matches!(meta, Err(BucketError::NotFound(Missing::Property { .. }))), "{meta:?}");
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        assert_eq!(newest().await, first.tid);
+        post.deliver().await;
+        assert!(newest().await > first.tid);
+    }
 }
 
 /// A clock that is set ahead meanwhile does not have it done too early.

@@ -10,6 +10,7 @@ mod culling;
 mod generating;
 mod keeping;
 mod late;
+mod one_row;
 mod one_strategy;
 mod races;
 mod strategies;

@@ -4,7 +4,7 @@
 //! an abuse. Here the row is compared and set: the highest (revision, tid) stays, whoever comes last.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
 
 use super::super::Policy;
 use crate::{
@@ -63,6 +63,21 @@ fn key(page: &Page, name: &PropertyName) -> Key {
 fn rank(row: &Row) -> Result<Rank> {
     let rev = rows::int(row, 6).and_then(Revision::new).ok_or_else(|| unreadable("current", row))?;
     Ok((rev, rows::tid(row, 7), rows::timestamp(row, 3)))
+}
+
+/// Puts what lies in a row of the latest where it would lie in any strategy, as of when it was written: what was
+/// written there later, or culled, hides it.
+pub(super) fn elsewhere(page: &Page, row: &Row) -> Result<Batch> {
+    let (rev, tid, _) = rank(row)?;
+    let name = rows::property_name(row, 0).ok_or_else(|| unreadable("current", row))?;
+    let (table, clustering) = match tid {
+        Some(tid) => content_of(Versions::Render, &name, rev, tid),
+        None => content_of(Versions::Revision, &name, rev, Tid::new(Timestamp::EPOCH, 0)),
+    };
+    let values = BodyRow::from_row(row)?.to_values();
+    let mut batch = Batch::new(partition_of(page));
+    batch.put(table, clustering, values, row.written_at);
+    Ok(batch)
 }
 
 /// The tid of what is one a render; `None` for what is one a revision.
@@ -151,6 +166,24 @@ impl Shared {
         }
         Err(StoreError::Unavailable("others write the page all the time: repeat the request".to_owned())
             .into())
+    }
+
+    /// Whether a row is of what was superseded so long ago that it may go.
+    pub(super) async fn may_be_cleared(&self, page: &Page, policy: &Policy, row: &Row) -> Result<bool> {
+        let (rev, tid, _) = rank(row)?;
+        self.was_superseded(page, rev, tid, self.cutoff(policy)).await
+    }
+
+    /// Puts what lies in rows of the latest where it would lie in any strategy, before it is written again: there a
+    /// batch replaces all that it is about, or nothing.
+    pub(crate) async fn move_out(&self, page: &Page, rows: Vec<Row>) -> Result<()> {
+        for row in rows {
+            self.store.write(Vec::new(), elsewhere(page, &row)?).await?;
+            // If this fails it lies in both, and goes from both with the sweep. Where it is refused, something
+            // higher has taken its place.
+            self.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+        }
+        Ok(())
     }
 
     /// Sees to it that the rows of a page hold the latest, and nothing that was superseded long enough: whoever

@@ -6,17 +6,17 @@
 //! before) stays until the sweep has its time.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Row, Schema, Value};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use super::{
-    super::{Cull, Policy},
-    CurrentRow, Strategy,
-    current::tid_for,
+    super::{Cull, Policy, due::HINTS},
+    Current, CurrentRow, Strategy,
+    current::{elsewhere, tid_for, whose},
 };
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions, Written,
     content::BodyRow,
-    revisioned::{Bodies, PageBody, PageWrite, Shared, WriteKind, content_of, rev_key},
+    revisioned::{Bodies, INDEX_PAGE, PageBody, PageWrite, Shared, WriteKind, content_of, rev_key},
     rows::{RenderRow, RevisionRow, partition_of, property_name},
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -30,8 +30,9 @@ pub(crate) enum After {
     /// To delete what it superseded. If that fails, the sweep does it.
     Delete(Batch),
     /// To set the rows of the latest. The write has not happened before that has. Then, to clear those of what
-    /// it superseded and has nothing for; if that fails, the sweep does it.
-    Set(Vec<CurrentRow>, Vec<Row>),
+    /// it superseded and has nothing for, and to delete what of that lies elsewhere; if that fails, the sweep does
+    /// it.
+    Set(Vec<CurrentRow>, Vec<Row>, Option<Batch>),
 }
 
 /// The latest render before a write that supersedes it.
@@ -54,7 +55,7 @@ impl Shared {
             if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query()) {
                 self.forget_by_rev(write, policy);
             }
-            return self.replace_current(write).await;
+            return Ok(After::Nothing);
         }
         let Some(policy) = policy else { return Ok(After::Nothing) };
         let render = write.bodies.first().map(|body| (body.rev, body.tid));
@@ -73,8 +74,6 @@ impl Shared {
         tid: Tid,
     ) -> Result<After> {
         let (page, strategy) = (write.page, policy.strategy);
-        // Later than what a clock that is ahead of ours has replaced just now, as copies that are made again.
-        let times = (self.clock.now().saturating_add(policy.skew), self.kept_for_the_grace(policy));
         let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
         let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
         let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
@@ -83,6 +82,15 @@ impl Shared {
             Some(latest) => Some(self.superseded(page, latest, rev).await?),
             None => None,
         };
+        // What a clock that is ahead replaced just now, in a copy from long ago too, would hide the new copy.
+        let rows = superseded.iter().flat_map(|old| &old.rows);
+        let written_at = rows.map(|(.., written_at)| *written_at).max();
+        let at = self
+            .clock
+            .now()
+            .saturating_add(policy.skew)
+            .max(self.after(written_at.unwrap_or(Timestamp::MIN)));
+        let times = (at, self.kept_for_the_grace(policy));
         if let Some(old) = &superseded {
             let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, times).await?;
             // Of a revision that stays, what is new is what is asked for by revision.
@@ -97,29 +105,38 @@ impl Shared {
         }
         let of_latest_revision = before == Some(rev);
         if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
+            let comes_whole = !strategy.is_one_row() || self.may_outlast_its_copies(policy);
             // What an older render brings of the latest revision is that of the latest as well.
             let stays = |name: &PropertyName| {
                 let versions = self.settings.definitions.get(name).versions;
-                of_latest_revision && versions == Versions::Revision && !strategy.is_one_row()
+                comes_whole && (is_latest || (of_latest_revision && versions == Versions::Revision))
             };
             write.leave_out(|name| !stays(name));
         }
         if !is_latest {
             return match of_latest_revision && strategy.is_one_row() {
-                true => self.set_all(write, None, |body| body.versions == Versions::Revision).await,
+                true => {
+                    let of_revision = |body: &PageBody| body.versions == Versions::Revision;
+                    let (rows, clear) = self.set_all(write, policy, Vec::new(), of_revision).await?;
+                    Ok(After::Set(rows, clear, None))
+                }
                 false => Ok(After::Nothing),
             };
         }
         match strategy {
             Strategy::AppTtl => Ok(After::Nothing),
             Strategy::TwoTable => Ok(self.deletes_now_and_then(page, policy, rev, superseded)),
-            Strategy::TablePerQuery(..) if strategy.is_one_row() => {
-                self.set_all(write, superseded, |_| true).await
+            Strategy::TablePerQuery(Current::OneRow, _) => {
+                let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
+                let (rows, clear) = self.set_all(write, policy, clear, |_| true).await?;
+                Ok(After::Set(rows, clear, self.deletes_with(write, policy, copied, None)))
             }
-            Strategy::TablePerQuery(..) => Ok(match before {
-                Some(before) => self.deletes_with(write, policy, superseded, (rev, tid), before),
-                None => After::Nothing,
-            }),
+            Strategy::TablePerQuery(Current::WideRow, _) => {
+                let copied = superseded.map(|old| old.rows).unwrap_or_default();
+                let below = before.map(|before| ((rev, tid), before != rev));
+                let delete = self.deletes_with(write, policy, copied, below);
+                Ok(delete.map_or(After::Nothing, After::Delete))
+            }
         }
     }
 
@@ -169,33 +186,34 @@ impl Shared {
         if batch.mutations.is_empty() { After::Nothing } else { After::Delete(batch) }
     }
 
-    /// The deletes that go with the write in one batch; or after it, where it may have to be taken back.
+    /// The deletes that go with the write in one batch, of what was copied or, where nothing is, of all below a render;
+    /// or, given back, after it, where it may have to be taken back.
     fn deletes_with(
         &self,
         write: &mut PageWrite<'_>,
         policy: &Policy,
-        superseded: Option<Superseded>,
-        render: (Revision, Tid),
-        before: Revision,
-    ) -> After {
+        copied: Vec<(&'static Schema, Vec<Value>, Timestamp)>,
+        below: Option<((Revision, Tid), bool)>,
+    ) -> Option<Batch> {
         if self.must_wait(policy) {
-            return After::Nothing;
+            return None;
         }
         let mut batch = Batch::new(partition_of(write.page));
-        if policy.strategy.deletes_what_it_has_not_copied() {
-            for (table, range) in self.all_below(&write.bodies, render, before != render.0) {
+        for (table, clustering, written_at) in copied {
+            batch.delete(table, clustering, written_at);
+        }
+        if let Some((render, is_new)) = below
+            && policy.strategy.deletes_what_it_has_not_copied()
+        {
+            for (table, range) in self.all_below(&write.bodies, render, is_new) {
                 batch.delete_range(table, range, write.at());
             }
-        } else {
-            for (table, clustering, written_at) in superseded.into_iter().flat_map(|old| old.rows) {
-                batch.delete(table, clustering, written_at);
-            }
         }
-        if write.is_reserved() && !batch.mutations.is_empty() {
-            return After::Delete(batch);
+        if write.is_reserved() {
+            return (!batch.mutations.is_empty()).then_some(batch);
         }
         write.then.mutations.append(&mut batch.mutations);
-        After::Nothing
+        None
     }
 
     /// All that a render takes the place of: lower revisions, where its own is new, else lower renders of its own.
@@ -224,15 +242,17 @@ impl Shared {
         ranges
     }
 
-    /// The rows of the latest that a write sets, html last, and those that it clears.
+    /// The rows of the latest that a write sets, html last, and those that it clears: of what it supersedes the ones
+    /// that it does not set.
     async fn set_all(
         &self,
-        write: &PageWrite<'_>,
-        superseded: Option<Superseded>,
+        write: &mut PageWrite<'_>,
+        policy: &Policy,
+        mut clear: Vec<Row>,
         is_set: impl Fn(&PageBody) -> bool + Send,
-    ) -> Result<After> {
-        let mut clear = superseded.map(|old| old.current).unwrap_or_default();
+    ) -> Result<(Vec<CurrentRow>, Vec<Row>)> {
         let mut rows = Vec::with_capacity(write.bodies.len());
+        let (mut set, mut others) = (Vec::new(), Vec::new());
         for body in html_last(&write.bodies).filter(|body| is_set(body)) {
             let PageBody { rev, tid, name, body, versions } = body;
             let looked_at = clear.iter().position(|row| property_name(row, 0).as_ref() == Some(name));
@@ -240,38 +260,52 @@ impl Shared {
                 Some(index) => Some(clear.swap_remove(index)),
                 None => self.current_of(write.page, name).await?,
             };
-            rows.push(CurrentRow::new(write.page, name, (*rev, tid_for(*versions, *tid)), body, standing));
+            let of = (*rev, tid_for(*versions, *tid));
+            let is_other = |row: &&Row| looked_at.is_none() && whose(row).is_some_and(|other| other < of);
+            others.extend(standing.as_ref().filter(is_other).cloned());
+            set.push(name.clone());
+            rows.push(CurrentRow::new(write.page, name, of, body, standing));
         }
-        Ok(After::Set(rows, clear))
+        if policy.strategy.copies_superseded() && !others.is_empty() {
+            let left = self.put_elsewhere(write, policy, others, &set, &clear).await?;
+            clear.extend(left);
+        }
+        Ok((rows, clear))
     }
 
-    /// A property is replaced that lies in a row of the latest: it is set there, and not written elsewhere.
-    async fn replace_current(&self, write: &mut PageWrite<'_>) -> Result<After> {
-        let mut rows = Vec::new();
-        for PageBody { rev, tid, name, body, versions } in html_last(&write.bodies) {
-            let page = write.page;
-            if let Some(standing) = self.current(page, *rev, *tid, name, *versions).await? {
-                let of = (*rev, tid_for(*versions, *tid));
-                rows.push((name.clone(), CurrentRow::new(page, name, of, body, Some(standing))));
+    /// What lies in rows that a write sets, and was superseded by something else before, has been copied by nobody: an
+    /// import copies nothing. It is put where the sweep finds it, with the rest of its render. Gives the rows of
+    /// that rest, which are to be cleared.
+    async fn put_elsewhere(
+        &self,
+        write: &mut PageWrite<'_>,
+        policy: &Policy,
+        others: Vec<Row>,
+        set: &[PropertyName],
+        clear: &[Row],
+    ) -> Result<Vec<Row>> {
+        let page = write.page;
+        let lost: Vec<_> = others.iter().map(whose).collect();
+        let rows = self.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE)).await?;
+        let is_left = |row: &Row| {
+            let is_set = property_name(row, 0).is_some_and(|name| set.contains(&name));
+            !is_set && !clear.contains(row) && lost.contains(&whose(row))
+        };
+        let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
+        for row in others.iter().chain(&left) {
+            if !self.may_be_cleared(page, policy, row).await? {
+                write.first.push(elsewhere(page, row)?);
             }
         }
-        if rows.is_empty() {
-            return Ok(After::Nothing);
-        }
-        write.leave_out(|name| rows.iter().any(|(set, _)| set == name));
-        Ok(After::Set(rows.into_iter().map(|(_, row)| row).collect(), Vec::new()))
+        Ok(left)
     }
 
     /// Does what is left to be done once a write stands.
     pub(crate) async fn afterwards(&self, after: After) -> Result<()> {
         match after {
             After::Nothing => {}
-            After::Delete(batch) => {
-                if let Err(error) = self.store.write(Vec::new(), batch).await {
-                    tracing::warn!(%error, "a write could not delete what it superseded; the sweep will");
-                }
-            }
-            After::Set(rows, clear) => {
+            After::Delete(batch) => self.delete_superseded(batch).await,
+            After::Set(rows, clear, delete) => {
                 for row in rows {
                     self.set_current(row).await?;
                 }
@@ -280,19 +314,37 @@ impl Shared {
                         tracing::warn!(%error, "a write could not clear what it superseded; the sweep will");
                     }
                 }
+                if let Some(batch) = delete {
+                    self.delete_superseded(batch).await;
+                }
             }
         }
         Ok(())
     }
 
+    async fn delete_superseded(&self, batch: Batch) {
+        if let Err(error) = self.store.write(Vec::new(), batch).await {
+            tracing::warn!(%error, "a write could not delete what it superseded; the sweep will");
+        }
+    }
+
     /// A write that stands already comes again: it may have been cut off before the rows of the latest were set.
     pub(crate) async fn if_it_stood(&self, page: &Page, written: Written) -> Result<()> {
+        if written.created { Ok(()) } else { self.finish_latest(page).await }
+    }
+
+    /// Sets the rows of the latest, where its writer was cut off before he had done so.
+    pub(crate) async fn finish_latest(&self, page: &Page) -> Result<()> {
         match self.settings.retention.of(page) {
-            Some(policy) if !written.created && policy.strategy.is_one_row() => {
-                self.settle_current(page, policy).await
-            }
+            Some(policy) if policy.strategy.is_one_row() => self.settle_current(page, policy).await,
             _ => Ok(()),
         }
+    }
+
+    /// Whether a write that was not acknowledged may come to pass so late that the sweep, which sets the rows of the
+    /// latest then, finds its copies expired.
+    fn may_outlast_its_copies(&self, policy: &Policy) -> bool {
+        !self.is_alone() && policy.grace.min(policy.slack) < HINTS
     }
 
     /// Whether nothing may be deleted now, since the clock cannot be trusted.

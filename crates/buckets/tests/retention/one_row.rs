@@ -1,0 +1,183 @@
+//! Option A of table-per-query: what becomes of the one row a property in which the latest lies, when it is superseded
+//! by something that copies nothing, and when it is replaced.
+
+use rashomon_buckets::{Current, Fill, Strategy, schemas};
+use rashomon_clock::Clock;
+use rashomon_tables::{Call, Fault, Faulty, Plan};
+
+use crate::{
+    DAY, HOUR, SECOND, by, policy, retaining, settings,
+    support::{World, at, on_every_store, page},
+};
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
+
+const ONE_ROW: Strategy = Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate);
+
+on_every_store![
+    what_an_import_superseded_stays_for_a_grace,
+    what_an_import_superseded_goes_as_a_whole,
+    what_an_import_superseded_and_was_replaced_stays_for_a_grace,
+];
+
+/// R2 and R4 of what lies in the row of the latest when an import supersedes it: the next write takes its place there.
+async fn what_an_import_superseded_stays_for_a_grace(world: World) {
+    let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
+    let with_meta = [HTML, &[("meta", "{}")]].concat();
+    let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
+    // Its copies expire.
+    world.pass(10 * DAY);
+    world.sweep().await;
+    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    world.buckets.import(&page, vec![imported]).await.unwrap();
+    world.pass(HOUR);
+    world.put_revision(&page, 6, HTML).await.unwrap();
+    world.pass(DAY - HOUR - SECOND);
+    world.sweep().await;
+    for (property, body) in &with_meta {
+        assert!(!world.places(first.tid, property).await.is_empty() || *property == "wikitext");
+        assert_eq!(world.read(&page, first.tid, property).await, body.as_bytes(), "{property}");
+    }
+    world.assert_whole().await;
+    // The reads copied it.
+    world.pass(3 * DAY);
+    world.sweep().await;
+    for property in ["html", "data-parsoid", "meta"] {
+        world.assert_somewhere(first.tid, property, false).await;
+    }
+    assert_eq!(world.read_latest(&page, "html").await, b"<p>");
+    world.assert_whole().await;
+}
+
+/// R6 of the same, where the sweep has not come in its time: a write takes the place of some of it, and so of all.
+async fn what_an_import_superseded_goes_as_a_whole(world: World) {
+    for (after, goes) in [(DAY - SECOND, false), (DAY + HOUR, true)] {
+        let world = retaining(world.reopened().await, by(ONE_ROW)).await;
+        let page = page(&format!("Page after {after:?}"));
+        let first = world.put_revision(&page, 1, &[HTML, &[("meta", "{}")]].concat()).await.unwrap();
+        world.pass(10 * DAY);
+        let imported = world.history(&page, 5, at(5), b"text 5").await;
+        world.buckets.import(&page, vec![imported]).await.unwrap();
+        world.pass(after);
+        world.put_revision(&page, 6, HTML).await.unwrap();
+        for property in ["html", "data-parsoid", "meta"] {
+            world.assert_somewhere(first.tid, property, !goes).await;
+        }
+    }
+}
+
+/// R6 of what is replaced then: it gets its time again, as a whole.
+async fn what_an_import_superseded_and_was_replaced_stays_for_a_grace(world: World) {
+    let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    world.buckets.import(&page, vec![imported]).await.unwrap();
+    world.pass(20 * HOUR);
+    world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+    world.put_revision(&page, 6, HTML).await.unwrap();
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    assert_eq!(world.read(&page, first.tid, "html").await, b"mended");
+    assert_eq!(world.read(&page, first.tid, "data-parsoid").await, b"{}");
+    world.assert_whole().await;
+}
+
+/// R2 of what was cut off before its rows were set, and superseded by an import before the sweep finished it.
+#[tokio::test]
+async fn what_was_not_set_and_an_import_superseded_stays_for_a_grace() {
+    let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
+    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(ONE_ROW))).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap_err();
+    let second = world.buckets.latest_render(&page).await.unwrap().tid;
+    world.pass(20 * HOUR);
+    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    world.buckets.import(&page, vec![imported]).await.unwrap();
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    for (property, body) in HTML {
+        assert_eq!(world.read(&page, second, property).await, body.as_bytes());
+    }
+}
+
+/// A replacement of the latest that is cut off has happened or has not: it is read so by whoever asks, before and
+/// after its copies expire, and the index says the same.
+#[tokio::test]
+async fn a_replacement_that_was_cut_off_has_happened_or_has_not() {
+    let (mut failed, mut happened) = (0, 0);
+    for (call, fault) in [Call::Write, Call::Swap]
+        .into_iter()
+        .flat_map(|call| [Fault::Before, Fault::After].into_iter().map(move |fault| (call, fault)))
+    {
+        for number in 1..=6 {
+            let (world, faulty) =
+                World::with(|store| Faulty::new(store, Plan::empty()), settings(by(ONE_ROW))).await;
+            let page = page("Main_Page");
+            let first = world.put_revision(&page, 1, HTML).await.unwrap();
+            world.pass(HOUR);
+            faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
+            let result = world.rewrite(&page, first.tid, "html", "mended").await;
+            faulty.set_plan(Plan::empty());
+            failed += u32::from(result.is_err());
+            let read = world.read(&page, first.tid, "html").await;
+            assert!(read == b"mended" || (result.is_err() && read == b"<p>"));
+            happened += u32::from(result.is_err() && read == b"mended");
+            assert_eq!(world.read_latest(&page, "html").await, read, "{call:?} {number}");
+            // Before the sweep, and after it.
+            for _ in 0..2 {
+                world.pass(2 * DAY);
+                assert_eq!(world.read(&page, first.tid, "html").await, read, "{call:?} {number}");
+                assert_eq!(world.read_latest(&page, "html").await, read, "{call:?} {number}");
+                assert_eq!(world.read_latest(&page, "data-parsoid").await, b"{}");
+                world.assert_whole().await;
+                world.sweep().await;
+            }
+        }
+    }
+    assert!(failed > 3 && happened > 0, "{failed} {happened}");
+}
+
+/// What is replaced lies where any strategy has it, until the next write, and is copied from there.
+#[tokio::test]
+async fn what_was_replaced_is_superseded_as_what_was_not() {
+    let (world, page) = (retaining(World::in_memory().await, by(ONE_ROW)).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+    assert_eq!(world.places(first.tid, "html").await, ["render_content"]);
+    assert_eq!(world.places(first.tid, "data-parsoid").await, ["render_content"]);
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    for property in ["html", "data-parsoid"] {
+        assert_eq!(world.places(first.tid, property).await, ["historical", "by_rev"]);
+    }
+    assert_eq!(world.rows(&schemas::CURRENT).await.len(), HTML.len());
+    world.pass(DAY - SECOND);
+    assert_eq!(world.read(&page, first.tid, "html").await, b"mended");
+    world.pass(4 * DAY);
+    world.sweep().await;
+    world.assert_somewhere(first.tid, "html", false).await;
+    world.assert_whole().await;
+}
+
+/// By a clock that is ahead the copies have expired, so that they are not replaced with what they are copies of. By
+/// another they stand, and are not what is read.
+#[tokio::test]
+async fn what_is_replaced_as_its_copies_expire_is_read_as_it_is() {
+    for current in [Current::OneRow, Current::WideRow] {
+        for fill in [Fill::CopyOnUpdate, Fill::WriteThrough] {
+            let strategy = by(Strategy::TablePerQuery(current, fill));
+            let (world, page) = (retaining(World::in_memory().await, strategy).await, page("Main_Page"));
+            let first = world.put_revision(&page, 1, HTML).await.unwrap();
+            world.pass(DAY + policy().slack - SECOND);
+            let now = world.clock.now();
+            world.clock.set(now.saturating_add(policy().skew));
+            world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+            world.rewrite(&page, first.tid, "wikitext", "mended").await.unwrap();
+            world.clock.set(now);
+            assert_eq!(world.read(&page, first.tid, "html").await, b"mended", "{current:?} {fill:?}");
+            assert_eq!(world.read(&page, first.tid, "wikitext").await, b"mended");
+        }
+    }
+}
