@@ -1,13 +1,15 @@
 //! Option A of table-per-query: what becomes of the one row a property in which the latest lies, when it is superseded
 //! by something that copies nothing, and when it is replaced.
 
-use rashomon_buckets::{Current, Fill, Strategy, schemas};
-use rashomon_clock::Clock;
-use rashomon_tables::{Call, Fault, Faulty, Plan};
+use std::sync::Arc;
+
+use rashomon_buckets::{Current, Fill, Policy, Strategy, schemas};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, by, policy, retaining, settings,
-    support::{World, at, on_every_store, page},
+    support::{AnyStore, Cluster, START, World, at, on_every_store, page},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -180,4 +182,25 @@ async fn what_is_replaced_as_its_copies_expire_is_read_as_it_is() {
             assert_eq!(world.read(&page, first.tid, "wikitext").await, b"mended");
         }
     }
+}
+
+/// R6 on a cluster, of a write whose rows were set by half: where its batch had its bodies too, they go with the sweep,
+/// as a whole, and not some of them with their copies.
+#[tokio::test]
+async fn what_was_set_by_half_goes_as_a_whole() {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+    let store = Arc::new(Faulty::new(cluster, Plan::empty().on(Call::Swap, 3, Fault::Before)));
+    let short = Policy { slack: HOUR, ..by(ONE_ROW) };
+    let (world, page) = (World::on(store, clock, settings(short), 1).await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap_err();
+    let first = world.buckets.latest_render(&page).await.unwrap().tid;
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY + HOUR);
+    assert_eq!(world.places(first, "html").await, ["render_content"]);
+    assert_eq!(world.places(first, "data-parsoid").await, ["render_content"]);
+    world.sweep().await;
+    world.assert_somewhere(first, "html", false).await;
+    world.assert_somewhere(first, "data-parsoid", false).await;
+    world.assert_whole().await;
 }

@@ -129,7 +129,12 @@ impl Shared {
             Strategy::TablePerQuery(Current::OneRow, _) => {
                 let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
                 let (rows, clear) = self.set_all(write, policy, clear, |_| true).await?;
-                Ok(After::Set(rows, clear, self.deletes_with(write, policy, copied, None)))
+                // Where all of it lies elsewhere too, all of that goes with the sweep.
+                let delete = match self.may_outlast_its_copies(policy) {
+                    true => None,
+                    false => self.deletes_with(write, policy, copied, None),
+                };
+                Ok(After::Set(rows, clear, delete))
             }
             Strategy::TablePerQuery(Current::WideRow, _) => {
                 let copied = superseded.map(|old| old.rows).unwrap_or_default();
