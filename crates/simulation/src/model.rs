@@ -35,13 +35,14 @@ pub(crate) struct Unit {
     pub(crate) written: When,
     /// There was a time at which it might go: it need not be there ever again.
     pub(crate) released: bool,
-    /// It came so late that some of it may have been hidden.
-    pub(crate) late: bool,
+    /// Some of it may have gone without the rest: it came so late that something hides it, or somebody left it
+    /// half done.
+    pub(crate) by_half: bool,
 }
 
 impl Unit {
     pub(crate) fn new(stored: When) -> Self {
-        Self { bodies: BTreeMap::new(), stored, written: stored, released: false, late: false }
+        Self { bodies: BTreeMap::new(), stored, written: stored, released: false, by_half: false }
     }
 }
 

@@ -56,7 +56,7 @@ impl Run {
         let stands = |name: &&Name| tables.standing(rev, tid, **name).is_some();
         let standing = render.unit.bodies.keys().filter(stands).count();
         // Where nothing is kept for the grace, what the next one lacks may stay for longer than the rest.
-        let as_a_whole = !render.unit.late && self.world.setup.keeps_for_a_grace();
+        let as_a_whole = !render.unit.by_half && self.world.setup.keeps_for_a_grace();
         if standing != 0 && standing != render.unit.bodies.len() && as_a_whole {
             return Err(Violation::new(Promise::R6, format!("of render {tid} a part is gone")));
         }

@@ -84,10 +84,12 @@ impl Run {
         self.world.processes[0].buckets.collect_orphans(HOUR).await.map_err(broken)?;
         let mut named = 0;
         for page in 0..self.pages.len() {
-            named += self.tables(page).await?.chunked;
+            named += self.tables(page).await?.chunked.len();
         }
         let there = self.world.chunk_sets().await.map_err(broken)?;
-        if there != named {
+        // What a writer did not set from it has its chunks until its render goes, beside those of what the sweep set.
+        let may_be_more = self.left_half_done && there > named;
+        if there != named && !may_be_more {
             let what = format!("{there} bodies lie in chunks, and {named} are named");
             return Err(Violation::new(Promise::R4, what));
         }

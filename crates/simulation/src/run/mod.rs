@@ -66,6 +66,8 @@ pub(crate) struct Run {
     /// Until then nobody begins again: he would not know that the clocks have been set.
     no_restart_until: Timestamp,
     culls_failed: bool,
+    /// A writer may have been cut off before the rows of the latest were set.
+    left_half_done: bool,
     /// All that was ever given.
     given: BTreeSet<(Revision, Name, Sha1)>,
     /// By how much the clocks have been set ahead at most, in microseconds.
@@ -95,6 +97,7 @@ pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyho
         swept_at: None,
         no_restart_until: START,
         culls_failed: false,
+        left_half_done: false,
         given: BTreeSet::new(),
         most_ahead: 0,
         touched: false,
@@ -141,10 +144,6 @@ impl Run {
     /// it would not know of it.
     fn may_happen(&self, disturbance: Disturbance, action: &Action) -> bool {
         let begins_again = matches!(disturbance, Disturbance::Dies { .. });
-        // What sets the rows of the latest after the write is not there when that is late.
-        if self.world.setup.is_one_row() && matches!(disturbance, Disturbance::Late(_)) {
-            return false;
-        }
         // While time passes the servers look after themselves.
         let undisturbed = matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. });
         !undisturbed && (!begins_again || self.may_restart())
@@ -166,6 +165,7 @@ impl Run {
             self.world.restart(process, self.policy.as_ref()).await.map_err(broken)?;
         }
         if let Some(policy) = self.policy.as_ref().filter(|_| self.world.setup.is_one_row()) {
+            self.left_half_done = true;
             let due_in = policy.grace + 6 * self.world.setup.skew + Duration::from_secs(2);
             self.settled_at.insert(self.world.now.saturating_add(due_in));
         }

@@ -64,11 +64,26 @@ impl Run {
         let is_kept = |name: Name| {
             self.world.setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none()
         };
+        let setup = &self.world.setup;
+        let copied_with = |tid: Tid, name: Name| tables.historical.contains_key(&(rev, tid, name));
+        // What is a revision's own is read from the copies of the render that it was found with, and kept with those.
+        let mut renders = tables.historical.keys().rev().filter(|(of, _, name)| (*of, *name) == (rev, read));
+        let found_with =
+            if copied_with(tid, read) { Some(tid) } else { renders.next().map(|(_, tid, _)| *tid) };
+        let is_copied = |name: Name| match name.is_of_revision() {
+            true => !setup.expires() || found_with.is_some_and(|tid| copied_with(tid, name)),
+            // In one row what nobody copied stays beside what was copied when it was written.
+            false => setup.keeps_for_a_grace() || !setup.is_one_row() || copied_with(tid, name),
+        };
         let readable = |name: Name| {
             let body = self.body(page, rev, tid, name);
             let together = name.is_of_revision() == read.is_of_revision();
             is_kept(name)
-                && (name == read || (together && body.is_some() && tables.readable(rev, tid, name) == body))
+                && (name == read
+                    || (together
+                        && is_copied(name)
+                        && body.is_some()
+                        && tables.readable(rev, tid, name) == body))
         };
         let names: Vec<_> = Name::ALL.into_iter().filter(|name| readable(*name)).collect();
         let model = &mut self.pages[page];

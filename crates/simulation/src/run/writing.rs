@@ -181,10 +181,6 @@ impl Run {
         if self.world.is_under_way(page, Self::revision(rev)) {
             return Ok(String::new());
         }
-        // What lies in the one row of the latest is not copied when an import supersedes it.
-        if self.world.setup.is_one_row() {
-            return Ok(String::new());
-        }
         let (names, variant) = given;
         let (names_of_revision, rest) = names.by_versions();
         let staged = self.stage(process, page, rev, (names_of_revision, variant)).await;
@@ -291,7 +287,10 @@ impl Run {
     ) -> Result<()> {
         let stands = self.tables(page).await?.standing(rev, tid, name);
         let now = self.world.now;
+        let is_one_row = self.world.setup.is_one_row();
         for unit in self.written_with(page, rev, tid, name) {
+            // What was moved out of its row by half lies in both places, and stays in one until the sweep.
+            unit.by_half |= is_one_row;
             unit.written.last = now;
             if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stands == Some(sha1)) {
                 *body = sha1;
@@ -362,7 +361,7 @@ impl Run {
 
     fn new_unit(&self, rev: Revision, tid: Tid, when: When, tables: &Tables) -> Result<Unit> {
         let mut unit = Unit::new(when);
-        unit.late = when.first != when.last;
+        unit.by_half = when.first != when.last;
         for name in Name::ALL.into_iter().filter(|name| !name.is_of_revision()) {
             let Some(sha1) = tables.standing(rev, tid, name) else { continue };
             let known = self.given.contains(&(rev, name, sha1))

@@ -121,10 +121,10 @@ fn is_cull(batch: &Batch) -> bool {
         }
         Mutation::Put { .. } => false,
     });
-    // Whoever takes back a write that was cut off deletes its render, too.
-    let is_of_render = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
+    // Whoever takes a write back deletes what the index says of it, too.
+    let takes_back = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
     // In some strategies a write deletes what it supersedes.
-    deletes && !is_page_write(batch) && !batch.mutations.iter().any(is_of_render)
+    deletes && !is_page_write(batch) && !batch.mutations.iter().any(takes_back)
 }
 
 fn is_page_write(batch: &Batch) -> bool {

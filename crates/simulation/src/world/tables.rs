@@ -1,6 +1,9 @@
 //! What stands in the tables, looked at beside the buckets, which are not disturbed by it.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
 
 use rashomon_buckets::{
     Page, Revision, Sha1, Tid,
@@ -15,6 +18,7 @@ const ROWS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 /// The columns of a body's row that are looked at.
 const SHA1: usize = 2;
 const ENCODING: usize = 4;
+const BODY: usize = 5;
 const REV: usize = 6;
 const TID: usize = 7;
 
@@ -30,8 +34,8 @@ pub(crate) struct Tables {
     one_row: BTreeMap<Name, (Revision, Option<Tid>, Sha1)>,
     /// Whether superseded values lie in tables whose rows expire.
     expires: bool,
-    /// Bodies that lie in chunks.
-    pub(crate) chunked: usize,
+    /// The sets of chunks that bodies lie in: a body that lies in two tables has one.
+    pub(crate) chunked: BTreeSet<Vec<u8>>,
 }
 
 /// All rows of a page in a table.
@@ -58,19 +62,19 @@ impl Tables {
         }
         for row in rows(store, &RENDER_CONTENT, page).await? {
             if let (Some(name), Some(rev), Some(tid)) = (name(&row, 0), rev(&row, 1), tid(&row, 2)) {
-                tables.chunked += usize::from(is_chunked(&row));
+                tables.chunked.extend(chunks(&row));
                 tables.of_renders.insert((rev, tid, name), sha1(&row));
             }
         }
         for row in rows(store, &REVISION_CONTENT, page).await? {
             if let (Some(name), Some(rev)) = (name(&row, 0), rev(&row, 1)) {
-                tables.chunked += usize::from(is_chunked(&row));
+                tables.chunked.extend(chunks(&row));
                 tables.of_revisions.insert((rev, name), sha1(&row));
             }
         }
         for row in rows(store, &HISTORICAL, page).await? {
             if let (Some(rev), Some(tid), Some(name)) = (rev(&row, 0), tid(&row, 1), name(&row, 2)) {
-                tables.chunked += usize::from(is_chunked(&row));
+                tables.chunked.extend(chunks(&row));
                 tables.historical.insert((rev, tid, name), sha1(&row));
             }
         }
@@ -90,12 +94,12 @@ impl Tables {
             };
             if let (Some(name), Some((rev, tid))) = (name(&row, 0), of) {
                 let tid = tid.and_then(tid_of);
-                self.chunked += usize::from(is_chunked(&row));
+                self.chunked.extend(chunks(&row));
                 self.one_row.insert(name, (rev, tid, sha1(&row)));
             }
         }
         for row in rows(store, &BY_REV, page).await? {
-            self.chunked += usize::from(is_chunked(&row));
+            self.chunked.extend(chunks(&row));
         }
         Ok(())
     }
@@ -181,6 +185,10 @@ fn sha1(row: &Row) -> Sha1 {
     }
 }
 
-fn is_chunked(row: &Row) -> bool {
-    matches!(row.values.get(ENCODING), Some(Some(Value::Text(encoding))) if encoding == "chunks")
+/// The set of chunks that a body lies in, if it does.
+fn chunks(row: &Row) -> Option<Vec<u8>> {
+    match (row.values.get(ENCODING)?, row.values.get(BODY)?) {
+        (Some(Value::Text(encoding)), Some(Value::Blob(set))) if encoding == "chunks" => Some(set.to_vec()),
+        _ => None,
+    }
 }
