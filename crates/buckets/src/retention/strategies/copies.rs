@@ -74,11 +74,9 @@ impl Shared {
     }
 
     /// Has a replacement delete what it replaces among what is asked for by revision: it is found by its tid.
-    pub(super) fn forget_by_rev(&self, write: &mut PageWrite<'_>, policy: &Policy) {
-        // Copies are written by as much later as clocks may differ.
-        let at = self.clock.now().max(write.at()).saturating_add(policy.skew);
+    pub(super) fn forget_by_rev(&self, write: &mut PageWrite<'_>) {
         for body in &write.bodies {
-            write.then.delete(&BY_REV, by_rev_key(body.rev, &body.name), at);
+            write.then.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
         }
     }
 

@@ -52,8 +52,8 @@ impl Shared {
     pub(crate) async fn follow(&self, write: &mut PageWrite<'_>, policy: Option<&Policy>) -> Result<After> {
         let policy = policy.filter(|policy| policy.strategy.expires());
         if write.kind() == WriteKind::Replacement {
-            if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query()) {
-                self.forget_by_rev(write, policy);
+            if policy.is_some_and(|policy| policy.strategy.is_per_query()) {
+                self.forget_by_rev(write);
             }
             return Ok(After::Nothing);
         }
@@ -85,12 +85,7 @@ impl Shared {
         // What a clock that is ahead replaced just now, in a copy from long ago too, would hide the new copy.
         let rows = superseded.iter().flat_map(|old| &old.rows);
         let written_at = rows.map(|(.., written_at)| *written_at).max();
-        let at = self
-            .clock
-            .now()
-            .saturating_add(policy.skew)
-            .max(self.after(written_at.unwrap_or(Timestamp::MIN)));
-        let times = (at, self.kept_for_the_grace(policy));
+        let times = (self.after(written_at.unwrap_or(Timestamp::MIN)), self.kept_for_the_grace(policy));
         if let Some(old) = &superseded {
             let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, times).await?;
             // Of a revision that stays, what is new is what is asked for by revision.
