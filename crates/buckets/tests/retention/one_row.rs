@@ -9,7 +9,7 @@ use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, by, policy, retaining, settings,
-    support::{AnyStore, Cluster, START, World, at, on_every_store, page},
+    support::{AnyStore, Cluster, START, World, at, on_every_store, page, stands_on_cassandra},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -138,7 +138,8 @@ async fn a_replacement_that_was_cut_off_has_happened_or_has_not() {
             }
         }
     }
-    assert!(failed > 3 && happened > 0, "{failed} {happened}");
+    // On a cluster it is looked at what became of it: it is taken back, or has not failed.
+    assert!(failed > 3 && (happened > 0) != stands_on_cassandra(), "{failed} {happened}");
 }
 
 /// What is replaced lies where any strategy has it, until the next write, and is copied from there.
