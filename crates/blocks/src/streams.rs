@@ -10,16 +10,17 @@ use crate::{
 };
 
 impl Block<'_> {
-    /// What the contents of each of [`Self::streams`] take of the stored bytes. The texts of a chunk are shared out
+    /// Each of [`Self::streams`], with what its contents take of the stored bytes. The texts of a chunk are shared out
     /// by the literals that each content brought, which others may come from, and its scripts by their edits. What
     /// columns, checksums and the directory take is nobody's.
     ///
     /// # Errors
     ///
     /// [`Error::Damaged`].
-    pub fn stored_by_stream(&self) -> Result<Vec<u64>, Error> {
+    pub fn stored_by_stream(&self) -> Result<Vec<(Vec<u8>, u64)>, Error> {
         let (chunks, all) = (self.chunks(), self.all_entries()?);
-        let mut stored = vec![0.0; all.iter().map(|entries| entries.new_streams.len()).sum()];
+        let streams: usize = all.iter().map(|entries| entries.new_streams.len()).sum();
+        let mut stored = vec![0.0; streams];
         for (chunk, entries) in all.iter().enumerate() {
             let weights = self.weights(&chunks, chunk)?;
             for (section, weights) in [(TEXTS, &weights.texts), (SCRIPTS, &weights.scripts)] {
@@ -30,7 +31,8 @@ impl Block<'_> {
                 }
             }
         }
-        Ok(stored.into_iter().map(|bytes| bytes.round() as u64).collect())
+        let names = all.into_iter().flat_map(|entries| entries.new_streams);
+        Ok(names.zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
     }
 
     fn weights(&self, chunks: &Chunks<'_>, chunk: usize) -> Result<Weights, Error> {
@@ -78,7 +80,8 @@ mod tests {
         let bytes = builder.finish().unwrap();
         let block = Block::open(&bytes, Limits::default()).unwrap();
         assert_eq!(block.codec(), codec);
-        let streams = block.stored_by_stream().unwrap();
+        let streams: Vec<u64> =
+            block.stored_by_stream().unwrap().into_iter().map(|(_, bytes)| bytes).collect();
         let whole: usize = block.sizes()[2..4].iter().map(|(_, stored, _)| stored).sum();
         assert!(streams.iter().sum::<u64>().abs_diff(whole as u64) <= 3, "{streams:?} of {whole}");
         streams

@@ -1,6 +1,6 @@
 //! What there is: domains and their site info, pages and what is known of them.
 
-use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableStore, Value};
@@ -21,9 +21,6 @@ const SHARDS: u64 = 64;
 
 /// The one partition of `domains`.
 const CATALOG: &str = "domains";
-
-/// How much later a row is at least that replaces another.
-const TICK: Duration = Duration::from_micros(1);
 
 /// Domains that are read at once.
 const DOMAINS_PAGE: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
@@ -142,7 +139,7 @@ impl Catalog {
         let _alone = self.site_infos.lock().await;
         let mut now = self.clock.now();
         if let Some(stands) = self.site_info_row(domain).await? {
-            now = now.max(stands.written_at.saturating_add(TICK));
+            now = now.max(stands.written_at.just_after());
         }
         let mut batch = Batch::new(vec![domain.as_str().into()]);
         batch.put(&SITE_INFOS, Vec::new(), vec![Some(to_json(info)), Some(now.into())], now);
@@ -224,7 +221,7 @@ impl Catalog {
             if stands >= *info {
                 return Ok(());
             }
-            now = now.max(written_at.saturating_add(TICK));
+            now = now.max(written_at.just_after());
         }
         let mut batch = Batch::new(partition_of(page));
         batch.put(&PAGES, Vec::new(), vec![Some(to_json(info))], now);

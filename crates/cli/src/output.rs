@@ -5,7 +5,14 @@ use std::{
     io::{ErrorKind, Write as _},
 };
 
+use serde::Serialize;
+
 use crate::errors::CommandError;
+
+/// Writes counts to standard output, for programs.
+pub(crate) fn json(counts: &impl Serialize) -> Result<(), CommandError> {
+    line(serde_json::to_string_pretty(counts).expect("counts are JSON"))
+}
 
 /// Writes a line to standard output.
 pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {

@@ -44,6 +44,12 @@ impl Timestamp {
         Self(self.0.saturating_add(micros(by)))
     }
 
+    /// The time that follows: what is written then takes the place of what was written at this one.
+    #[must_use]
+    pub const fn just_after(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     /// The time `by` earlier; the earliest time there is where that is before the beginning.
     #[must_use]
     pub fn saturating_sub(self, by: Duration) -> Self {
@@ -164,6 +170,7 @@ mod tests {
     #[test]
     fn arithmetic_stops_at_the_ends() {
         assert_eq!(Timestamp::MAX.saturating_add(Duration::from_secs(1)), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX.just_after(), Timestamp::MAX);
         assert_eq!(Timestamp::MIN.saturating_sub(Duration::MAX), Timestamp::MIN);
         assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::ZERO);
     }

@@ -71,8 +71,7 @@ impl Call<'_> {
             if visible.as_ref().map(|row| &row.values) != self.expected.map(|row| &row.values) {
                 return Ok(Swap::Refused { current: visible });
             }
-            let written_at =
-                row.map_or(now, |row| now.max(row.written_at.saturating_add(Duration::from_micros(1))));
+            let written_at = row.map_or(now, |row| now.max(row.written_at.just_after()));
             match self.attempt(standing.as_deref(), written_at, now).await? {
                 Attempt::Applied => return Ok(Swap::Applied),
                 Attempt::Found(found) => standing = found,

@@ -1,7 +1,5 @@
 //! Changes, on the connection that writes, inside a transaction.
 
-use std::time::Duration;
-
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Result, Swap};
 use rusqlite::{Connection, params};
@@ -87,7 +85,7 @@ pub(crate) fn swap(connection: &Connection, call: &SwapCall, now: Timestamp) -> 
     if visible.map(|row| &row.values) != call.expected.as_ref() {
         return Ok(Swap::Refused { current: visible.cloned() });
     }
-    let after = |standing: Timestamp| standing.saturating_add(Duration::from_micros(1)).max(now);
+    let after = |standing: Timestamp| standing.just_after().max(now);
     let written_at = standing.map_or(now, |row| after(row.written_at));
     let key = call.key.clone();
     let applied = match &call.new {

@@ -540,7 +540,7 @@ fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow]) -> u64 {
 /// The chunks of a body that was sealed are named by the page as before, but no more as those of a revision: no
 /// cull takes them with that.
 pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
-    let at = unit.last_written().saturating_add(Duration::from_micros(1));
+    let at = unit.last_written().just_after();
     for (_, _, body) in unit.all_bodies() {
         if let Place::Chunks(set) = &body.place {
             batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![None, None, None], at);

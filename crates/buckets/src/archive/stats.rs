@@ -96,8 +96,7 @@ impl Counter {
     fn add_block(&mut self, id: BlockId, bytes: &[u8]) -> Result<()> {
         self.stats.blocks += 1;
         self.stats.block_bytes += bytes.len() as u64;
-        let streams = Block::salvage(bytes, Limits::default())
-            .and_then(|block| Ok(block.streams()?.into_iter().zip(block.stored_by_stream()?)));
+        let streams = Block::salvage(bytes, Limits::default()).and_then(|block| block.stored_by_stream());
         let streams = streams.map_err(|error| unreadable(id, &error))?;
         let mut of_block: BTreeMap<PropertyName, u64> = BTreeMap::new();
         for (stream, bytes) in streams {

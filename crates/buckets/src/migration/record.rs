@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     sync::{Arc, LazyLock},
-    time::Duration,
 };
 
 use rashomon_clock::{Clock, Timestamp};
@@ -42,9 +41,6 @@ const TABLES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
 /// Sources that are named where a target is refused.
 const NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
-
-/// How much later a row is at least that replaces another.
-const TICK: Duration = Duration::from_micros(1);
 
 /// How far one table has been copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -147,7 +143,7 @@ impl Record {
 
     /// Writes the rows of these tables, as one batch.
     async fn save(&mut self, tables: &[&'static Schema], finished_at: Option<Timestamp>) -> Result<()> {
-        self.written_at = self.clock.now().max(self.written_at.saturating_add(TICK));
+        self.written_at = self.clock.now().max(self.written_at.just_after());
         let mut batch = Batch::new(vec![self.source.as_str().into()]);
         for &table in tables {
             let Position { after, copied, complete } = self.of(table);

@@ -1,6 +1,6 @@
 //! Superseded renders that somebody asked for, kept for as long as he may come back.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Relaxed};
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
@@ -20,8 +20,6 @@ const REMEMBERED: u64 = 100_000;
 
 /// Rows of `historical` that are read together. Each may have a body of a megabyte.
 const ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
-
-const TICK: Duration = Duration::from_micros(1);
 
 /// Until when the copies stand that this process knows of.
 #[derive(Debug)]
@@ -159,7 +157,7 @@ impl Shared {
                     clustering: row.key.clustering,
                     values: BodyRow { info: body.info.clone(), stored }.to_values(),
                     // No later than the property itself, wherever that can be: the next copy is later than that.
-                    written_at: at.max(row.written_at.saturating_add(TICK)),
+                    written_at: at.max(row.written_at.just_after()),
                     expires_at: Some(until),
                 });
             }

@@ -1,6 +1,6 @@
 //! What a write does for retention: it notes what it supersedes, and culls now and then.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::num::NonZeroUsize;
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Scan};
@@ -14,8 +14,6 @@ use crate::{
 };
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
-
-const TICK: Duration = Duration::from_micros(1);
 
 /// Culls that writes have begun and do not wait for; where there are as many, a write leaves it to the sweep.
 pub(crate) const CULLS: usize = 4;
@@ -36,7 +34,7 @@ impl Shared {
         }
         let culled = self.culls(page, lowest, highest).await?.until(lowest);
         // Under a reservation it gets an earlier time.
-        Ok(culled.map_or(now, |culled| now.max(culled.saturating_add(self.early()).saturating_add(TICK))))
+        Ok(culled.map_or(now, |culled| now.max(culled.saturating_add(self.early()).just_after())))
     }
 
     /// Adds to a write the note of when what it supersedes falls due.

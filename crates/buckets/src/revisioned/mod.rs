@@ -280,7 +280,7 @@ impl Shared {
 
     /// A time at which a row that stands with `written_at` may be written again.
     pub(crate) fn after(&self, written_at: Timestamp) -> Timestamp {
-        self.clock.now().max(written_at.saturating_add(Duration::from_micros(1)))
+        self.clock.now().max(written_at.just_after())
     }
 
     /// Bits that no other render gets.

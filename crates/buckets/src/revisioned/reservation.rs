@@ -35,8 +35,6 @@ const LETTING_GO: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
-const TICK: Duration = Duration::from_micros(1);
-
 /// A page that is held by one request, among all those that write to the store.
 #[derive(Debug)]
 pub(super) struct Reservation {
@@ -166,10 +164,10 @@ impl Shared {
         after: Timestamp,
     ) -> Timestamp {
         match reservation {
-            None => now.max(after.saturating_add(TICK)),
+            None => now.max(after.just_after()),
             Some(reservation) => {
                 let after = after.max(reservation.later_than.unwrap_or(Timestamp::MIN));
-                now.saturating_sub(self.settings.skew).max(after.saturating_add(TICK))
+                now.saturating_sub(self.settings.skew).max(after.just_after())
             }
         }
     }
@@ -321,7 +319,7 @@ impl Shared {
         if named().all(|(_, row)| is_it(row)) || named().any(|(name, row)| name.replaces && is_it(row)) {
             return Ok(None);
         }
-        let at = announced.at.saturating_add(TICK);
+        let at = announced.at.just_after();
         let mut write = PageWrite::new(page, at);
         for (name, row) in named() {
             match row {

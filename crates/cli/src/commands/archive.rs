@@ -286,7 +286,7 @@ async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit,
         reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));
     }
     if arguments.json {
-        output::line(serde_json::to_string_pretty(&reports).expect("counts are JSON"))?;
+        output::json(&reports)?;
         return Ok(Exit::Done);
     }
     for (domain, buckets) in &reports {

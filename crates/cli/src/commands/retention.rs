@@ -61,7 +61,7 @@ async fn report_or_cull(
         report.domains.insert(domain, run?);
     }
     if arguments.json {
-        output::line(serde_json::to_string_pretty(&report).expect("counts are JSON"))?;
+        output::json(&report)?;
     } else {
         report.print(arguments.dry_run)?;
     }

@@ -62,7 +62,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     store.close().await;
     let stats = counted?;
     if arguments.json {
-        output::line(serde_json::to_string_pretty(&stats).expect("counts are JSON"))?;
+        output::json(&stats)?;
     } else {
         output::line(stats.to_text().trim_end())?;
     }

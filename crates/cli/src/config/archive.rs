@@ -151,22 +151,27 @@ impl ArchiveSettings {
     ) -> BTreeMap<BucketName, BucketArchive> {
         let mut all = BTreeMap::new();
         for (name, bucket) in &domain.buckets {
-            let grace = retentions.get(name).and_then(BucketRetention::policy).map(|policy| policy.grace);
-            if let Some(given) = bucket.archive.as_ref().filter(|_| !self.enabled) {
-                let message = "it says how the bucket is archived, and nothing is: put [archive] beside it";
-                problems.push(file.problem(given.span(), message.to_owned()));
-            }
-            if !self.enabled || bucket.archive.is_none() && grace.is_none() {
+            let given = bucket.archive.as_ref();
+            if !self.enabled {
+                if let Some(given) = given {
+                    let message =
+                        "it says how the bucket is archived, and nothing is: put [archive] beside it";
+                    problems.push(file.problem(given.span(), message.to_owned()));
+                }
                 continue;
             }
-            let given = bucket.archive.as_ref().map(|given| *given.get_ref()).unwrap_or_default();
+            let grace = retentions.get(name).and_then(BucketRetention::policy).map(|policy| policy.grace);
+            let place = given.map(Spanned::span).or_else(|| {
+                let retention = bucket.retention.as_ref().filter(|_| grace.is_some());
+                retention.map(Spanned::span)
+            });
+            let Some(place) = place else { continue };
+            let given = given.map(|given| *given.get_ref()).unwrap_or_default();
             let own = BucketArchive {
                 policy: given.policy.unwrap_or(self.all.policy),
                 after: given.after.or(grace.map(Span)).unwrap_or(self.all.after),
             };
-            let place = bucket.archive.as_ref().map(Spanned::span);
-            let place = place.or_else(|| bucket.retention.as_ref().map(Spanned::span));
-            if let (Some(message), Some(place)) = (own.wrong(), place) {
+            if let Some(message) = own.wrong() {
                 problems.push(file.problem(place, message));
             }
             all.insert(name.clone(), own);

@@ -1,6 +1,6 @@
 //! One table in memory.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, ops::Bound, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, ops::Bound};
 
 use rashomon_clock::Timestamp;
 
@@ -152,8 +152,7 @@ impl Table {
         // Each swap of a row is later than the one before, whatever the clock says.
         let position = Position::new(self.schema, &key.clustering);
         let standing = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
-        let written_at =
-            standing.map_or(now, |row| now.max(row.written_at.saturating_add(Duration::from_micros(1))));
+        let written_at = standing.map_or(now, |row| now.max(row.written_at.just_after()));
         if let Some(new) = new {
             let expires_at = self.schema.expiry(written_at, new.expires_at);
             self.put(Row { written_at, expires_at, ..new });
