@@ -10,7 +10,7 @@ use super::super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    revisioned::{INDEX_PAGE, PageWrite, Shared, content_of, rev_key},
+    revisioned::{INDEX_PAGE, PageWrite, Shared, content_of, render_key, rev_key},
     rows::{self, RenderRow, RevisionRow, partition_of, unreadable},
     schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
 };
@@ -63,21 +63,6 @@ fn key(page: &Page, name: &PropertyName) -> Key {
 fn rank(row: &Row) -> Result<Rank> {
     let rev = rows::int(row, 6).and_then(Revision::new).ok_or_else(|| unreadable("current", row))?;
     Ok((rev, rows::tid(row, 7), rows::timestamp(row, 3)))
-}
-
-/// Puts what lies in a row of the latest where it would lie in any strategy, as of when it was written: what was
-/// written there later, or culled, hides it.
-pub(super) fn elsewhere(page: &Page, row: &Row) -> Result<Batch> {
-    let (rev, tid, _) = rank(row)?;
-    let name = rows::property_name(row, 0).ok_or_else(|| unreadable("current", row))?;
-    let (table, clustering) = match tid {
-        Some(tid) => content_of(Versions::Render, &name, rev, tid),
-        None => content_of(Versions::Revision, &name, rev, Tid::new(Timestamp::EPOCH, 0)),
-    };
-    let values = BodyRow::from_row(row)?.to_values();
-    let mut batch = Batch::new(partition_of(page));
-    batch.put(table, clustering, values, row.written_at);
-    Ok(batch)
 }
 
 /// The tid of what is one a render; `None` for what is one a revision.
@@ -174,11 +159,30 @@ impl Shared {
         self.was_superseded(page, rev, tid, self.cutoff(policy)).await
     }
 
+    /// Puts what lies in a row of the latest where it would lie in any strategy, no later than its render or revision
+    /// was written: the row of the latest is set after that, and what is culled is deleted as of the time of the index.
+    pub(super) async fn elsewhere(&self, page: &Page, row: &Row) -> Result<Batch> {
+        let (rev, tid, _) = rank(row)?;
+        let name = rows::property_name(row, 0).ok_or_else(|| unreadable("current", row))?;
+        let (versions, index, indexed) = match tid {
+            Some(tid) => (Versions::Render, &RENDERS, render_key(rev, tid)),
+            None => (Versions::Revision, &REVISIONS, rev_key(rev)),
+        };
+        let indexed = self.get(index, page, indexed).await?;
+        let written_at = indexed.map_or(row.written_at, |indexed| indexed.written_at.min(row.written_at));
+        // What is one a revision lies beside no tid.
+        let (content, clustering) =
+            content_of(versions, &name, rev, tid.unwrap_or(Tid::new(Timestamp::EPOCH, 0)));
+        let mut batch = Batch::new(partition_of(page));
+        batch.put(content, clustering, BodyRow::from_row(row)?.to_values(), written_at);
+        Ok(batch)
+    }
+
     /// Puts what lies in rows of the latest where it would lie in any strategy, before it is written again: there a
     /// batch replaces all that it is about, or nothing.
     pub(crate) async fn move_out(&self, page: &Page, rows: Vec<Row>) -> Result<()> {
         for row in rows {
-            self.store.write(Vec::new(), elsewhere(page, &row)?).await?;
+            self.store.write(Vec::new(), self.elsewhere(page, &row).await?).await?;
             // If this fails it lies in both, and goes from both with the sweep. Where it is refused, something
             // higher has taken its place.
             self.store.swap(&CURRENT, &row.key, Some(&row), None).await?;

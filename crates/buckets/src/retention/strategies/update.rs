@@ -11,7 +11,7 @@ use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 use super::{
     super::{Cull, Policy, due::HINTS},
     Current, CurrentRow, Strategy,
-    current::{elsewhere, tid_for, whose},
+    current::{tid_for, whose},
 };
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions, Written,
@@ -294,7 +294,7 @@ impl Shared {
         let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
         for row in others.iter().chain(&left) {
             if !self.may_be_cleared(page, policy, row).await? {
-                write.first.push(elsewhere(page, row)?);
+                write.first.push(self.elsewhere(page, row).await?);
             }
         }
         Ok(left)
