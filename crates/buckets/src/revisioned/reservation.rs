@@ -16,6 +16,7 @@ use super::{
     Shared,
     head::{Announced, Head, Held, Owner, RowName, new_rows},
     page_write::PageWrite,
+    write::Prepared,
 };
 use crate::{Error, Page, Result, schemas::HEADS};
 
@@ -183,18 +184,26 @@ impl Shared {
         let Some(mut reservation) = reservation else {
             let planned = planned?;
             if let Some(write) = planned.write {
-                let after = self.commit(write).await?;
+                let after = self.commit(self.prepare(write).await?).await?;
                 self.afterwards(after).await?;
             }
             return Ok(planned.answer);
         };
         match planned {
             Ok(Planned { write: Some(write), replaces, answer }) => {
-                if let Err(error) = self.announce(page, &mut reservation, &write, replaces).await {
-                    self.give_up(&reservation).await;
-                    return Err(error);
+                // What is announced is what is written: a strategy may have bodies go elsewhere.
+                let announced = async {
+                    let prepared = self.prepare(write.reserved()).await?;
+                    self.announce(page, &mut reservation, &prepared.write, replaces).await?;
+                    Ok(prepared)
+                };
+                match announced.await {
+                    Ok(prepared) => self.publish(page, &reservation, prepared).await?,
+                    Err(error) => {
+                        self.give_up(&reservation).await;
+                        return Err(error);
+                    }
                 }
-                self.publish(page, &reservation, write).await?;
                 Ok(answer)
             }
             Ok(Planned { answer, .. }) => {
@@ -236,12 +245,12 @@ impl Shared {
 
     /// Writes what was announced, and gives the page back. A write that fails is taken back at once, if that
     /// can be done.
-    async fn publish(&self, page: &Page, reservation: &Reservation, write: PageWrite<'_>) -> Result<()> {
+    async fn publish(&self, page: &Page, reservation: &Reservation, write: Prepared<'_, '_>) -> Result<()> {
         if self.is_past_lease(reservation) {
             self.give_up(reservation).await;
             return Err(too_slow());
         }
-        let error = match self.commit(write.reserved()).await {
+        let error = match self.commit(write).await {
             Ok(after) => {
                 self.let_go(reservation, reservation.later_than).await?;
                 return self.afterwards(after).await;
@@ -324,12 +333,14 @@ impl Shared {
         for (name, row) in named() {
             match row {
                 Some(row) if name.replaces => {
-                    // A copy of what was superseded goes when it would have.
+                    // A copy of what was superseded goes when it would have. One that a clock ahead had made was to
+                    // be replaced just after that.
+                    let replaced_at = announced.at.max(row.written_at.just_after());
                     write.then.mutations.push(Mutation::Put {
                         table: name.table,
                         clustering: name.clustering.clone(),
                         values: row.values.clone(),
-                        written_at: at,
+                        written_at: replaced_at.just_after(),
                         expires_at: row.expires_at,
                     });
                 }
@@ -337,7 +348,7 @@ impl Shared {
                 _ => write.then.delete(name.table, name.clustering.clone(), at),
             }
         }
-        let _taken_back = self.commit(write).await?;
+        let _taken_back = self.commit(self.prepare(write).await?).await?;
         Ok(Some(at))
     }
 

@@ -280,3 +280,27 @@ async fn a_replacement_that_was_taken_back_leaves_no_copy_for_ever() {
         assert!(world.rows(&HISTORICAL).await.is_empty(), "{strategy:?}");
     }
 }
+
+/// Nor does it show when it comes, in a copy that was made by a clock that is ahead.
+#[tokio::test]
+async fn a_replacement_that_was_taken_back_shows_in_no_copy() {
+    let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
+    for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
+        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        let now = world.clock.now();
+        world.clock.set(now.saturating_add(policy().skew));
+        world.read(&page, first.tid, "html").await;
+        world.clock.set(now);
+        post.keeps.store(true, Ordering::SeqCst);
+        world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
+        post.deliver().await;
+        // Until it is read from a copy alone.
+        for _ in 0..2 {
+            assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
+            world.pass(DAY + HOUR);
+            world.sweep().await;
+        }
+    }
+}

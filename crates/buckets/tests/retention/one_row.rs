@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use rashomon_buckets::{Current, Fill, Policy, Strategy, schemas};
+use rashomon_buckets::{Current, Fill, NewRevision, Parent, Policy, Strategy, schemas};
 use rashomon_clock::{Clock, ManualClock};
-use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, by, policy, retaining, settings,
-    support::{AnyStore, Cluster, START, World, at, on_every_store, page, stands_on_cassandra},
+    support::{AnyStore, Cluster, START, World, at, name, on_every_store, page, rev, stands_on_cassandra},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -204,4 +204,73 @@ async fn what_was_set_by_half_goes_as_a_whole() {
     world.assert_somewhere(first, "html", false).await;
     world.assert_somewhere(first, "data-parsoid", false).await;
     world.assert_whole().await;
+}
+
+/// R6 on a cluster, of what a clock ahead set: that was later than the import counts as stored that superseded it, and than
+/// what is culled is deleted.
+#[tokio::test]
+async fn what_a_clock_ahead_set_and_an_import_superseded_goes() {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let policy = by(ONE_ROW);
+    let world = World::on(Arc::new(cluster), clock, settings(policy.clone()), 1).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(HOUR);
+    let now = world.clock.now();
+    world.clock.set(now.saturating_add(policy.skew));
+    // What is new of a revision is written as of earlier, and then set.
+    let second = world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "n")]).await.unwrap();
+    world.clock.set(now);
+    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    world.buckets.import(&page, vec![imported]).await.unwrap();
+    world.put_revision(&page, 6, &[HTML, &[("slot-notes", "m")]].concat()).await.unwrap();
+    // As soon as it falls due.
+    world.pass(policy.grace + policy.skew * 2);
+    for _ in 0..10 {
+        world.pass(SECOND);
+        world.sweep().await;
+    }
+    world.pass(10 * DAY);
+    world.sweep().await;
+    for property in ["html", "data-parsoid", "slot-notes"] {
+        assert!(world.places(second.tid, property).await.is_empty(), "{property}");
+    }
+    world.assert_whole().await;
+}
+
+/// A write on a condition had happened, bodies that lie elsewhere and all, and its process died before it could say so:
+/// whoever finds that does not take back what somebody may have read.
+#[tokio::test]
+async fn what_was_written_whole_stands_though_its_process_died() {
+    for current in [Current::OneRow, Current::WideRow] {
+        let clock = Arc::new(ManualClock::new(START));
+        let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
+        let policy = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
+        let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(policy), 1).await;
+        let (other, page) = (dying.reopened().await, page("Main_Page"));
+        dying.put_revision(&page, 8, HTML).await.unwrap();
+        dying.pass(HOUR);
+
+        let gate = Gate::new();
+        store.set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
+        let if_latest = Some(Parent::Revision(rev(8)));
+        // The bodies of a lower revision lie among the copies.
+        let new = NewRevision { if_latest, ..dying.new_revision(&page, 3, HTML).await };
+        let write = tokio::spawn({
+            let (buckets, page) = (dying.buckets.clone(), page.clone());
+            async move { buckets.put_revision(&page, new).await }
+        });
+        gate.reached().await;
+        store.set_plan(Plan::empty());
+        let written = other.buckets.newest_with(&page, rev(3), &name("html")).await.unwrap();
+        dying.pass(60 * SECOND);
+        other.rewrite(&page, written, "html", "mended").await.unwrap();
+        assert_eq!(other.read(&page, written, "html").await, b"mended", "{current:?}");
+        gate.open();
+        write.await.unwrap().unwrap_err();
+        assert_eq!(other.read(&page, written, "html").await, b"mended", "{current:?}");
+        other.assert_whole().await;
+    }
 }
