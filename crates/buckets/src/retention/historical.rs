@@ -138,32 +138,43 @@ impl Shared {
         body: &BodyRow,
         at: Timestamp,
     ) -> Result<Vec<Mutation>> {
+        let of_name = |row: Row| match row.key.clustering.get(2) == Some(&Value::from(name.as_str())) {
+            true => row.expires_at.map(|until| (row.key.clustering, row.written_at, until)),
+            false => None,
+        };
         let mut copies = Vec::new();
-        let mut after = None;
+        for (clustering, written_at, until) in self.standing_copies(page, (rev, tid), of_name).await? {
+            let stored = self.copied_until(&body.stored, until).await?;
+            copies.push(Mutation::Put {
+                table: &HISTORICAL,
+                clustering,
+                values: BodyRow { info: body.info.clone(), stored }.to_values(),
+                // No later than the property itself, wherever that can be: the next copy is later than that.
+                written_at: at.max(written_at.just_after()),
+                expires_at: Some(until),
+            });
+        }
+        Ok(copies)
+    }
+
+    /// What is picked of the copies of a render, or (without a tid) of all renders of a revision.
+    async fn standing_copies<T: Send>(
+        &self,
+        page: &Page,
+        (rev, tid): (Revision, Option<Tid>),
+        pick: impl Fn(Row) -> Option<T> + Send,
+    ) -> Result<Vec<T>> {
+        let mut of = rev_key(rev);
+        of.extend(tid.map(|tid| tid.as_time_uuid().into()));
+        let (mut picked, mut after) = (Vec::new(), None);
         loop {
-            let mut of = rev_key(rev);
-            of.extend(tid.map(|tid| tid.as_time_uuid().into()));
-            let scan = Scan::new(partition_of(page), ROWS).range(ClusteringRange::prefix(of)).after(after);
+            let range = ClusteringRange::prefix(of.clone());
+            let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
             let rows = self.scan(&HISTORICAL, scan).await?;
-            for row in rows.items {
-                let (Some(until), true) =
-                    (row.expires_at, row.key.clustering.get(2) == Some(&Value::from(name.as_str())))
-                else {
-                    continue;
-                };
-                let stored = self.copied_until(&body.stored, until).await?;
-                copies.push(Mutation::Put {
-                    table: &HISTORICAL,
-                    clustering: row.key.clustering,
-                    values: BodyRow { info: body.info.clone(), stored }.to_values(),
-                    // No later than the property itself, wherever that can be: the next copy is later than that.
-                    written_at: at.max(row.written_at.just_after()),
-                    expires_at: Some(until),
-                });
-            }
+            picked.extend(rows.items.into_iter().filter_map(&pick));
             after = rows.next;
             if after.is_none() {
-                return Ok(copies);
+                return Ok(picked);
             }
         }
     }
@@ -178,13 +189,16 @@ impl Shared {
         bodies: Bodies,
     ) -> Result<()> {
         let now = self.clock.now();
-        let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+        let times = |copy: Row| Some((copy.written_at, copy.expires_at));
+        let standing = self.standing_copies(page, (rev, Some(tid)), times).await?;
         // Who read it before, by a longer time to live, may come back for as long.
-        let standing = self.first(&HISTORICAL, page, ClusteringRange::prefix(render_key(rev, tid))).await?;
-        let until = until.max(standing.and_then(|row| row.expires_at).unwrap_or(until));
-        // Later than whatever replaced one of them just now, by a clock that is ahead of ours: it would stand
-        // above the new copy, and go before the others.
-        let times = (now.saturating_add(policy.skew), until);
+        let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+        let until = standing.iter().filter_map(|(_, expires_at)| *expires_at).fold(until, Ord::max);
+        // Later than whatever replaced one of them just now, by a clock that is ahead of ours, as ours may have been: it
+        // would stand above the new copy, and go before the others.
+        let written_at = now.saturating_add(policy.skew);
+        let written_at = standing.iter().map(|(at, _)| at.just_after()).fold(written_at, Ord::max);
+        let times = (written_at, until);
         let mut copies = self.copies(page, policy, (rev, tid), &bodies, times).await?;
         let by_tid = copies.swap_remove(0);
         self.store.write(copies, by_tid).await?;

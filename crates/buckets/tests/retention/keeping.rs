@@ -24,6 +24,7 @@ on_every_store![
     a_copy_is_replaced_with_what_it_is_a_copy_of,
     a_copy_stands_long_enough_for_a_clock_that_is_ahead,
     a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render,
+    a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not,
     what_came_again_after_its_revision_went_is_gone_and_not_damaged,
 ];
 
@@ -255,4 +256,23 @@ async fn a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render(world
     world.assert_stored(first.tid, "data-parsoid", false).await;
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await.as_deref(), Some(&b"<p>"[..]));
     assert_eq!(world.read_if_kept(&page, first.tid, "data-parsoid").await.as_deref(), Some(&b"[]"[..]));
+}
+
+/// It stands for as long as whoever read it last may come back, though the clock was set right in between.
+async fn a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    let now = world.clock.now();
+    world.clock.set(now.saturating_add(policy().skew));
+    world.read(&page, first.tid, "html").await;
+    world.clock.set(now);
+    // By another ttl the copies do not stand for long enough.
+    let world = retaining(world, Policy { ttl: 10 * DAY, ..policy() }).await;
+    world.read(&page, first.tid, "html").await;
+    world.pass(10 * DAY - SECOND);
+    world.sweep().await;
+    for (property, body) in HTML {
+        assert_eq!(world.read(&page, first.tid, property).await, body.as_bytes(), "{property}");
+    }
 }
