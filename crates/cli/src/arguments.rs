@@ -268,6 +268,10 @@ pub(crate) struct CompareStrategiesArguments {
     #[arg(long, value_name = "URL", default_value = "memory:")]
     pub(crate) backend: StoreUrl,
 
+    /// A configuration file (TOML) that says how a cluster is reached; what else it says does not count here
+    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// Replay only the first pages
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroUsize>,

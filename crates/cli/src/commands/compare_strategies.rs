@@ -42,7 +42,7 @@ async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, Command
     };
     for (number, contestant) in CONTESTANTS.into_iter().enumerate() {
         let own = store_of(&arguments.backend, number)?;
-        report.strategies.push(replay_on(own, contestant, &history).await?);
+        report.strategies.push(replay_on(arguments, own, contestant, &history).await?);
     }
     if arguments.timelines {
         report.timelines = timelines(&history, &mut |wiki| output::note(format_args!("simulating {wiki}")));
@@ -58,6 +58,7 @@ async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, Command
 }
 
 async fn replay_on(
+    arguments: &CompareStrategiesArguments,
     store: StoreUrl,
     contestant: crate::compare::Contestant,
     history: &History,
@@ -65,7 +66,7 @@ async fn replay_on(
     let clock = Arc::new(ManualClock::new(history.begins()));
     let shared = matches!(store, StoreUrl::Cassandra(_));
     let given = GivenSettings { store: Some(store), ..GivenSettings::default() };
-    let settings = Settings::load(given, None)?;
+    let settings = Settings::load_offline(given, arguments.config.as_deref())?;
     let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, Absent::Make).await?;
     let tables: Arc<dyn TableStore> = match shared {
         // Others may be in the keyspace, such as the strategy before.

@@ -4,6 +4,7 @@
 
 mod access;
 mod cluster;
+mod comparing;
 mod conditions;
 mod kept;
 mod migrating;

@@ -1,0 +1,24 @@
+//! The strategies, compared on a cluster.
+
+use std::fs;
+
+use tempfile::tempdir;
+
+use crate::{
+    kept::{Kept, PATIENT},
+    process::run,
+    wiki::dump,
+};
+
+#[test]
+fn the_strategies_are_measured_on_a_cluster_that_asks_for_a_password() {
+    let directory = tempdir().unwrap();
+    let Some(kept) = Kept::new(directory.path()) else { return };
+    let history = dump("Night", &[("1", "a"), ("2", "b"), ("3", "c"), ("4", "d")]);
+    fs::write(directory.path().join("wiki.xml"), history).unwrap();
+    let cluster = format!("cassandra://{}/{}?replication=1", kept.node(), kept.keyspace("compared"));
+    let compare = ["compare-strategies", "--input", "wiki.xml", "--backend", &cluster];
+    run(directory.path(), &compare).ends_with(1).tells(&["asks for a user and a password"]);
+    let compared = run(directory.path(), &[&compare[..], &["--config", PATIENT]].concat()).ends_with(0);
+    compared.prints(&["4 edits of 1 page", "two-table", "write a later revision", "1.00 / 3.00 / 1.00"]);
+}
