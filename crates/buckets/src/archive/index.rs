@@ -1,6 +1,6 @@
 //! The index of the archive: one row for each page and block.
 
-use std::{collections::BTreeSet, num::NonZeroUsize};
+use std::{collections::BTreeSet, num::NonZeroUsize, ops::Bound};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
@@ -151,7 +151,17 @@ impl IndexRow {
         }
         let (lower, upper) = bounds(range, axis.place);
         let (first, last) = self.span(axis);
-        lower.is_none_or(|lower| *lower <= last) && upper.is_none_or(|upper| first <= *upper)
+        let reaches = match lower {
+            Bound::Included(lower) => *lower <= last,
+            Bound::Excluded(lower) => *lower < last,
+            Bound::Unbounded => true,
+        };
+        reaches
+            && match upper {
+                Bound::Included(upper) => first <= *upper,
+                Bound::Excluded(upper) => first < *upper,
+                Bound::Unbounded => true,
+            }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The order of rows, and places in it.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Bound};
 
 use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 
@@ -18,19 +18,13 @@ pub(super) fn compare(table: &Schema, order: Order, one: &[Value], other: &[Valu
     }
 }
 
-/// The values of the clustering column at `place` that rows of a range may have: the smallest and the greatest.
-pub(super) fn bounds(range: &ClusteringRange, place: usize) -> (Option<&Value>, Option<&Value>) {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
+/// The values of the clustering column at `place` that rows of a range may have: from which on, and up to which.
+pub(super) fn bounds(range: &ClusteringRange, place: usize) -> (Bound<&Value>, Bound<&Value>) {
     if let Some(value) = range.prefix.get(place) {
-        return (Some(value), Some(value));
+        return (Bound::Included(value), Bound::Included(value));
     }
     if range.prefix.len() < place {
-        return (None, None);
+        return (Bound::Unbounded, Bound::Unbounded);
     }
-    // Whether the bound itself is within does not matter to whoever only looks where to look.
-    let [lower, upper] = [&range.lower, &range.upper].map(|bound| match bound {
-        Included(value) | Excluded(value) => Some(value),
-        Unbounded => None,
-    });
-    (lower, upper)
+    (range.lower.as_ref(), range.upper.as_ref())
 }
