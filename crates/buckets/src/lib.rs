@@ -20,8 +20,8 @@ pub mod schemas;
 mod tid;
 
 pub use archive::{
-    ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, HistoryArchiver, Merged, Merging, Sealed,
-    Sealing,
+    ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, HistoryArchiver, Merged, Merging,
+    PassedOver, Sealed, Sealing,
 };
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};

@@ -22,7 +22,9 @@ pub mod xml;
 pub use atomic_file::AtomicFile;
 pub use compression::{Output, Source};
 pub use error::{Place, Problem, ReadError};
-pub use export::{ExportError, ExportOptions, ExportProgress, ExportReport, Format, Loss, Warning, export};
+pub use export::{
+    ExportError, ExportOptions, ExportProgress, ExportReport, Format, Loss, Unreadable, Warning, export,
+};
 pub use history::{Event, LeftOut, LeftOutReason, SourceProperty, SourceRender, SourceRevision};
 pub use import::{
     Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch, import,

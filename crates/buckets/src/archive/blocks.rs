@@ -14,6 +14,7 @@ use rashomon_tables::{Batch, Error as StoreError, Result, Row, Scan, TableStore,
 
 use super::{
     columns::columns,
+    damage::Damage,
     entries::Unit,
     index::BlockId,
     made::blocking,
@@ -35,6 +36,7 @@ pub(crate) struct BlockStore {
     pub(super) store: Arc<dyn TableStore>,
     /// Of one process one seals at a time.
     pub(super) sealing: tokio::sync::Mutex<()>,
+    pub(super) damage: Damage,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
     /// The one that was asked for last, even where the cache has no room for it: one read looks at it several times.
     last: Mutex<Option<Arc<OpenBlock>>>,
@@ -52,8 +54,8 @@ pub(super) struct OpenBlock {
 #[derive(Debug)]
 enum Texts {
     Unpacked(Unpacked),
-    /// Not all of it can be read. What can be is looked for each time.
-    Damaged(Bytes),
+    /// Not all of it can be read. What can be is looked for each time, what cannot be is kept in mind.
+    Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
 }
 
 impl BlockStore {
@@ -62,7 +64,8 @@ impl BlockStore {
             .max_capacity(cache_bytes)
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
             .build();
-        Self { store, sealing: tokio::sync::Mutex::new(()), unpacked, last: Mutex::default() }
+        let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
+        Self { store, sealing, damage, unpacked, last: Mutex::default() }
     }
 
     /// Alone, in this process, with whatever makes blocks or deletes them.
@@ -202,12 +205,12 @@ impl OpenBlock {
             None => Texts::Unpacked(block.unpack().map_err(|error| unreadable(id, &error))?),
             Some(damage) => {
                 tracing::error!(block = in_hex(id), %damage, "a block of the archive is damaged");
-                Texts::Damaged(bytes.clone())
+                Texts::Damaged(bytes.clone(), Mutex::default())
             }
         };
         let of_texts = match &texts {
             Texts::Unpacked(unpacked) => unpacked.memory(),
-            Texts::Damaged(bytes) => bytes.len(),
+            Texts::Damaged(bytes, _) => bytes.len(),
         };
         let memory = of_texts + parts.values().map(Part::memory).sum::<usize>();
         Ok(Self { id, parts, texts, memory })
@@ -219,7 +222,7 @@ impl OpenBlock {
 
     /// Whether some of it cannot be read.
     pub(super) fn is_damaged(&self) -> bool {
-        matches!(self.texts, Texts::Damaged(_))
+        matches!(self.texts, Texts::Damaged(..))
     }
 
     /// What it has of a page.
@@ -265,8 +268,13 @@ impl OpenBlock {
     fn content(&self, ordinal: u64) -> std::result::Result<Vec<u8>, BlockError> {
         match &self.texts {
             Texts::Unpacked(unpacked) => unpacked.get(ordinal),
-            Texts::Damaged(bytes) => {
-                Block::salvage(bytes, Limits::default()).and_then(|block| block.get(ordinal))
+            Texts::Damaged(bytes, lost) => {
+                let lost = || lost.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(error) = lost().get(&ordinal) {
+                    return Err(error.clone());
+                }
+                let content = Block::salvage(bytes, Limits::default()).and_then(|block| block.get(ordinal));
+                content.inspect_err(|error| drop(lost().insert(ordinal, error.clone())))
             }
         }
     }

@@ -8,13 +8,13 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Order, Result, 
 use super::{
     blocks::{BlockStore, OpenBlock},
     entries::{Place, Unit},
-    index::{Axis, IndexRow, index_of, page_of},
+    index::{Axis, BlockId, IndexRow, index_of, page_of},
     made::blocking,
     order::compare,
     part::{ArchivedRow, Field, Packed, What},
 };
 use crate::{
-    Error, Page,
+    Error, Page, Revision,
     content::{BodyRow, Stored},
 };
 
@@ -34,6 +34,15 @@ impl Found {
             What::Of(packed, _) if !packed.is_read() => Some((Arc::clone(&self.block), Arc::clone(packed))),
             _ => None,
         }
+    }
+
+    /// The block that has it, and of which revision it is, where that can be read from its key.
+    pub(super) fn place(&self) -> (BlockId, Option<Revision>) {
+        let rev = self.row.clustering.iter().find_map(|value| match value {
+            Value::Int(rev) => Revision::new(*rev),
+            _ => None,
+        });
+        (self.block.id(), rev)
     }
 
     /// As a row of its table. The text of a body is read now.
@@ -113,8 +122,9 @@ impl BlockStore {
             return Ok(Vec::new());
         };
         let mut index = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+        let mut is_strict = true;
         loop {
-            let found = self.search_in(search, axis, &page, &index).await;
+            let found = self.search_in(search, axis, &page, &index, is_strict).await;
             if let Ok(found) = &found {
                 read_beside(found, search.wanted).await?;
             }
@@ -122,6 +132,10 @@ impl BlockStore {
             // A block that was named a moment ago may have been made anew, and be gone.
             let now = index_of(&*self.store, search.partition).await.map_err(store_error)?;
             if now == index {
+                if is_strict && self.damage.is_passed_over() {
+                    is_strict = false;
+                    continue;
+                }
                 return found;
             }
             index = now;
@@ -134,14 +148,15 @@ impl BlockStore {
         axis: Axis,
         page: &Page,
         index: &[IndexRow],
+        is_strict: bool,
     ) -> Result<Vec<Found>> {
         if axis.place == 0 || !search.range.prefix.is_empty() {
-            return self.search_sorted(search, axis, page, index, search.range).await;
+            return self.search_sorted(search, axis, page, index, search.range, is_strict).await;
         }
         // Rows are sorted by the names of properties first: one after the other, each is sorted by revision.
         let mut found = Vec::new();
         for range in by_name(search, index) {
-            found.extend(self.search_sorted(search, axis, page, index, &range).await?);
+            found.extend(self.search_sorted(search, axis, page, index, &range, is_strict).await?);
             if found.len() >= search.wanted {
                 break;
             }
@@ -156,6 +171,7 @@ impl BlockStore {
         page: &Page,
         index: &[IndexRow],
         range: &ClusteringRange,
+        is_strict: bool,
     ) -> Result<Vec<Found>> {
         let mut sources = sources(search, axis, index, range);
         let mut found: Vec<Found> = Vec::new();
@@ -166,11 +182,16 @@ impl BlockStore {
             {
                 break;
             }
-            let block = self.open(page, source.block).await?;
-            let part = block.part_of(page)?;
-            let rows =
-                part.rows(search.table, range).into_iter().filter(|row| search.is_within(&row.clustering));
-            found.extend(rows.map(|row| Found { row, block: Arc::clone(&block) }));
+            let opened = self.open(page, source.block).await;
+            let rows = opened.and_then(|block| {
+                let rows = block.part_of(page)?.rows(search.table, range).into_iter();
+                let rows = rows.filter(|row| search.is_within(&row.clustering));
+                Ok(rows.map(|row| Found { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
+            });
+            match rows {
+                Err(StoreError::Corrupt(why)) if !is_strict => self.damage.pass_over(page, source, &why),
+                rows => found.extend(rows?),
+            }
             search.sort(&mut found);
         }
         Ok(found)

@@ -8,6 +8,7 @@
 mod blocks;
 mod collect;
 mod columns;
+mod damage;
 mod decide;
 mod deletes;
 mod derived;
@@ -36,6 +37,7 @@ use rashomon_tables::{Error as StoreError, TableStore};
 
 pub(crate) use self::{blocks::BlockStore, overlay::Overlay, stats::Counter};
 pub use self::{
+    damage::PassedOver,
     history::HistoryArchiver,
     merge::{Merged, Merging},
     policy::ArchivePolicy,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     blocks::BlockStore,
+    index::page_of,
     merged::{Found, Search},
     order::compare,
     part::is_archived,
@@ -60,7 +61,22 @@ impl Overlay {
                 wanted: scan.limit.get() + 1,
             })
             .await?;
-        merge(table, &scan, &place, below, archived, is_full)
+        let make = |found: Found| self.row_of(&scan.partition, found);
+        merge(table, &scan, &place, below, archived, is_full, make)
+    }
+
+    fn row_of(&self, partition: &[Value], found: Found) -> Result<Made> {
+        if !self.blocks.damage.is_passed_over() {
+            return found.into_row(partition).map(Made::Row);
+        }
+        let (key, (block, rev)) = (found.row.clustering.clone(), found.place());
+        match (found.into_row(partition), page_of(partition), rev) {
+            (Err(StoreError::Corrupt(why)), Some(page), Some(rev)) => {
+                self.blocks.damage.pass_over_revision(&page, block, rev, &why);
+                Ok(Made::PassedOver(key))
+            }
+            (row, ..) => row.map(Made::Row),
+        }
     }
 
     /// What comes next in the table itself.
@@ -100,7 +116,18 @@ impl Decorator for Overlay {
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
-        if is_archived(table) { self.merged(table, scan).await } else { self.below().scan(table, scan).await }
+        if !is_archived(table) {
+            return self.below().scan(table, scan).await;
+        }
+        let mut after = scan.after.clone();
+        loop {
+            let page = self.merged(table, Scan { after, ..scan.clone() }).await?;
+            // All that was found may have been passed over.
+            if !page.items.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            after = page.next;
+        }
     }
 }
 
@@ -114,7 +141,14 @@ fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
         && scan.range == rashomon_tables::ClusteringRange::all()
 }
 
-/// The first rows of both, and where to go on.
+/// What became of a row of the archive.
+enum Made {
+    Row(Row),
+    /// It cannot be read. Its key.
+    PassedOver(Vec<Value>),
+}
+
+/// The first rows of both, and where to go on. `make` makes those of the archive.
 fn merge(
     table: &Schema,
     scan: &Scan,
@@ -122,11 +156,14 @@ fn merge(
     below: Page<Row>,
     archived: Vec<Found>,
     may_be_more: bool,
+    make: impl Fn(Found) -> Result<Made>,
 ) -> Result<Page<Row>> {
     let mut archived = archived.into_iter().peekable();
     let mut standing = below.items.into_iter().peekable();
     let mut items: Vec<Row> = Vec::new();
     let mut bytes = 0;
+    // The last that could not be read.
+    let mut passed_over = None;
     while items.is_empty() || (items.len() < scan.limit.get() && bytes < scan.max_bytes) {
         let order = match (standing.peek(), archived.peek()) {
             (None, None) => break,
@@ -140,21 +177,31 @@ fn merge(
         let from_archive = if order.is_ge() { archived.next() } else { None };
         let row = match (from_table, from_archive) {
             (Some(row), _) => row,
-            (None, Some(found)) => found.into_row(&scan.partition)?,
+            (None, Some(found)) => match make(found)? {
+                Made::Row(row) => row,
+                Made::PassedOver(key) => {
+                    passed_over = Some(key);
+                    continue;
+                }
+            },
             (None, None) => break,
         };
         bytes += row.size();
         items.push(row);
     }
     let more = standing.peek().is_some() || archived.peek().is_some();
-    let more = more || below.next.is_some() || may_be_more;
-    let Some(last) = items.last().filter(|_| more) else { return Ok(Page { items, next: None }) };
+    // So many are looked for in the archive that there is always one left where there are more, unless some of them
+    // could not be read.
+    let more = more || below.next.is_some() || may_be_more || passed_over.is_some();
+    let ends = passed_over.into_iter().chain(items.last().map(|row| row.key.clustering.clone()));
+    let last = ends.max_by(|one, other| compare(table, scan.order, one, other));
+    let Some(last) = last.filter(|_| more) else { return Ok(Page { items, next: None }) };
     let used_up = standing.peek().is_none();
     let next = Place {
         // What was read of the table and did not fit is read again.
         below: if used_up { below.next.clone() } else { place.below.clone() },
         is_done: used_up && below.next.is_none(),
-        after: Some(last.key.clustering.clone()),
+        after: Some(last),
     };
     let next = Some(next.encode()?);
     Ok(Page { items, next })

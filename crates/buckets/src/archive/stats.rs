@@ -7,11 +7,11 @@ use std::{
 
 use rashomon_blocks::{Block, Limits};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Key, Row, Scan};
+use rashomon_tables::{Error as StoreError, Key, Row, Scan};
 use serde::Serialize;
 
 use super::{
-    blocks::{BlockStore, unreadable},
+    blocks::BlockStore,
     index::{BlockId, index_of},
     units::name_and_title,
 };
@@ -27,6 +27,8 @@ pub struct ArchiveStats {
     pub blocks: u64,
     /// Their bytes.
     pub block_bytes: u64,
+    /// Those of them that are damaged, or not there. What of them cannot be read is counted nowhere else.
+    pub damaged_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,
     /// Their bytes.
@@ -86,18 +88,23 @@ impl Counter {
             self.stats.left_out += row.left_out;
             self.stats.raw_bytes += row.raw_bytes;
             if self.seen.insert(row.block) {
-                let bytes = blocks.read(page, row.block).await?;
-                self.add_block(row.block, &bytes)?;
+                self.stats.blocks += 1;
+                match blocks.read(page, row.block).await {
+                    Ok(bytes) => self.add_block(&bytes),
+                    Err(StoreError::Corrupt(_)) => self.stats.damaged_blocks += 1,
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(())
     }
 
-    fn add_block(&mut self, id: BlockId, bytes: &[u8]) -> Result<()> {
-        self.stats.blocks += 1;
+    fn add_block(&mut self, bytes: &[u8]) {
         self.stats.block_bytes += bytes.len() as u64;
+        self.stats.damaged_blocks += u64::from(Block::open(bytes, Limits::default()).is_err());
+        // Of one that is damaged it may be known all the same.
         let streams = Block::salvage(bytes, Limits::default()).and_then(|block| block.stored_by_stream());
-        let streams = streams.map_err(|error| unreadable(id, &error))?;
+        let streams = streams.unwrap_or_default();
         let mut of_block: BTreeMap<PropertyName, u64> = BTreeMap::new();
         for (stream, bytes) in streams {
             let name = name_and_title(&stream).and_then(|(name, _)| PropertyName::new(name).ok());
@@ -112,6 +119,5 @@ impl Counter {
             property.blocks += 1;
             property.bytes += bytes;
         }
-        Ok(())
     }
 }

@@ -79,6 +79,8 @@ impl Revisioned {
                 if let Some(blocks) = &self.0.blocks {
                     archive.add(blocks, &page).await?;
                 }
+                // It is told by the blocks that are damaged.
+                drop(self.passed_over());
             }
             last = titles.next;
             if last.is_none() {

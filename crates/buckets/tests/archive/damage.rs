@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{Error, StoreError, schemas};
+use rashomon_buckets::{Error, Revision, StoreError, schemas};
 use rashomon_tables::{Batch, Row, Schema, TableStore as _, Value};
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ on_every_store! {
     what_is_damaged_is_an_error_and_no_other_bytes,
     what_is_lost_of_the_archive_is_missed,
     each_row_of_the_index_is_looked_at,
+    what_comes_behind_damage_is_given,
 }
 
 async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
@@ -98,6 +99,46 @@ async fn each_row_of_the_index_is_looked_at(world: World) {
     let problems = world.reopened().await.buckets.verify_archive(&mut |_| {}).await.unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(problems[0].contains("is not whole") && problems[1].contains("what is not so"), "{problems:#?}");
+}
+
+/// Also where so much of a block is passed over that what is left of it is less than a page of rows.
+async fn what_comes_behind_damage_is_given(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    for (revisions, sealed) in [(1..=10_i64, 9), (11..=530, 520)] {
+        for number in revisions {
+            let wikitext = format!("{number} {}", number * number * 1_000_003);
+            world.put_revision(&page, number, &[("wikitext", &wikitext)]).await.unwrap();
+        }
+        world.pass(later());
+        assert_eq!(world.seal().await.revisions, sealed);
+    }
+    let domain = page.domain.clone();
+    let stats = world.buckets.stats(&domain).await.unwrap();
+    let row =
+        (world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter()).max_by_key(Row::size).expect("two blocks");
+    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
+    let mut seen = false;
+    for place in (0..block.len()).step_by(block.len() / 64) {
+        let mut damaged = block.to_vec();
+        damaged[place] ^= 0x10;
+        replace(&world, &row, damaged).await;
+        let world = world.reopened().await;
+        world.buckets.pass_over_damage();
+        let bodies =
+            world.buckets.bodies(&page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
+        let lost = world.buckets.passed_over();
+        if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
+            seen = true;
+            assert!(bodies.len() >= 500 - lost.len(), "at {place}");
+            let counted = world.buckets.stats(&domain).await.unwrap();
+            assert_eq!(counted.revisions, 530);
+            let bodies = |stats: &rashomon_buckets::DomainStats| stats.properties[&name("wikitext")].bodies;
+            assert_eq!(bodies(&counted) + lost.len() as u64, bodies(&stats), "at {place}: {}", lost.len());
+            assert_eq!(counted.archive.unwrap().damaged_blocks, 1);
+        }
+    }
+    assert!(seen);
 }
 
 async fn what_is_lost_of_the_archive_is_missed(world: World) {

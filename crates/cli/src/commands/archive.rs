@@ -281,18 +281,36 @@ impl Report {
 
 async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut reports = BTreeMap::new();
+    store.buckets().pass_over_damage();
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let stats = store.buckets().stats(&domain).await?;
         reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));
     }
     if arguments.json {
         output::json(&reports)?;
-        return Ok(Exit::Done);
+    } else {
+        for (domain, buckets) in &reports {
+            buckets.iter().try_for_each(|(bucket, report)| report.print(domain, bucket))?;
+        }
     }
-    for (domain, buckets) in &reports {
-        buckets.iter().try_for_each(|(bucket, report)| report.print(domain, bucket))?;
+    let all = reports.values().flat_map(BTreeMap::values);
+    Ok(tell_damaged(all.map(|report| report.archive.damaged_blocks).sum()))
+}
+
+/// Tells, on standard error, how many blocks are damaged.
+pub(super) fn tell_damaged(blocks: u64) -> Exit {
+    if blocks == 0 {
+        return Exit::Done;
     }
-    Ok(Exit::Done)
+    let damaged = match blocks {
+        1 => "1 block is damaged, and what of it".to_owned(),
+        blocks => format!("{} blocks are damaged, and what of them", thousands(blocks)),
+    };
+    output::note(format_args!(
+        "{damaged} cannot be read is not counted: `rashomon archive verify` names what is damaged; restore it from a \
+         replica or a backup"
+    ));
+    Exit::Failed
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use rashomon_clock::SystemClock;
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
+use super::archive::tell_damaged;
 use crate::{
     arguments::StatsArguments,
     errors::CommandError,
@@ -66,11 +67,13 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     } else {
         output::line(stats.to_text().trim_end())?;
     }
-    Ok(Exit::Done)
+    let archives = stats.domains.values().filter_map(|domain| domain.archive.as_ref());
+    Ok(tell_damaged(archives.map(|archive| archive.damaged_blocks).sum()))
 }
 
 async fn count(store: &Store) -> Result<Stats, CommandError> {
     let mut domains = BTreeMap::new();
+    store.buckets().pass_over_damage();
     for domain in store.buckets().catalog().domains().await? {
         let stats = store.buckets().stats(&domain).await?;
         domains.insert(domain, stats);

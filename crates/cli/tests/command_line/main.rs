@@ -7,6 +7,7 @@ mod archiving;
 mod clusters;
 mod comparing;
 mod configuration;
+mod damaged;
 mod demo;
 mod every_store;
 mod exporting;

@@ -9,7 +9,15 @@ use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, Revisioned, T
 /// bucket gives at once.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
-    runs: HashMap<PropertyName, BTreeMap<Revision, Body>>,
+    runs: HashMap<PropertyName, Run>,
+}
+
+/// Bodies of revisions that follow one another.
+#[derive(Debug)]
+struct Run {
+    bodies: BTreeMap<Revision, Body>,
+    /// The last of them. What was asked for before it, and did not come, is not there.
+    last: Option<Revision>,
 }
 
 impl Bodies {
@@ -22,12 +30,14 @@ impl Bodies {
         rev: Revision,
         last: Revision,
     ) -> Result<Option<Bytes>> {
-        if !self.runs.get(name).is_some_and(|run| run.contains_key(&rev)) {
-            let run = buckets.bodies(page, name, rev, last.max(rev)).await?;
-            let run = run.into_iter().map(|(rev, property)| (rev, property.body)).collect();
-            self.runs.insert(name.clone(), run);
+        if self.runs.get(name).is_none_or(|run| Some(rev) > run.last) {
+            let bodies = buckets.bodies(page, name, rev, last.max(rev)).await?;
+            let bodies: BTreeMap<_, _> =
+                bodies.into_iter().map(|(rev, property)| (rev, property.body)).collect();
+            let last = bodies.keys().last().copied();
+            self.runs.insert(name.clone(), Run { bodies, last });
         }
-        let body = self.runs.get_mut(name).and_then(|run| run.remove(&rev));
+        let body = self.runs.get_mut(name).and_then(|run| run.bodies.remove(&rev));
         match body {
             Some(body) => whole(body).await.map(Some),
             None => Ok(None),

@@ -12,7 +12,7 @@ use std::io::Write;
 
 use rashomon_buckets::{BucketName, Catalog, DomainName, Page, Revisioned, Title};
 
-pub use self::report::{ExportError, ExportProgress, ExportReport, Loss, Warning};
+pub use self::report::{ExportError, ExportProgress, ExportReport, Loss, Unreadable, Warning};
 use self::{pages::PageExport, pipe::Pipe};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 
@@ -44,6 +44,9 @@ pub struct ExportOptions {
 ///
 /// `progress` is called after each part of a page. To be called within a runtime of tokio; `writer` is written
 /// to on one of its blocking threads. What is written to the store meanwhile may be there or not.
+///
+/// What the store has lost is left out, each revision or render as a whole, and the report says so. Of a damaged block of
+/// the archive that is so where [`Revisioned::pass_over_damage`] was called; else an error ends the export.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &Revisioned,
     catalog: &Catalog,

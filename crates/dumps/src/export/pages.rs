@@ -1,13 +1,17 @@
 //! One page of an export.
 
-use std::{collections::BTreeMap, io::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+};
 
 use bytes::Bytes;
 use rashomon_buckets::{
-    Error, Missing, Page, PageInfo, PropertyInfo, PropertyName, Revision, SlotRecord, StoredRevision,
+    Error, Missing, Page, PageInfo, PropertyInfo, PropertyName, Revision, SlotRecord, StoreError,
+    StoredRevision,
 };
 
-use super::{Export, ExportError, Loss, Sink, Warning, bodies, bodies::Bodies};
+use super::{Export, ExportError, Loss, Sink, Unreadable, Warning, bodies, bodies::Bodies};
 use crate::{
     json_lines::WrittenProperty,
     xml::{self, Outcome, WrittenRevision, WrittenSlot, WrittenText},
@@ -23,6 +27,10 @@ pub(super) struct PageExport<'a, 'b, W> {
     info: Option<PageInfo>,
     after: Option<Revision>,
     bodies: Bodies,
+    /// What has been lost of the revisions that were written last.
+    lost: BTreeMap<Revision, String>,
+    /// The blocks of which it has been said that nothing can be read.
+    lost_blocks: BTreeSet<String>,
     state: State,
 }
 
@@ -38,8 +46,16 @@ enum State {
 impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     pub(super) async fn new(export: &'a mut Export<'b, W>, page: Page) -> Result<Self, ExportError> {
         let info = export.catalog.page_info(&page).await?;
-        let mut this =
-            Self { export, page, info, after: None, bodies: Bodies::default(), state: State::NotBegun };
+        let mut this = Self {
+            export,
+            page,
+            info,
+            after: None,
+            bodies: Bodies::default(),
+            lost: BTreeMap::new(),
+            lost_blocks: BTreeSet::new(),
+            state: State::NotBegun,
+        };
         if !this.export.history {
             this.after = this.before_latest().await?;
         }
@@ -57,6 +73,12 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 
     /// Writes the next revisions; `false` where there are no more.
     pub(super) async fn part(&mut self) -> Result<bool, ExportError> {
+        let more = self.revisions().await?;
+        self.note_lost();
+        Ok(more)
+    }
+
+    async fn revisions(&mut self) -> Result<bool, ExportError> {
         let part = match self.export.buckets.history(&self.page, self.after, REVISIONS).await {
             Err(Error::NotFound(Missing::Page)) => return Ok(false),
             part => part?,
@@ -123,12 +145,35 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }
     }
 
+    /// Reports what could not be read since this was last called.
+    fn note_lost(&mut self) {
+        for passed in self.export.buckets.passed_over() {
+            if passed.page != self.page {
+                continue;
+            }
+            let (first, last) = passed.revisions;
+            if first == last && passed.count == 1 {
+                // It says more than that something is missing.
+                self.lost.insert(first, passed.why);
+            } else if self.lost_blocks.insert(passed.block) {
+                let title = self.page.title.clone();
+                let (revisions, count, why) = (passed.revisions, passed.count, passed.why);
+                self.export.report.add_unreadable(Unreadable { title, revisions, count, why });
+            }
+        }
+        for (rev, why) in std::mem::take(&mut self.lost) {
+            let title = self.page.title.clone();
+            self.export.report.add_unreadable(Unreadable { title, revisions: (rev, rev), count: 1, why });
+        }
+    }
+
     async fn revision(&mut self, revision: &StoredRevision, last: Revision) -> Result<(), ExportError> {
         let rev = revision.record.rev;
         let outcome = match &self.export.sink {
             Sink::JsonLines(_) => self.json_lines(revision, last).await?,
             Sink::Xml(_) => self.xml(revision, last).await?,
         };
+        let Some(outcome) = outcome else { return Ok(()) };
         if !matches!(outcome, Outcome::LeftOut(_)) {
             self.export.report.revisions += 1;
         }
@@ -136,25 +181,29 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(())
     }
 
+    /// `None`: its own bodies cannot be read, and it is left out.
     async fn json_lines(
         &mut self,
         revision: &StoredRevision,
         last: Revision,
-    ) -> Result<Outcome, ExportError> {
+    ) -> Result<Option<Outcome>, ExportError> {
         let mut of_revision = Vec::with_capacity(revision.properties.len());
         let mut kept = revision.stored;
         let stored = revision.properties.iter().filter(|_| revision.stored);
         for (name, info) in stored {
-            of_revision.push((name, info, self.body(name, revision.record.rev, last).await?));
+            let Some(body) = self.body(name, revision.record.rev, last).await? else { return Ok(None) };
+            of_revision.push((name, info, body));
         }
         if let Sink::JsonLines(writer) = &mut self.export.sink {
             writer.revision(&revision.record, &written(&of_revision))?;
         }
-        for render in &revision.renders {
+        'renders: for render in &revision.renders {
             let mut of_render = Vec::with_capacity(render.properties.len());
             kept &= render.stored;
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
-                let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await?;
+                let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await;
+                // All of its properties are there, or none is.
+                let Some(body) = self.unless_lost(revision.record.rev, body)? else { continue 'renders };
                 of_render.push((name, info, body));
             }
             if let Sink::JsonLines(writer) = &mut self.export.sink {
@@ -165,19 +214,26 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         if !kept {
             self.note(Some(revision.record.rev), Outcome::LeftOut(Loss::NotKept));
         }
-        Ok(Outcome::Written)
+        Ok(Some(Outcome::Written))
     }
 
-    async fn xml(&mut self, revision: &StoredRevision, last: Revision) -> Result<Outcome, ExportError> {
+    /// `None`: a text of it cannot be read, and it is left out. Its record may say of the text what follows from the text,
+    /// such as its SHA-1.
+    async fn xml(
+        &mut self,
+        revision: &StoredRevision,
+        last: Revision,
+    ) -> Result<Option<Outcome>, ExportError> {
         let record = &revision.record;
         if !revision.stored {
-            return Ok(Outcome::LeftOut(Loss::NotKept));
+            return Ok(Some(Outcome::LeftOut(Loss::NotKept)));
         }
         let wikitext = PropertyName::wikitext();
         let mut texts = BTreeMap::new();
         for (name, info) in &revision.properties {
             if *name == wikitext || role_of(name).is_some() {
-                texts.insert(name, (info, self.body(name, record.rev, last).await?));
+                let Some(body) = self.body(name, record.rev, last).await? else { return Ok(None) };
+                texts.insert(name, (info, body));
             } else {
                 self.export.report.properties_left_out += 1;
             }
@@ -200,23 +256,43 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             main: written_slot(record.export.main.as_ref(), texts.get(&wikitext)),
             slots: roles.into_iter().map(|(role, slot)| (role, slot_of(role, slot))).collect(),
         };
-        let Sink::Xml(writer) = &mut self.export.sink else { return Ok(Outcome::Written) };
-        match writer.revision(&written)? {
+        let Sink::Xml(writer) = &mut self.export.sink else { return Ok(None) };
+        Ok(Some(match writer.revision(&written)? {
             Outcome::Written => {
-                Ok(self.export.numbers.revision(record.rev).map_or(Outcome::Written, Outcome::Invalid))
+                self.export.numbers.revision(record.rev).map_or(Outcome::Written, Outcome::Invalid)
             }
-            outcome => Ok(outcome),
-        }
+            outcome => outcome,
+        }))
     }
 
+    /// A body of a revision. `None`: it cannot be read.
     async fn body(
         &mut self,
         name: &PropertyName,
         rev: Revision,
         last: Revision,
-    ) -> Result<Bytes, ExportError> {
-        let body = self.bodies.of_revision(self.export.buckets, &self.page, name, rev, last).await?;
-        body.ok_or_else(|| ExportError::Lost { title: self.page.title.clone(), rev, name: name.clone() })
+    ) -> Result<Option<Bytes>, ExportError> {
+        let body = self.bodies.of_revision(self.export.buckets, &self.page, name, rev, last).await;
+        let body = self.unless_lost(rev, body)?.flatten();
+        if body.is_none() {
+            self.lost.entry(rev).or_insert_with(|| format!("its {name} is not there"));
+        }
+        Ok(body)
+    }
+
+    /// `None`: it belongs to a revision, and is damaged.
+    fn unless_lost<T>(
+        &mut self,
+        rev: Revision,
+        read: rashomon_buckets::Result<T>,
+    ) -> Result<Option<T>, ExportError> {
+        match read {
+            Err(Error::Store(StoreError::Corrupt(why))) => {
+                self.lost.entry(rev).or_insert(why);
+                Ok(None)
+            }
+            read => Ok(Some(read?)),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use rashomon_buckets::{PropertyName, Revision, Title};
+use rashomon_buckets::{Revision, Title};
 use roaring::RoaringTreemap;
 
 use crate::Named;
@@ -24,6 +24,24 @@ pub struct ExportReport {
     pub invalid: Named<Warning>,
     /// Properties of revisions and renders, such as html, that XML has no place for. JSON lines have.
     pub properties_left_out: u64,
+    /// What the store has lost, and the export lacks. At most [`Self::UNREADABLE`] are named.
+    pub unreadable: Vec<Unreadable>,
+    /// How many revisions these are, and those that are not named.
+    pub unreadable_revisions: u64,
+}
+
+/// Revisions that cannot be read, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The page.
+    pub title: Title,
+    /// The lowest and the highest.
+    pub revisions: (Revision, Revision),
+    /// How many they are. Where several lie in one block that cannot be read at all, some of them may stand elsewhere
+    /// as well, and be in the export.
+    pub count: u64,
+    /// What is wrong, as a sentence.
+    pub why: String,
 }
 
 /// Something that the format cannot hold.
@@ -121,16 +139,6 @@ pub enum ExportError {
     /// It could not be written.
     #[error("cannot write: {0}")]
     Write(Arc<io::Error>),
-    /// A body is not there although the store says that it is.
-    #[error("revision {rev} of page {:?} has lost its {name}", title.to_text())]
-    Lost {
-        /// The page.
-        title: Title,
-        /// The revision.
-        rev: Revision,
-        /// The property.
-        name: PropertyName,
-    },
 }
 
 impl From<io::Error> for ExportError {
@@ -140,10 +148,23 @@ impl From<io::Error> for ExportError {
 }
 
 impl ExportReport {
+    /// The most that is named of what cannot be read.
+    pub const UNREADABLE: usize = 10_000;
+
     /// Whether everything that was asked for was written, as far as it is what the format is for.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
-        self.missing.is_empty() && self.left_out.is_empty() && self.invalid.is_empty()
+        self.missing.is_empty()
+            && self.left_out.is_empty()
+            && self.invalid.is_empty()
+            && self.unreadable.is_empty()
+    }
+
+    pub(super) fn add_unreadable(&mut self, what: Unreadable) {
+        self.unreadable_revisions += what.count;
+        if self.unreadable.len() < Self::UNREADABLE {
+            self.unreadable.push(what);
+        }
     }
 
     pub(super) const fn progress(&self) -> ExportProgress {

@@ -4,9 +4,11 @@ mod target;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, Page};
+use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_dumps::{ExportError, ExportOptions, ExportReport, Format, Loss, Named, Warning, export};
+use rashomon_dumps::{
+    ExportError, ExportOptions, ExportReport, Format, Loss, Named, Unreadable, Warning, export,
+};
 
 use self::target::Target;
 use crate::{
@@ -105,6 +107,7 @@ async fn write(
     let options = ExportOptions { titles, history: arguments.history, format };
     let mut progress = Progress::new(clock, arguments.domain.to_string(), "revision", None);
     let buckets = store.buckets();
+    buckets.pass_over_damage();
     let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, target, |now| {
         progress.show(Done { items: now.revisions, bytes: now.bytes, position: 0 });
     });
@@ -126,6 +129,7 @@ async fn write(
         }
     };
     target.finish()?;
+    tell_unreadable(&report, &arguments.domain);
     tell(&report, progress.elapsed());
     Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
 }
@@ -174,6 +178,24 @@ fn tell(report: &ExportReport, elapsed: Duration) {
         output::bytes(report.bytes),
         elapsed.as_secs_f64(),
     ));
+}
+
+/// Tells what the store has lost.
+fn tell_unreadable(report: &ExportReport, domain: &DomainName) {
+    for Unreadable { title, revisions: (first, last), count, why } in &report.unreadable {
+        let revisions = match *count {
+            1 => format!("revision {first}"),
+            count => format!("up to {} from {first} to {last}", counted(count, "revision")),
+        };
+        output::note(format_args!("left out: {revisions} of {title} of {domain}: {why}"));
+    }
+    if report.unreadable_revisions > 0 {
+        output::note(format_args!(
+            "{} could not be read, and are left out, or some of their renders are; `rashomon verify` says what is damaged: \
+             restore it from a replica or a backup, and export these pages again",
+            counted(report.unreadable_revisions, "revision"),
+        ));
+    }
 }
 
 fn tell_warnings(warnings: &Named<Warning>, what: &str, more: &str) {

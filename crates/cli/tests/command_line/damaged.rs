@@ -1,0 +1,89 @@
+//! An archive that is damaged: what can be read of it comes out, and what cannot is said.
+
+use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
+
+use rashomon_buckets::schemas::ARCHIVE_BLOCKS;
+use rashomon_clock::SystemClock;
+use rashomon_tables::{Batch, Scan, TableStore as _, Value};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use serde_json::Value as Json;
+
+use crate::{home::Home, process::run, wiki::dump};
+
+/// Changes the only block of a store.
+fn damage(directory: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(directory, Arc::new(SystemClock::new()), Options::default()).unwrap();
+        store.create(&ARCHIVE_BLOCKS).await.unwrap();
+        let one = NonZeroUsize::MIN;
+        let partition = store.partitions(&ARCHIVE_BLOCKS, None, one).await.unwrap().items.remove(0);
+        let row = store.scan(&ARCHIVE_BLOCKS, Scan::new(partition, one)).await.unwrap().items.remove(0);
+        let mut values = row.values.clone();
+        let Some(Value::Blob(block)) = &mut values[1] else { panic!("a block") };
+        let mut bytes = block.to_vec();
+        change(&mut bytes);
+        *block = bytes.into();
+        let mut batch = Batch::new(row.key.partition);
+        let at = row.written_at.saturating_add(Duration::from_micros(1));
+        batch.put(&ARCHIVE_BLOCKS, row.key.clustering, values, at);
+        store.write(Vec::new(), batch).await.unwrap();
+        store.shutdown().await;
+    });
+}
+
+#[test]
+fn an_export_and_statistics_go_on_beside_damage() {
+    let Some(home) = Home::new() else { return };
+    let texts: Vec<(String, String)> =
+        (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
+    let revisions: Vec<(&str, &str)> =
+        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
+    home.write("a.xml", &dump("A", &revisions));
+    home.write("b.xml", &dump("B", &[("41", "one"), ("42", "two"), ("43", "three")]));
+    // These are about a file.
+    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "archived"]].concat());
+    on_a_file(&["import", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
+    on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0).prints(&["sealed 31 revisions"]);
+    let whole = on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
+    let archived = home.path().join("archived");
+
+    // Of most bits of a block some texts depend, of others all of it.
+    let mut original = Vec::new();
+    damage(&archived, |block| original.clone_from(block));
+    let ran = (0..original.len()).step_by(29).find_map(|place| {
+        damage(&archived, |block| {
+            block.clone_from(&original);
+            block[place] ^= 1;
+        });
+        let ran = on_a_file(&["export", "--domain", "wiki", "--history"]);
+        ran.stderr.contains("left out: revision ").then_some(ran)
+    });
+    let ran = ran.expect("some texts are lost").ends_with(3);
+    let ran = ran.tells(&[" of wiki: block ", "could not be read, and are left out", "`rashomon verify`"]);
+    assert!(ran.stdout.len() < whole.len());
+    for text in ["<id>30</id>", "<id>43</id>", ">three</text>"] {
+        assert!(ran.stdout.contains(text), "{text}: {}", ran.stdout);
+    }
+    let part: Vec<_> = ran.stdout.lines().filter(|line| line.contains("<text")).collect();
+    assert!(part.iter().all(|line| whole.contains(line)), "{}", ran.stdout);
+
+    // Nothing of it can be read.
+    damage(&archived, |block| block.truncate(100));
+    let ran = on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).ends_with(3);
+    ran.tells(&[
+        "left out: up to 29 revisions from 1 to 29 of A of wiki: block ",
+        "left out: up to 2 revisions from 41 to 42 of B of wiki: block ",
+        "31 revisions could not be read",
+        "2 revisions of 2 pages",
+    ]);
+    on_a_file(&["export", "--domain", "wiki"]).ends_with(0).tells(&["2 revisions of 2 pages"]);
+    for words in [&["archive", "stats", "--json"][..], &["stats", "--json"]] {
+        let ran = on_a_file(words).ends_with(1);
+        let ran = ran.tells(&["1 block is damaged", "`rashomon archive verify`"]);
+        let stats: Json = serde_json::from_str(&ran.stdout).unwrap();
+        let text = stats.to_string();
+        assert!(text.contains("\"damaged_blocks\":1"), "{text}");
+    }
+    on_a_file(&["archive", "stats"]).ends_with(1).prints(&["2 revisions not in blocks"]);
+}
