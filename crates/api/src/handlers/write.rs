@@ -44,11 +44,23 @@ pub(crate) async fn render(
     body: Body,
 ) -> Result<Response> {
     let body = receive_body(api, body)?;
+    // Before any of it is stored.
+    if let Err(problem) = refuse_erased(api, &page, base).await {
+        body.drain().await;
+        return Err(problem);
+    }
     let form = Form::receive(api, &page, headers, body, &RENDER_FIELDS).await?;
     let new = parse_render(form, base, &page.title)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let written = api.write(async move { buckets.put_render(&target, new).await }).await?;
     answer(&page, written)
+}
+
+/// An error where the revision was erased. Whether there is one is seen when the form has come.
+async fn refuse_erased(api: &Api, page: &Page, base: RenderBase) -> Result<()> {
+    api.read(api.buckets.check_takes_renders(page, base))
+        .await?
+        .map_err(|error| Problem::of_page(error, page))
 }
 
 /// The body of a write, bounded.

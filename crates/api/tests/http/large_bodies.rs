@@ -92,6 +92,16 @@ async fn nothing_is_stored_of_a_body_for_what_was_erased() {
         .request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[("content-type", "a/b")], large_body())
         .await;
     assert_eq!(put.expect(410).json()["type"], "urn:rashomon:problem:erased");
+    let form = [
+        &b"--b\r\nContent-Disposition: form-data; name=\"html\"\r\n\r\n"[..],
+        &large_body(),
+        b"\r\n--b--\r\n",
+    ];
+    for base in ["7", &tid] {
+        let headers = [("content-type", "multipart/form-data; boundary=b")];
+        let post = world.request("POST", &format!("{PAGE}?rev/{base}/"), &headers, form.concat()).await;
+        assert_eq!(post.expect(410).json()["type"], "urn:rashomon:problem:erased");
+    }
     let chunks = world.store.partitions(&schemas::CHUNKS, None, NonZeroUsize::MIN).await.unwrap();
     assert!(chunks.items.is_empty(), "{chunks:?}");
 }

@@ -41,8 +41,8 @@ pub use self::{
 };
 use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
-    BucketName, Catalog, Definitions, DomainName, Page, PropertyName, PropertySink, Result, Retention,
-    RetentionStats, Revision, Staged, Tid, Versions,
+    BucketName, Catalog, Definitions, DomainName, Error, Page, PropertyName, PropertySink, RenderBase,
+    Result, Retention, RetentionStats, Revision, Staged, Tid, Versions,
     archive::{self, ArchiveSettings, BlockStore, Overlay},
     content::ChunkStore,
     locks::Locks,
@@ -133,7 +133,7 @@ impl Revisioned {
         if alone && blocks.is_some() && archive::is_there(&store).await? {
             let what = "the store has an archive, of which retention alone would say that it has gone: put [archive] \
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
-            return Err(crate::Error::Invalid(what.to_owned()));
+            return Err(Error::Invalid(what.to_owned()));
         }
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         Ok(Self(Arc::new(Shared {
@@ -201,6 +201,22 @@ impl Revisioned {
             .map(|row| RevisionRow::from_row(&row))
             .transpose()?
             .is_some_and(|row| row.record.erased.is_some()))
+    }
+
+    /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. What is not
+    /// there, or comes meanwhile, is for whoever writes it.
+    pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
+        let rev = match base {
+            RenderBase::Revision(rev) => rev,
+            RenderBase::Render(tid) => match self.0.revision_of(page, tid).await {
+                Err(Error::NotFound(_)) => return Ok(()),
+                rev => rev?,
+            },
+        };
+        match self.0.get(&REVISIONS, page, rev_key(rev)).await? {
+            Some(row) => refuse_erased(&RevisionRow::from_row(&row)?.record),
+            None => Ok(()),
+        }
     }
 
     /// What retention has done in this process.
