@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rashomon_buckets::{
     ArchiveSettings, BucketArchive, BucketName, Current, DomainName, Error, Fill, Revisioned, Sealed,
-    Sealing, Settings, Strategy, Tid,
+    Sealing, Settings, Strategy, Tid, schemas,
 };
 
 use crate::{
@@ -17,6 +17,7 @@ on_every_store![
     what_was_kept_when_the_archive_was_turned_on_is_sealed,
     what_is_read_from_a_block_is_kept_for_ever,
     retention_alone_is_refused_where_something_is_sealed,
+    nothing_is_copied_for_readers_beside_an_archive,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -103,6 +104,25 @@ async fn what_is_read_from_a_block_is_kept_for_ever(world: World) {
         all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
     }
     world.assert_whole().await;
+}
+
+/// Neither of what stands in the tables nor of what a block has: it goes from neither.
+async fn nothing_is_copied_for_readers_beside_an_archive(world: World) {
+    let (world, page) = (world.under(archive()).await, page("Main_Page"));
+    let mut tids = Vec::new();
+    for number in 1..=3 {
+        tids.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
+        tids.push(world.put_render(&page, number, &[("html", "<p>"), ("meta", "{}")]).await.unwrap().tid);
+    }
+    for sealed in [0, 2] {
+        for _ in 0..2 {
+            all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
+            world.pass(HOUR);
+        }
+        assert_eq!(world.rows(&schemas::HISTORICAL).await, []);
+        world.pass(2 * DAY);
+        assert_eq!(seal(&world).await.revisions, 2 - sealed);
+    }
 }
 
 /// It would write down of sealed revisions that they have gone: listings and exports would lack them.
