@@ -38,6 +38,9 @@ pub(crate) enum CommandError {
     /// An import did not come to its end.
     #[error("{0}")]
     Import(String),
+    /// A revision cannot be erased.
+    #[error("{0}")]
+    Erase(String),
     /// An export did not come to its end.
     #[error("{0}")]
     Export(String),
@@ -96,6 +99,7 @@ impl CommandError {
             | Self::Export(_)
             | Self::Migration(_)
             | Self::Stopped(_)
+            | Self::Erase(_)
             | Self::Sample(_) => Exit::Failed,
         }
     }

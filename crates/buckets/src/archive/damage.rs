@@ -1,15 +1,22 @@
 //! Reading on beside damage: what of the archive cannot be read is passed over, and said.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
+use rashomon_tables::{Batch, Error as StoreError};
+
 use super::{
-    blocks::in_hex,
-    index::{BlockId, IndexRow},
+    blocks::{BlockStore, in_hex},
+    collect::Note,
+    index::{BlockId, IndexRow, index_of, page_of},
 };
-use crate::{Page, Revision, Revisioned};
+use crate::{Page, Result, Revision, Revisioned, rows::partition_of, schemas::ARCHIVE_INDEX};
+
+/// Partitions that are listed together.
+const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// Revisions of a page that a damaged block of the archive has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,5 +86,82 @@ impl Revisioned {
         let taken =
             noted.map(|noted| std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner)));
         taken.unwrap_or_default().into_values().collect()
+    }
+}
+
+impl Revisioned {
+    /// Gives up the blocks of the archive that may have a revision and of which nothing can be read: no page names them any
+    /// more, and they are deleted. Gives what they had, by page. Safe to be cut off at any point: done again, it is finished.
+    pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
+        let Some(blocks) = &self.0.blocks else { return Ok(Vec::new()) };
+        let _alone = blocks.alone().await;
+        let mut given_up = Vec::new();
+        for row in index_of(&*blocks.store, &partition_of(page)).await? {
+            if !(row.revs.0..=row.revs.1).contains(&rev) {
+                continue;
+            }
+            match blocks.open(page, row.block).await {
+                Err(StoreError::Corrupt(why)) => {
+                    given_up.extend(self.give_up(blocks, page, row.block, &why).await?);
+                }
+                opened => drop(opened?),
+            }
+        }
+        if !given_up.is_empty() {
+            self.0.store.scrub().await?;
+        }
+        Ok(given_up)
+    }
+
+    async fn give_up(
+        &self,
+        blocks: &BlockStore,
+        page: &Page,
+        id: BlockId,
+        why: &str,
+    ) -> Result<Vec<PassedOver>> {
+        let mut named_by = named_by(blocks, page, id).await?;
+        // The one by which it is found goes last.
+        named_by.sort_by_key(|(of, _)| of == page);
+        let titles: BTreeSet<_> = named_by.iter().map(|(of, _)| of.title.clone()).collect();
+        let now = self.0.clock.now();
+        // By clocks that differ it may have been written later than now.
+        let at = now.saturating_add(self.0.settings.skew);
+        blocks.note(page, id, &titles, now, at).await?;
+        for (of, row) in &named_by {
+            let mut batch = Batch::new(partition_of(of));
+            batch.delete(&ARCHIVE_INDEX, row.key(), at);
+            blocks.store.write(Vec::new(), batch).await?;
+        }
+        let pages = named_by.iter().map(|(of, _)| of.clone()).collect();
+        blocks.delete_noted(&Note { id, pages }, at).await?;
+        let given_up = named_by.into_iter().map(|(page, row)| PassedOver {
+            page,
+            block: in_hex(id),
+            revisions: row.revs,
+            count: row.revisions,
+            why: why.to_owned(),
+        });
+        Ok(given_up.collect())
+    }
+}
+
+/// The pages of a bucket whose indexes name a block. It cannot be asked itself.
+async fn named_by(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let partitions = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
+        for partition in partitions.items {
+            let Some(page) = page_of(&partition) else { continue };
+            if (&page.domain, &page.bucket) != (&of.domain, &of.bucket) {
+                continue;
+            }
+            let index = index_of(&*blocks.store, &partition).await?;
+            found.extend(index.into_iter().filter(|row| row.block == id).map(|row| (page.clone(), row)));
+        }
+        after = partitions.next;
+        if after.is_none() {
+            return Ok(found);
+        }
     }
 }

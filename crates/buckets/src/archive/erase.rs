@@ -9,13 +9,14 @@ use rashomon_tables::{Batch, Error as StoreError, Key, Value};
 use super::{
     blocks::{BlockStore, OpenBlock},
     collect::Regard,
+    decide::Texts,
     entries::{Bodies, Unit},
     index::{BlockId, index_of},
     remake::Remaking,
     together::Together,
 };
 use crate::{
-    Page, Result, Revision, Title,
+    Error, Page, Result, Revision, Title,
     revisioned::{BLANK, Shared, is_blank, render_key, rev_key},
     rows::{RenderRow, RevisionRow, blob, partition_of},
     schemas::{ARCHIVE_EPOCHS, RENDERS, REVISIONS},
@@ -25,10 +26,12 @@ use crate::{
 const ROUNDS: usize = 1000;
 
 /// What was done with blocks.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct FromBlocks {
     /// Blocks that were made.
     pub(crate) made: u64,
+    /// Revisions that could not be read, and are in none of these.
+    pub(crate) given_up: Vec<(Title, Revision)>,
     /// Blocks that no page names, that another process may be about to have named, and that may have it.
     pub(crate) left: u64,
 }
@@ -72,12 +75,13 @@ impl Shared {
     }
 
     /// Makes the blocks anew that have the content of a revision that was marked as erased, without it, and deletes
-    /// the old ones.
+    /// the old ones. Of one that is damaged all else has to be readable, unless what is not is given up.
     pub(crate) async fn erase_from_blocks(
         &self,
         blocks: &Arc<BlockStore>,
         page: &Page,
         rev: Revision,
+        gives_up: bool,
     ) -> Result<FromBlocks> {
         let mut done = FromBlocks::default();
         for _ in 0..ROUNDS {
@@ -89,7 +93,7 @@ impl Shared {
             // Of one that was made lately another process may be about to have more pages name it.
             let noted_at = blocks.noted_at(id).await?;
             let is_being_placed = noted_at.is_some_and(|noted_at| noted_at > self.placed_until());
-            done.made += self.remake_without(blocks, page, rev, id, &titles).await?;
+            self.remake_without(blocks, (page, rev), (id, &titles), gives_up, &mut done).await?;
             let pages: Vec<_> =
                 titles.iter().map(|title| Page { title: title.clone(), ..page.clone() }).collect();
             let at = self.clock.now().saturating_add(self.settings.skew);
@@ -127,11 +131,11 @@ impl Shared {
     async fn remake_without(
         &self,
         blocks: &Arc<BlockStore>,
-        page: &Page,
-        rev: Revision,
-        id: BlockId,
-        titles: &BTreeSet<Title>,
-    ) -> Result<u64> {
+        (page, rev): (&Page, Revision),
+        (id, titles): (BlockId, &BTreeSet<Title>),
+        gives_up: bool,
+        done: &mut FromBlocks,
+    ) -> Result<()> {
         let mut remaking = Remaking::new(self, blocks)?;
         remaking.look_at_epoch(page).await?;
         for title in titles {
@@ -142,17 +146,24 @@ impl Shared {
             let mut together = Together::default();
             together.add(&of, &block)?;
             remaking.begin(&of, vec![row]).await?;
-            while let Some((mut unit, mut texts)) = together.next()? {
-                if of == *page && unit.revision.record.rev == rev {
-                    unit = self.blank(page, unit).await?;
-                    texts.clear();
+            while let Some((unit, texts)) = together.next_with() {
+                let number = unit.revision.record.rev;
+                let is_erased = of == *page && number == rev
+                    // An erasure that is not finished needs nothing of its revision.
+                    || texts.is_err() && self.is_erased(&of, number).await?;
+                match texts {
+                    _ if is_erased => remaking.push(self.blank(&of, unit).await?, &Texts::new()).await?,
+                    Err(Error::Store(StoreError::Corrupt(_))) if gives_up => {
+                        done.given_up.push((title.clone(), number));
+                    }
+                    texts => remaking.push(unit, &texts?).await?,
                 }
-                remaking.push(unit, &texts).await?;
             }
             remaking.end_page();
         }
         remaking.end().await?;
-        Ok(remaking.made)
+        done.made += remaking.made;
+        Ok(())
     }
 
     /// A unit as its rows stand now.

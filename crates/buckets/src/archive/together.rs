@@ -66,26 +66,34 @@ impl Together {
 
     /// The next revision with its texts, the lowest first. `Corrupt` where a text is not what its record says.
     pub(super) fn next(&mut self) -> Result<Option<(Unit, Texts)>> {
-        let Some((rev, revision)) = self.revisions.pop_first() else { return Ok(None) };
-        let mut texts = Texts::new();
-        let bodies = self.take_bodies(rev, None, &mut texts)?;
-        let mut renders = Vec::new();
-        for (tid, render) in self.renders.remove(&rev).unwrap_or_default() {
-            let bodies = self.take_bodies(rev, Some(tid), &mut texts)?;
-            renders.push((render, bodies));
-        }
-        Ok(Some((Unit { revision, bodies, renders }, texts)))
+        self.next_with().map(|(unit, texts)| Ok((unit, texts?))).transpose()
     }
 
-    fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Texts) -> Result<Bodies> {
+    /// The same for whoever goes on where a text cannot be read.
+    pub(super) fn next_with(&mut self) -> Option<(Unit, Result<Texts>)> {
+        let (rev, revision) = self.revisions.pop_first()?;
+        let mut texts = Ok(Texts::new());
+        let bodies = self.take_bodies(rev, None, &mut texts);
+        let mut renders = Vec::new();
+        for (tid, render) in self.renders.remove(&rev).unwrap_or_default() {
+            let bodies = self.take_bodies(rev, Some(tid), &mut texts);
+            renders.push((render, bodies));
+        }
+        Some((Unit { revision, bodies, renders }, texts))
+    }
+
+    fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Result<Texts>) -> Bodies {
         let mut bodies = Bodies::new();
         for (name, Held { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
-            if let Place::Entry(ordinal) = body.place {
-                texts.insert((name.clone(), of), text_of(&body, &block, ordinal)?);
+            if let (Place::Entry(ordinal), Ok(read)) = (&body.place, &mut *texts) {
+                match text_of(&body, &block, *ordinal) {
+                    Ok(text) => drop(read.insert((name.clone(), of), text)),
+                    Err(error) => *texts = Err(error),
+                }
             }
             bodies.insert(name, body);
         }
-        Ok(bodies)
+        bodies
     }
 }
 

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     BucketName, DomainName, Erasure, Error, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord,
+    Title,
     archive::BlockStore,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     retention::whose,
@@ -54,6 +55,9 @@ pub struct Erasing {
     pub user: bool,
     /// The summary goes, too.
     pub comment: bool,
+    /// Revisions that cannot be read, and lie with it in a damaged block, are given up, as if they had never been stored.
+    /// Else such a block is an error. Whoever erases beside damage has to have called [`Revisioned::pass_over_damage`].
+    pub give_up_damaged: bool,
 }
 
 /// What was erased.
@@ -69,6 +73,8 @@ pub struct Erased {
     pub bodies: u64,
     /// Blocks of the archive that were made anew.
     pub blocks: u64,
+    /// Revisions that were given up, of the page and of others.
+    pub given_up: Vec<(Title, Revision)>,
     /// Revisions that have a body with the very same bytes, some of them: it stays theirs.
     pub same: Vec<Revision>,
     /// How many there are.
@@ -132,8 +138,9 @@ impl Shared {
         self.erase_renders(page, rev).await?;
         self.erase_current(page, rev).await?;
         self.erase_chunks(page, rev).await?;
-        let from_blocks = self.erase_from_blocks(&blocks, page, rev).await?;
+        let from_blocks = self.erase_from_blocks(&blocks, page, rev, how.give_up_damaged).await?;
         (erased.blocks, erased.left) = (from_blocks.made, from_blocks.left);
+        erased.given_up = from_blocks.given_up;
         (erased.same, erased.same_count) = self.same_as(page, rev, &properties).await?;
         erased.kept_for = self.store.scrub().await?;
         if erased.left == 0 {
@@ -178,6 +185,7 @@ impl Shared {
             renders: standing.renders.len() as u64,
             bodies: properties.iter().map(|properties| properties.len() as u64).sum(),
             blocks: 0,
+            given_up: Vec::new(),
             same: Vec::new(),
             same_count: 0,
             left: 0,

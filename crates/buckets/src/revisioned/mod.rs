@@ -196,11 +196,7 @@ impl Revisioned {
 
     /// Whether the content of a revision was erased: nothing of it is taken, and nothing of it should be staged.
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
-        let row = self.0.get(&REVISIONS, page, rev_key(rev)).await?;
-        Ok(row
-            .map(|row| RevisionRow::from_row(&row))
-            .transpose()?
-            .is_some_and(|row| row.record.erased.is_some()))
+        self.0.is_erased(page, rev).await
     }
 
     /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. What is not
@@ -264,6 +260,12 @@ impl Shared {
         let mut sink = self.stage(page, name);
         sink.write(body).await?;
         sink.finish().await
+    }
+
+    pub(crate) async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
+        let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
+        let revision = row.as_ref().map(RevisionRow::from_row).transpose()?;
+        Ok(revision.is_some_and(|revision| revision.record.erased.is_some()))
     }
 
     fn latest_time(&self) -> Timestamp {

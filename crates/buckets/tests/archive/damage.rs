@@ -1,21 +1,24 @@
 //! A block that is damaged.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{Error, Revision, StoreError, schemas};
+use rashomon_buckets::{Erasing, Error, Revision, StoreError, schemas};
 use rashomon_tables::{Batch, Row, Schema, TableStore as _, Value};
 
 use async_trait::async_trait;
-use rashomon_tables::{Decorator, Memory, Mutation, Result};
+use rashomon_clock::ManualClock;
+use rashomon_tables::{Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result};
 
 use super::{archiving, later};
-use crate::support::{World, name, on_every_store, page};
+use crate::support::{AnyStore, START, World, name, on_every_store, page, rev};
 
 on_every_store! {
     what_is_damaged_is_an_error_and_no_other_bytes,
     what_is_lost_of_the_archive_is_missed,
     each_row_of_the_index_is_looked_at,
     what_comes_behind_damage_is_given,
+    what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up,
+    a_block_of_which_nothing_can_be_read_is_given_up,
 }
 
 async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
@@ -136,9 +139,106 @@ async fn what_comes_behind_damage_is_given(world: World) {
             let bodies = |stats: &rashomon_buckets::DomainStats| stats.properties[&name("wikitext")].bodies;
             assert_eq!(bodies(&counted) + lost.len() as u64, bodies(&stats), "at {place}: {}", lost.len());
             assert_eq!(counted.archive.unwrap().damaged_blocks, 1);
+            break;
         }
     }
     assert!(seen);
+}
+
+/// Those of the revisions from 1 to 19 whose text is read as it was written.
+async fn readable(world: &World, page: &rashomon_buckets::Page) -> Vec<i64> {
+    let bodies = world.buckets.bodies(page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
+    let mut readable = Vec::new();
+    for (rev, property) in bodies.into_iter().filter(|(rev, _)| rev.get() < 20) {
+        let text = crate::support::bytes(&property).await;
+        assert_eq!(text, super::text(rev.get()).into_bytes(), "{rev}");
+        readable.push(rev.get());
+    }
+    readable
+}
+
+async fn what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=20).await;
+    world.pass(later());
+    world.seal().await;
+    let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
+    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
+    let mut found = None;
+    for place in (0..block.len()).step_by(11) {
+        let mut damaged = block.to_vec();
+        damaged[place] ^= 0x10;
+        replace(&world, &row, damaged).await;
+        let world = world.reopened().await;
+        world.buckets.pass_over_damage();
+        let readable = readable(&world, &page).await;
+        let lost = world.buckets.passed_over();
+        if lost.iter().all(|lost| lost.count == 1) && (3..17).contains(&readable.len()) {
+            found = Some((world, readable));
+            break;
+        }
+    }
+    let (world, before) = found.expect("some texts depend on no damage");
+    let (kept, lost): (Vec<i64>, Vec<i64>) = (1..20).partition(|number| before.contains(number));
+    for erased in [kept[1], lost[1]] {
+        let refused = world.buckets.erase(&page, rev(erased), Erasing::default()).await;
+        assert!(matches!(refused, Err(Error::Store(StoreError::Corrupt(_)))), "{refused:?}");
+        let read = world.buckets.newest_with(&page, rev(erased), &name("wikitext")).await;
+        assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
+    }
+    // The first takes the damaged block away, and what cannot be read with it.
+    let how = Erasing { give_up_damaged: true, ..Erasing::default() };
+    let erased = world.buckets.erase(&page, rev(kept[1]), how.clone()).await.unwrap();
+    let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
+    // But for what was marked already.
+    let expected: Vec<_> = lost.iter().copied().filter(|number| *number != lost[1]).collect();
+    assert_eq!((given_up, erased.blocks), (expected.clone(), 1));
+    assert!(erased.given_up.iter().all(|(title, _)| *title == page.title));
+    let again = world.buckets.erase(&page, rev(lost[1]), how).await.unwrap();
+    assert!(again.again && again.given_up.is_empty() && again.blocks == 0, "{again:?}");
+    let world = world.reopened().await;
+    let left: Vec<_> = before.into_iter().filter(|number| *number != kept[1]).collect();
+    assert_eq!(readable(&world, &page).await, left);
+    for number in expected {
+        let gone = world.buckets.revision(&page, rev(number)).await;
+        assert!(matches!(gone, Err(Error::NotFound(_))), "{gone:?}");
+    }
+    assert!(world.rows(&schemas::ARCHIVE_BLOCKS).await.iter().all(|other| other.key != row.key));
+    world.assert_whole().await;
+}
+
+async fn a_block_of_which_nothing_can_be_read_is_given_up(world: World) {
+    let world = archiving(world).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    world.edit(&one, 1..=4).await;
+    world.edit(&two, 1..=3).await;
+    world.pass(later());
+    world.seal().await;
+    // Another block, which stays.
+    world.edit(&one, 5..=9).await;
+    world.pass(later());
+    let first = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
+    world.seal().await;
+    assert_eq!(world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap(), []);
+    let Some(Value::Blob(block)) = first.values[1].clone() else { panic!("a block") };
+    replace(&world, &first, block[..100].to_vec()).await;
+    let world = world.reopened().await;
+    assert_eq!(world.buckets.give_up_unreadable(&one, rev(6)).await.unwrap(), []);
+    let given_up = world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap();
+    let given_up: Vec<_> = (given_up.iter())
+        .map(|one| (one.page.clone(), one.revisions.0.get(), one.revisions.1.get(), one.count))
+        .collect();
+    assert_eq!(given_up, [(two.clone(), 1, 2, 2), (one.clone(), 1, 3, 3)]);
+    let world = world.reopened().await;
+    assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 1);
+    world.assert_whole().await;
+    assert_eq!(world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap(), []);
+    for (page, left) in [(&one, vec![4, 5, 6, 7, 8, 9]), (&two, vec![3])] {
+        let bodies =
+            world.buckets.bodies(page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
+        assert_eq!(bodies.into_keys().map(Revision::get).collect::<Vec<_>>(), left);
+    }
 }
 
 async fn what_is_lost_of_the_archive_is_missed(world: World) {
@@ -175,6 +275,44 @@ async fn what_is_lost_of_the_archive_is_missed(world: World) {
         });
         overwrite(&world, &schemas::ARCHIVE_INDEX, &row, values).await;
         assert!(!world.verify().await.problems.is_empty(), "column {column}");
+    }
+}
+
+/// Whatever write of it fails, having happened or not: the same again finishes it, and nothing else is touched.
+#[tokio::test]
+async fn giving_a_block_up_may_be_cut_off() {
+    for (fault, number) in [Fault::Before, Fault::After]
+        .into_iter()
+        .flat_map(|fault| (1..=5).map(move |number| (fault.clone(), number)))
+    {
+        let clock = Arc::new(ManualClock::new(START));
+        let memory = Memory::new(Arc::clone(&clock) as Arc<dyn rashomon_clock::Clock>);
+        let faulty = Arc::new(Faulty::new(memory, Plan::empty()));
+        let world = World::on(Arc::clone(&faulty) as AnyStore, clock, super::settings(), 1).await;
+        let pages = [page("Main_Page"), page("Other"), page("Third")];
+        for page in &pages {
+            world.edit(page, 1..=3).await;
+        }
+        world.pass(later());
+        world.seal().await;
+        let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
+        replace(&world, &block, vec![7; 100]).await;
+        let world = world.reopened().await;
+        faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
+        let cut_off = world.buckets.give_up_unreadable(&pages[1], rev(1)).await;
+        faulty.set_plan(Plan::empty());
+        let what = format!("{fault:?} {number}: {cut_off:?}");
+        assert!(cut_off.is_err(), "{what}");
+        world.buckets.give_up_unreadable(&pages[1], rev(1)).await.unwrap();
+        world.pass(later());
+        world.buckets.collect_orphans(later()).await.unwrap();
+        assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await, [], "{what}");
+        assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await, [], "{what}");
+        let world = world.reopened().await;
+        world.assert_whole().await;
+        for page in &pages {
+            assert_eq!(world.buckets.revisions(page, None, 9).await.unwrap().items.len(), 1, "{what}");
+        }
     }
 }
 

@@ -124,8 +124,13 @@ pub(crate) struct EraseArguments {
     #[arg(long)]
     pub(crate) comment: bool,
 
+    /// Where a block that has the revision is damaged, give up what else of it cannot be read, though a replica or a
+    /// backup of the block may have it; what is given up is told
+    #[arg(long)]
+    pub(crate) give_up_damaged: bool,
+
     /// List what was erased, and until when files may have it
-    #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment"])]
+    #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }
 

@@ -86,4 +86,18 @@ fn an_export_and_statistics_go_on_beside_damage() {
         assert!(text.contains("\"damaged_blocks\":1"), "{text}");
     }
     on_a_file(&["archive", "stats"]).ends_with(1).prints(&["2 revisions not in blocks"]);
+
+    let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "5"];
+    on_a_file(&erase).ends_with(1).tells(&["revision 5 may be in a block", "--give-up-damaged gives up"]);
+    let give_up = [&erase[..], &["--give-up-damaged"]].concat();
+    on_a_file(&[&give_up[..], &["--rev", "77"]].concat())
+        .ends_with(2)
+        .tells(&["the page has no revision 77"]);
+    on_a_file(&[&give_up[..], &["--rev", "6"]].concat())
+        .ends_with(0)
+        .prints(&["given up: up to 29 revisions from 1 to 29 of A", "up to 2 revisions from 41 to 42 of B"])
+        .prints(&["revision 5 is gone with its block", "revision 6 is gone with its block"]);
+    on_a_file(&["verify"]).ends_with(0).prints(&["sound: 2 pages, 2 revisions"]);
+    on_a_file(&erase).ends_with(2).tells(&["the page has no revision 5"]);
+    on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).tells(&["2 revisions of 2 pages"]);
 }

@@ -1,6 +1,6 @@
 //! `rashomon archive erase`.
 
-use rashomon_buckets::{Erased, Erasing, ErasureState, Error, Page, Revision};
+use rashomon_buckets::{Erased, Erasing, ErasureState, Error, Page, PassedOver, Revision};
 use rashomon_clock::Timestamp;
 
 use super::domains;
@@ -19,29 +19,101 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     };
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
     let buckets = store.buckets();
+    // The text that is to be erased may be what is damaged.
+    buckets.pass_over_damage();
     let not_there = |error| match error {
         Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
         error => error.into(),
     };
     // Where one of them is mistyped, none is erased.
     for rev in &arguments.rev {
-        buckets.newest_render(&page, *rev).await.map_err(not_there)?;
+        let Err(error) = buckets.newest_render(&page, *rev).await else { continue };
+        let passed_over = buckets.passed_over();
+        match passed_over.iter().find(|one| is_of(one, &page, *rev)) {
+            Some(_) if arguments.give_up_damaged => {}
+            Some(damage) => return Err(unreadable(*rev, damage)),
+            None => return Err(not_there(error)),
+        }
+    }
+    let mut gone = GivenUp::default();
+    if arguments.give_up_damaged {
+        for rev in &arguments.rev {
+            gone.add(buckets.give_up_unreadable(&page, *rev).await?)?;
+        }
     }
     let mut exit = Exit::Done;
     for rev in &arguments.rev {
+        if gone.has(&page, *rev)
+            && matches!(buckets.newest_render(&page, *rev).await, Err(Error::NotFound(_)))
+        {
+            output::line(format_args!(
+                "revision {rev} is gone with its block, or was never there: nothing is left that could be marked as erased, \
+                 and an import that has it brings it again"
+            ))?;
+            continue;
+        }
         let how = Erasing {
             by: arguments.by.clone(),
             reason: arguments.reason.clone(),
             user: arguments.user,
             comment: arguments.comment,
+            give_up_damaged: arguments.give_up_damaged,
         };
         let erased = buckets.erase(&page, *rev, how).await.map_err(not_there)?;
         tell(*rev, &erased)?;
+        tell_given_up(&erased)?;
         if erased.left > 0 {
             exit = Exit::Failed;
         }
     }
     Ok(exit)
+}
+
+/// Whether the revision is there nobody can tell.
+fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
+    CommandError::Erase(format!(
+        "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where there is \
+         neither, --give-up-damaged gives up all that the block has",
+        damage.why
+    ))
+}
+
+/// What blocks had of which nothing could be read.
+#[derive(Debug, Default)]
+struct GivenUp(Vec<PassedOver>);
+
+impl GivenUp {
+    /// Adds it, and tells.
+    fn add(&mut self, given_up: Vec<PassedOver>) -> Result<(), CommandError> {
+        for PassedOver { page, block, revisions: (first, last), count, why } in &given_up {
+            output::line(format_args!(
+                "given up: up to {} from {first} to {last} of {}, with block {block}: {why}",
+                counted(*count, "revision"),
+                page.title,
+            ))?;
+        }
+        self.0.extend(given_up);
+        Ok(())
+    }
+
+    fn has(&self, page: &Page, rev: Revision) -> bool {
+        self.0.iter().any(|one| is_of(one, page, rev))
+    }
+}
+
+fn is_of(passed: &PassedOver, page: &Page, rev: Revision) -> bool {
+    passed.page == *page && (passed.revisions.0..=passed.revisions.1).contains(&rev)
+}
+
+fn tell_given_up(erased: &Erased) -> Result<(), CommandError> {
+    for (title, rev) in &erased.given_up {
+        output::line(format_args!("given up, since it could not be read: revision {rev} of {title}"))?;
+    }
+    if erased.given_up.is_empty() {
+        return Ok(());
+    }
+    let count = counted(erased.given_up.len() as u64, "revision");
+    output::line(format_args!("{count} given up: import them from an export, where there is one"))
 }
 
 fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
