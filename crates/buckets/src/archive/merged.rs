@@ -138,7 +138,7 @@ impl BlockStore {
                 }
                 return found;
             }
-            index = now;
+            (index, is_strict) = (now, true);
         }
     }
 
