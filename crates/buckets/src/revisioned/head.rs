@@ -95,6 +95,33 @@ impl Head {
     }
 }
 
+impl Announced {
+    /// Whether it has happened, if its rows stand like this.
+    ///
+    /// One that takes the place of other rows has as soon as one of those shows it, since nobody knows any more what stood
+    /// there. Any other has when its rows of the indexes show it: its bodies may have been superseded since, and be gone.
+    pub(super) fn has_happened(&self, standing: &[Option<Row>]) -> bool {
+        let is_it = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.written_at == self.at);
+        let named = || self.rows.iter().zip(standing);
+        let mut of_indexes = named().filter(|(name, _)| name.is_of_an_index()).peekable();
+        named().any(|(name, row)| name.replaces && is_it(row))
+            || (of_indexes.peek().is_some() && of_indexes.all(|(_, row)| is_it(row)))
+    }
+}
+
+impl RowName {
+    /// Whether nobody deletes the row as long as there is what it is about.
+    fn is_of_an_index(&self) -> bool {
+        let indexes = [
+            &*schemas::REVISIONS,
+            &*schemas::RENDERS,
+            &*schemas::REVISIONS_BY_TIME,
+            &*schemas::REVISIONS_BY_TID,
+        ];
+        indexes.into_iter().any(|index| *index == *self.table)
+    }
+}
+
 /// The rows that a batch of a page puts; none of them stands already.
 pub(super) fn new_rows(batch: &Batch) -> Vec<RowName> {
     let name = |mutation: &Mutation| match mutation {

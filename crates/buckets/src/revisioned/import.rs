@@ -331,16 +331,13 @@ impl Shared {
             let more = unit.bytes();
             if write.len() > FULL || (bytes + more > MAX_BODIES && write.len() > 0) {
                 let full = std::mem::replace(&mut write, new());
-                let _import = self.commit(self.prepare(full).await?).await?;
+                let _import = self.commit(full).await?;
                 bytes = 0;
             }
             bytes += more;
             write.unit(unit);
         }
-        if write.len() > 0 {
-            let _import = self.commit(self.prepare(write).await?).await?;
-        }
-        Ok(())
+        if write.len() == 0 { Ok(()) } else { self.commit(write).await.map(drop) }
     }
 }
 

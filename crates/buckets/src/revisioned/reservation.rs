@@ -16,7 +16,6 @@ use super::{
     Shared,
     head::{Announced, Head, Held, Owner, RowName, new_rows},
     page_write::PageWrite,
-    write::Prepared,
 };
 use crate::{Error, Page, Result, schemas::HEADS};
 
@@ -184,26 +183,18 @@ impl Shared {
         let Some(mut reservation) = reservation else {
             let planned = planned?;
             if let Some(write) = planned.write {
-                let after = self.commit(self.prepare(write).await?).await?;
+                let after = self.commit(write).await?;
                 self.afterwards(after).await?;
             }
             return Ok(planned.answer);
         };
         match planned {
             Ok(Planned { write: Some(write), replaces, answer }) => {
-                // What is announced is what is written: a strategy may have bodies go elsewhere.
-                let announced = async {
-                    let prepared = self.prepare(write.reserved()).await?;
-                    self.announce(page, &mut reservation, &prepared.write, replaces).await?;
-                    Ok(prepared)
-                };
-                match announced.await {
-                    Ok(prepared) => self.publish(page, &reservation, prepared).await?,
-                    Err(error) => {
-                        self.give_up(&reservation).await;
-                        return Err(error);
-                    }
+                if let Err(error) = self.announce(page, &mut reservation, &write, replaces).await {
+                    self.give_up(&reservation).await;
+                    return Err(error);
                 }
+                self.publish(page, &reservation, write).await?;
                 Ok(answer)
             }
             Ok(Planned { answer, .. }) => {
@@ -245,12 +236,12 @@ impl Shared {
 
     /// Writes what was announced, and gives the page back. A write that fails is taken back at once, if that
     /// can be done.
-    async fn publish(&self, page: &Page, reservation: &Reservation, write: Prepared<'_, '_>) -> Result<()> {
+    async fn publish(&self, page: &Page, reservation: &Reservation, write: PageWrite<'_>) -> Result<()> {
         if self.is_past_lease(reservation) {
             self.give_up(reservation).await;
             return Err(too_slow());
         }
-        let error = match self.commit(write).await {
+        let error = match self.commit(write.reserved()).await {
             Ok(after) => {
                 self.let_go(reservation, reservation.later_than).await?;
                 return self.afterwards(after).await;
@@ -317,20 +308,16 @@ impl Shared {
 
     /// Sees to it that a write has happened as a whole or never will: `None` where it has, else the time at
     /// which its rows were deleted. What comes later of it is hidden by that.
-    ///
-    /// One that takes the place of other rows has happened as soon as one of those shows it, since nobody
-    /// knows any more what stood there.
     async fn take_back(&self, page: &Page, announced: &Announced) -> Result<Option<Timestamp>> {
-        let rows = announced.rows.iter().map(|row| self.get(row.table, page, row.clustering.clone()));
-        let standing = futures::future::try_join_all(rows).await?;
-        let named = || announced.rows.iter().zip(&standing);
-        let is_it = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.written_at == announced.at);
-        if named().all(|(_, row)| is_it(row)) || named().any(|(name, row)| name.replaces && is_it(row)) {
+        let standing = self.rows_named(page, &announced.rows).await?;
+        if announced.has_happened(&standing) {
+            // What was looked for before it came, and is there now, is brought to as many replicas as the rest by this.
+            self.rows_named(page, &announced.rows).await?;
             return Ok(None);
         }
         let at = announced.at.just_after();
         let mut write = PageWrite::new(page, at);
-        for (name, row) in named() {
+        for (name, row) in announced.rows.iter().zip(&standing) {
             match row {
                 Some(row) if name.replaces => {
                     // A copy of what was superseded goes when it would have. One that a clock ahead had made was to
@@ -348,8 +335,13 @@ impl Shared {
                 _ => write.then.delete(name.table, name.clustering.clone(), at),
             }
         }
-        let _taken_back = self.commit(self.prepare(write).await?).await?;
+        let _taken_back = self.commit(write).await?;
         Ok(Some(at))
+    }
+
+    async fn rows_named(&self, page: &Page, names: &[RowName]) -> Result<Vec<Option<Row>>> {
+        let rows = names.iter().map(|name| self.get(name.table, page, name.clustering.clone()));
+        futures::future::try_join_all(rows).await
     }
 
     /// Gives back a page that nothing was written to. Where the store does not answer, the reservation stands

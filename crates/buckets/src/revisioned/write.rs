@@ -19,7 +19,7 @@ use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
     content::{BodyRow, Lifetime, Stored},
-    retention::{After, Policy},
+    retention::After,
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
     schemas::{RENDERS, REVISIONS},
 };
@@ -414,37 +414,25 @@ impl Shared {
         }
     }
 
-    /// Adds to a write the note of when what it supersedes falls due, and what its bucket's strategy has it do.
-    pub(super) async fn prepare<'p>(&self, mut write: PageWrite<'p>) -> Result<Prepared<'_, 'p>> {
-        let policy = self.note_due(&mut write).await?;
-        let after = self.follow(&mut write, policy).await?;
-        Ok(Prepared { write, policy, after })
-    }
-
-    /// Makes a write durable. Gives what is left to be done when it is known to stand.
-    pub(super) async fn commit(&self, prepared: Prepared<'_, '_>) -> Result<After> {
-        let Prepared { write, policy, after } = prepared;
+    /// Makes a write durable, with the note of when what it supersedes falls due. Gives what is left to be
+    /// done when it is known to stand.
+    pub(super) async fn commit(&self, mut write: PageWrite<'_>) -> Result<After> {
+        let (page, superseded) = (write.page, write.superseded);
+        let note = self.note_due(&mut write).await?;
+        let after = self.follow(&mut write, note).await?;
         let begun = self.clock.monotonic();
         self.store.write(write.first, write.then).await?;
-        let Some(policy) = policy else { return Ok(after) };
+        let Some(policy) = note else { return Ok(after) };
         // What it supersedes may have been culled by now, as if it had been there from its time on.
         if self.clock.monotonic().saturating_sub(begun) > policy.grace {
             let late = "the write took longer than superseded values are kept; repeat it".to_owned();
             return Err(rashomon_tables::Error::Unavailable(late).into());
         }
-        if let Some(what) = write.superseded {
-            self.note_elsewhere(write.page, policy, what).await;
+        if let Some(what) = superseded {
+            self.note_elsewhere(page, policy, what).await;
         }
         Ok(after)
     }
-}
-
-/// A write with all that goes with it.
-#[must_use]
-pub(super) struct Prepared<'s, 'p> {
-    pub(super) write: PageWrite<'p>,
-    policy: Option<&'s Policy>,
-    after: After,
 }
 
 fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {

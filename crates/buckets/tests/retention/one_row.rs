@@ -274,3 +274,48 @@ async fn what_was_written_whole_stands_though_its_process_died() {
         other.assert_whole().await;
     }
 }
+
+/// Nor if others have superseded it since, and have deleted what they had copied of it.
+#[tokio::test]
+async fn what_was_written_whole_and_superseded_stands_though_its_process_died() {
+    let per_query = |current| Strategy::TablePerQuery(current, Fill::CopyOnUpdate);
+    for strategy in
+        [Strategy::AppTtl, Strategy::TwoTable, per_query(Current::OneRow), per_query(Current::WideRow)]
+    {
+        let clock = Arc::new(ManualClock::new(START));
+        let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
+        let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(by(strategy)), 1).await;
+        let (other, page) = (dying.reopened().await, page("Main_Page"));
+        dying.put_revision(&page, 8, HTML).await.unwrap();
+        dying.pass(HOUR);
+
+        let gate = Gate::new();
+        store.set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
+        let if_latest = Some(Parent::Revision(rev(8)));
+        let new = NewRevision { if_latest, ..dying.new_revision(&page, 9, HTML).await };
+        let write = tokio::spawn({
+            let (buckets, page) = (dying.buckets.clone(), page.clone());
+            async move { buckets.put_revision(&page, new).await }
+        });
+        gate.reached().await;
+        store.set_plan(Plan::empty());
+        dying.pass(SECOND);
+        let last = other.put_revision(&page, 10, HTML).await.unwrap();
+        let written = other.buckets.newest_with(&page, rev(9), &name("html")).await.unwrap();
+        if strategy == Strategy::AppTtl {
+            // It is the sweep that deletes.
+            dying.pass(2 * DAY);
+            other.sweep().await;
+        }
+        dying.pass(60 * SECOND);
+        other.rewrite(&page, last.tid, "html", "mended").await.unwrap();
+        gate.open();
+        write.await.unwrap().unwrap_err();
+        let kept = (strategy != Strategy::AppTtl).then(|| b"<p>".to_vec());
+        assert_eq!(other.read_if_kept(&page, written, "html").await, kept, "{strategy:?}");
+        let listed = other.buckets.newest_render(&page, rev(9)).await;
+        assert_eq!(listed.unwrap().tid, written, "{strategy:?}");
+        other.assert_whole().await;
+    }
+}
