@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use rashomon_buckets::{Current, Fill, NewRevision, Parent, Policy, Strategy, schemas};
+use rashomon_buckets::{Current, Error, Fill, NewRevision, Page, Parent, Policy, Strategy, Written, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
+use tokio::task::JoinHandle;
 
 use crate::{
     DAY, HOUR, SECOND, by, policy, retaining, settings,
@@ -239,33 +240,44 @@ async fn what_a_clock_ahead_set_and_an_import_superseded_goes() {
     world.assert_whole().await;
 }
 
+/// One process of a cluster has written a revision on the condition that 8 is the latest, and stops before it gives the
+/// page back, until the gate is opened. Gives another process, and the write.
+async fn written_and_not_given_back(
+    page: &Page,
+    strategy: Strategy,
+    number: i64,
+) -> (World, Gate, JoinHandle<Result<Written, Error>>) {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
+    let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(by(strategy)), 1).await;
+    let other = dying.reopened().await;
+    dying.put_revision(page, 8, HTML).await.unwrap();
+    dying.pass(HOUR);
+    let gate = Gate::new();
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
+    let if_latest = Some(Parent::Revision(rev(8)));
+    let new = NewRevision { if_latest, ..dying.new_revision(page, number, HTML).await };
+    let write = tokio::spawn({
+        let page = page.clone();
+        async move { dying.buckets.put_revision(&page, new).await }
+    });
+    gate.reached().await;
+    store.set_plan(Plan::empty());
+    (other, gate, write)
+}
+
 /// A write on a condition had happened, bodies that lie elsewhere and all, and its process died before it could say so:
 /// whoever finds that does not take back what somebody may have read.
 #[tokio::test]
 async fn what_was_written_whole_stands_though_its_process_died() {
     for current in [Current::OneRow, Current::WideRow] {
-        let clock = Arc::new(ManualClock::new(START));
-        let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
-        let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
-        let policy = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
-        let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(policy), 1).await;
-        let (other, page) = (dying.reopened().await, page("Main_Page"));
-        dying.put_revision(&page, 8, HTML).await.unwrap();
-        dying.pass(HOUR);
-
-        let gate = Gate::new();
-        store.set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
-        let if_latest = Some(Parent::Revision(rev(8)));
+        let page = page("Main_Page");
         // The bodies of a lower revision lie among the copies.
-        let new = NewRevision { if_latest, ..dying.new_revision(&page, 3, HTML).await };
-        let write = tokio::spawn({
-            let (buckets, page) = (dying.buckets.clone(), page.clone());
-            async move { buckets.put_revision(&page, new).await }
-        });
-        gate.reached().await;
-        store.set_plan(Plan::empty());
+        let strategy = Strategy::TablePerQuery(current, Fill::CopyOnUpdate);
+        let (other, gate, write) = written_and_not_given_back(&page, strategy, 3).await;
         let written = other.buckets.newest_with(&page, rev(3), &name("html")).await.unwrap();
-        dying.pass(60 * SECOND);
+        other.pass(60 * SECOND);
         other.rewrite(&page, written, "html", "mended").await.unwrap();
         assert_eq!(other.read(&page, written, "html").await, b"mended", "{current:?}");
         gate.open();
@@ -282,33 +294,17 @@ async fn what_was_written_whole_and_superseded_stands_though_its_process_died() 
     for strategy in
         [Strategy::AppTtl, Strategy::TwoTable, per_query(Current::OneRow), per_query(Current::WideRow)]
     {
-        let clock = Arc::new(ManualClock::new(START));
-        let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
-        let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
-        let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(by(strategy)), 1).await;
-        let (other, page) = (dying.reopened().await, page("Main_Page"));
-        dying.put_revision(&page, 8, HTML).await.unwrap();
-        dying.pass(HOUR);
-
-        let gate = Gate::new();
-        store.set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
-        let if_latest = Some(Parent::Revision(rev(8)));
-        let new = NewRevision { if_latest, ..dying.new_revision(&page, 9, HTML).await };
-        let write = tokio::spawn({
-            let (buckets, page) = (dying.buckets.clone(), page.clone());
-            async move { buckets.put_revision(&page, new).await }
-        });
-        gate.reached().await;
-        store.set_plan(Plan::empty());
-        dying.pass(SECOND);
+        let page = page("Main_Page");
+        let (other, gate, write) = written_and_not_given_back(&page, strategy, 9).await;
+        other.pass(SECOND);
         let last = other.put_revision(&page, 10, HTML).await.unwrap();
         let written = other.buckets.newest_with(&page, rev(9), &name("html")).await.unwrap();
         if strategy == Strategy::AppTtl {
             // It is the sweep that deletes.
-            dying.pass(2 * DAY);
+            other.pass(2 * DAY);
             other.sweep().await;
         }
-        dying.pass(60 * SECOND);
+        other.pass(60 * SECOND);
         other.rewrite(&page, last.tid, "html", "mended").await.unwrap();
         gate.open();
         write.await.unwrap().unwrap_err();
