@@ -1,17 +1,18 @@
 //! Counting, and naming the first.
 
-/// How often something happened, and the first times that it did.
+/// How often something happened, and the first times that it did: so many that one sees what is wrong, and few enough to
+/// be read, unless it is said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named<T> {
+pub struct Named<T, const MAX: usize = 20> {
     /// How often.
     pub count: u64,
     /// The first of them, at most [`Self::MAX`].
     pub first: Vec<T>,
 }
 
-impl<T> Named<T> {
-    /// The most that are named: enough to see what is wrong, and few enough to be read.
-    pub const MAX: usize = 20;
+impl<T, const MAX: usize> Named<T, MAX> {
+    /// The most that are named.
+    pub const MAX: usize = MAX;
 
     /// It happened.
     pub fn add(&mut self, item: T) {
@@ -40,7 +41,7 @@ impl<T> Named<T> {
     }
 }
 
-impl<T> Default for Named<T> {
+impl<T, const MAX: usize> Default for Named<T, MAX> {
     fn default() -> Self {
         Self { count: 0, first: Vec::new() }
     }

@@ -87,9 +87,7 @@ impl Revisioned {
             noted.map(|noted| std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner)));
         taken.unwrap_or_default().into_values().collect()
     }
-}
 
-impl Revisioned {
     /// Gives up the blocks of the archive that may have a revision and of which nothing can be read: no page names them any
     /// more, and they are deleted. Gives what they had, by page. Safe to be cut off at any point: done again, it is finished.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {

@@ -158,12 +158,12 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             } else if self.lost_blocks.insert(passed.block) {
                 let title = self.page.title.clone();
                 let (revisions, count, why) = (passed.revisions, passed.count, passed.why);
-                self.export.report.add_unreadable(Unreadable { title, revisions, count, why });
+                self.export.report.unreadable.add_many(count, Unreadable { title, revisions, count, why });
             }
         }
         for (rev, why) in std::mem::take(&mut self.lost) {
             let title = self.page.title.clone();
-            self.export.report.add_unreadable(Unreadable { title, revisions: (rev, rev), count: 1, why });
+            self.export.report.unreadable.add(Unreadable { title, revisions: (rev, rev), count: 1, why });
         }
     }
 

@@ -24,10 +24,8 @@ pub struct ExportReport {
     pub invalid: Named<Warning>,
     /// Properties of revisions and renders, such as html, that XML has no place for. JSON lines have.
     pub properties_left_out: u64,
-    /// What the store has lost, and the export lacks. At most [`Self::UNREADABLE`] are named.
-    pub unreadable: Vec<Unreadable>,
-    /// How many revisions these are, and those that are not named.
-    pub unreadable_revisions: u64,
+    /// What the store has lost, and the export lacks, counted by revisions. Whoever mends it needs more than the first few.
+    pub unreadable: Named<Unreadable, 10_000>,
 }
 
 /// Revisions that cannot be read, or not all of them.
@@ -148,9 +146,6 @@ impl From<io::Error> for ExportError {
 }
 
 impl ExportReport {
-    /// The most that is named of what cannot be read.
-    pub const UNREADABLE: usize = 10_000;
-
     /// Whether everything that was asked for was written, as far as it is what the format is for.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
@@ -158,13 +153,6 @@ impl ExportReport {
             && self.left_out.is_empty()
             && self.invalid.is_empty()
             && self.unreadable.is_empty()
-    }
-
-    pub(super) fn add_unreadable(&mut self, what: Unreadable) {
-        self.unreadable_revisions += what.count;
-        if self.unreadable.len() < Self::UNREADABLE {
-            self.unreadable.push(what);
-        }
     }
 
     pub(super) const fn progress(&self) -> ExportProgress {

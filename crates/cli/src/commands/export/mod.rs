@@ -182,18 +182,18 @@ fn tell(report: &ExportReport, elapsed: Duration) {
 
 /// Tells what the store has lost.
 fn tell_unreadable(report: &ExportReport, domain: &DomainName) {
-    for Unreadable { title, revisions: (first, last), count, why } in &report.unreadable {
+    for Unreadable { title, revisions: (first, last), count, why } in &report.unreadable.first {
         let revisions = match *count {
             1 => format!("revision {first}"),
             count => format!("up to {} from {first} to {last}", counted(count, "revision")),
         };
         output::note(format_args!("left out: {revisions} of {title} of {domain}: {why}"));
     }
-    if report.unreadable_revisions > 0 {
+    if report.unreadable.count > 0 {
         output::note(format_args!(
             "{} could not be read, and are left out, or some of their renders are; `rashomon verify` says what is damaged: \
              restore it from a replica or a backup, and export these pages again",
-            counted(report.unreadable_revisions, "revision"),
+            counted(report.unreadable.count, "revision"),
         ));
     }
 }
