@@ -217,6 +217,17 @@ pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// How the clock has gone, in one row: nothing was culled at a time later than `reaches`, and at `set_at`, by the
+/// time that it was set to, somebody set it last. Swapped only.
+pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("retention_clock")
+        .partition("of", Int)
+        .value("reaches", Timestamp)
+        .value("set_at", Timestamp)
+        .swap_only()
+        .build()
+});
+
 /// Who is writing the page on a condition, where several processes may: `owner` is random, and absent where
 /// nobody is. `rows` (JSON) names the rows that are being written, at the time `rows_at`; what is written under
 /// a later reservation is later than `later_than`. Swapped only; most pages have no row.
@@ -354,7 +365,7 @@ pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 29] {
+pub fn all() -> [&'static Schema; 30] {
     [
         &REVISIONS,
         &RENDERS,
@@ -380,6 +391,7 @@ pub fn all() -> [&'static Schema; 29] {
         &DUE,
         &DUE_CURSORS,
         &RETENTION_WALKS,
+        &RETENTION_CLOCK,
         &ARCHIVE_INDEX,
         &ARCHIVE_BLOCKS,
         &ARCHIVE_NOTES,

@@ -64,12 +64,13 @@ async fn an_undamaged_store_is_whole() {
 
 /// The tables whose rows are notes of work to do, or that only retention or the archive have: nothing is lost
 /// with a note, and what those have is tested with them.
-const NOTES: [&str; 17] = [
+const NOTES: [&str; 18] = [
     "chunk_sets",
     "heads",
     "due",
     "due_cursors",
     "retention_walks",
+    "retention_clock",
     "revision_timeline",
     "render_timeline",
     "historical",

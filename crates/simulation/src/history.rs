@@ -108,7 +108,9 @@ fn action(rng: &mut Rng, setup: &Setup) -> Action {
         91..94 => Action::Walk,
         94 => Action::SetPolicy((rng.u8(..4) != 0).then(|| setup::policy(rng, setup.skew))),
         95..97 => Action::Skew { thousandths: rng.u32(..=1000) },
-        97 if setup.jumps => Action::Jump { by: jump(rng, setup), ahead: rng.bool() },
+        97 if setup.jumps => {
+            Action::Jump { by: jump(rng, setup), ahead: rng.bool(), all_begin_again: rng.bool() }
+        }
         97..99 => Action::LoseTimeline,
         _ => Action::Restart,
     }

@@ -63,8 +63,9 @@ pub enum Action {
     SetPolicy(Option<Policy>),
     /// A clock is set, within what clocks may differ: so many thousandths of that ahead of the slowest.
     Skew { thousandths: u32 },
-    /// All clocks are set, by more than they may differ.
-    Jump { by: Duration, ahead: bool },
+    /// All clocks are set, by more than they may differ: ahead while the processes see it, or back, and then, or
+    /// meanwhile, all processes begin again.
+    Jump { by: Duration, ahead: bool, all_begin_again: bool },
     /// Nothing is left of the timeline.
     LoseTimeline,
     /// The process begins again.

@@ -407,6 +407,7 @@ impl Shared {
         cutoff: Timestamp,
         goes: impl Fn(Revision, Option<Tid>) -> bool,
     ) -> Result<()> {
+        self.note_clock().await?;
         let now = self.clock.now();
         let mut first = Vec::new();
         let mut after = None;

@@ -1,18 +1,26 @@
 //! Whether the clock can be trusted.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{Key, Row, Swap, TableStore, Value};
+
+use crate::{Result, revisioned::Shared, rows, schemas::RETENTION_CLOCK};
 
 /// By how much the two may differ that are looked at one after the other, on a busy machine.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
+/// How far ahead it is written down that culls may come: so often is it written.
+const REACH: Duration = Duration::from_secs(60);
+
 /// Holds the time of day against the clock that nobody sets. Whoever culls asks first: after somebody set the
 /// time of day, what is in the indexes may look older than it is. So nothing is culled until a whole grace has
 /// passed in which the two agree: whatever was superseded before the jump has been kept for long enough then.
+///
+/// What a process has seen of it is written down, for those that begin after it.
 #[derive(Debug)]
 pub(crate) struct Drift(Mutex<Reference>);
 
@@ -20,23 +28,52 @@ pub(crate) struct Drift(Mutex<Reference>);
 struct Reference {
     wall: Timestamp,
     monotonic: Duration,
-    /// Since when, by the clock that nobody sets, the two have agreed.
-    jumped: Option<Duration>,
+    set: Option<Set>,
     /// The latest time that it had become before somebody set the time of day back.
     set_back_from: Option<Timestamp>,
+    noted: Noted,
+}
+
+/// Somebody set the time of day.
+#[derive(Debug, Clone, Copy)]
+struct Set {
+    /// To this, or it had become this when that was seen.
+    at: Timestamp,
+    /// Since when, by the clock that nobody sets, this process has seen the two agree.
+    since: Duration,
+    /// For how long others had before.
+    before: Duration,
+}
+
+/// What is written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Nothing was culled at a later time.
+    reaches: Timestamp,
+    /// When somebody set the time of day last, by what it was set to.
+    set_at: Option<Timestamp>,
 }
 
 impl Drift {
-    /// From now on the two are held against each other.
-    pub(crate) fn new(clock: &dyn Clock) -> Self {
+    /// From now on the two are held against each other; before, they were by others.
+    pub(crate) fn new(clock: &dyn Clock, noted: Noted, skew: Duration) -> Self {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
-        Self(Mutex::new(Reference { wall, monotonic, jumped: None, set_back_from: None }))
+        let set_now = Set { at: wall, since: monotonic, before: Duration::ZERO };
+        let was_set_back = noted.reaches > wall.saturating_add(REACH).saturating_add(skew);
+        let set = match noted.set_at {
+            // Where it was set back then, it need not have come again to what it had become.
+            Some(at) if at <= wall => Some(Set { at, before: wall.since(at), ..set_now }),
+            Some(_) => Some(set_now),
+            None => was_set_back.then_some(set_now),
+        };
+        let set_back_from = Some(noted.reaches);
+        Self(Mutex::new(Reference { wall, monotonic, set, set_back_from, noted }))
     }
 
     /// Whether culling must wait, for a policy of this grace and skew.
     pub(crate) fn pauses(&self, clock: &dyn Clock, grace: Duration, skew: Duration) -> bool {
-        let known = self.look(clock, skew);
-        known.jumped.is_some_and(|jumped| clock.monotonic() < jumped.saturating_add(grace))
+        let agreed = |set: Set| clock.monotonic().saturating_sub(set.since).saturating_add(set.before);
+        self.look(clock, skew).set.is_some_and(|set| agreed(set) < grace)
     }
 
     /// Whether what was deleted before the time of day was set back may be later than what is written now, and hide
@@ -47,7 +84,7 @@ impl Drift {
     }
 
     fn look(&self, clock: &dyn Clock, skew: Duration) -> Reference {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let passed = monotonic.saturating_sub(known.monotonic);
         let expected = known.wall.saturating_add(passed);
@@ -55,9 +92,70 @@ impl Drift {
         if off > skew.max(TOLERANCE) {
             tracing::warn!(?off, "the time of day was set: nothing is culled until a grace has passed");
             let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
-            *known = Reference { wall, monotonic, jumped: Some(monotonic), set_back_from };
+            let set = Some(Set { at: wall, since: monotonic, before: Duration::ZERO });
+            *known = Reference { wall, monotonic, set, set_back_from, noted: known.noted };
         }
         *known
+    }
+
+    /// What has to be written down before anything is culled; `None`: it has been.
+    fn to_note(&self, clock: &dyn Clock) -> Option<Noted> {
+        let (known, now) = (*self.known(), clock.now());
+        let set_at = known.set.map(|set| set.at);
+        if now <= known.noted.reaches && set_at == known.noted.set_at {
+            return None;
+        }
+        Some(Noted { reaches: known.noted.reaches.max(now.saturating_add(REACH)), set_at })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Reference> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    fn key() -> Key {
+        Key::new(vec![Value::Int(0)], Vec::new())
+    }
+
+    /// What is written down in a store.
+    pub(crate) async fn read(store: &dyn TableStore) -> Result<Self> {
+        let row = store.get(&RETENTION_CLOCK, &Self::key()).await?;
+        Ok(row.as_ref().map(Self::from_row).transpose()?.unwrap_or_default())
+    }
+
+    fn from_row(row: &Row) -> Result<Self> {
+        let reaches = rows::timestamp(row, 0).ok_or_else(|| rows::unreadable("retention_clock", row))?;
+        Ok(Self { reaches, set_at: rows::timestamp(row, 1) })
+    }
+
+    fn to_row(self) -> Row {
+        let values = vec![Some(self.reaches.into()), self.set_at.map(Value::Timestamp)];
+        // The store stamps swapped rows itself.
+        Row { key: Self::key(), values, written_at: Timestamp::EPOCH, expires_at: None }
+    }
+}
+
+impl Shared {
+    /// Writes down how far the clock has come, and whether somebody set it: before anything is culled by it, so that
+    /// who begins after it was set back knows what may hide what he writes. Most times that has been done.
+    pub(super) async fn note_clock(&self) -> Result<()> {
+        let (key, mut standing) = (Noted::key(), None);
+        while let Some(ours) = self.drift.to_note(&self.clock) {
+            let theirs = standing.as_ref().map(Noted::from_row).transpose()?.unwrap_or_default();
+            let was_set = ours.set_at != self.drift.known().noted.set_at;
+            let both = Noted {
+                reaches: ours.reaches.max(theirs.reaches),
+                set_at: if was_set { ours.set_at } else { theirs.set_at },
+            };
+            match self.store.swap(&RETENTION_CLOCK, &key, standing.as_ref(), Some(both.to_row())).await? {
+                Swap::Applied => {
+                    self.drift.known().noted = Noted { reaches: both.reaches, set_at: ours.set_at };
+                }
+                Swap::Refused { current } => standing = current,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -72,7 +170,7 @@ mod tests {
 
     fn begin() -> (Drift, ManualClock) {
         let clock = ManualClock::new(Timestamp::from_micros(1 << 50));
-        let drift = Drift::new(&clock);
+        let drift = Drift::new(&clock, Noted::default(), SKEW);
         assert!(!drift.pauses(&clock, GRACE, SKEW));
         (drift, clock)
     }
@@ -118,5 +216,65 @@ mod tests {
         clock.advance(2 * GRACE);
         set_back(&clock, GRACE - SKEW);
         assert!(!is_behind(&drift, &clock), "by less than a grace");
+    }
+
+    /// What one process wrote down before its end, and another that begins so much later, by its clock.
+    fn begin_after(drift: &Drift, clock: &ManualClock) -> Drift {
+        let noted = drift.to_note(clock).unwrap_or_else(|| drift.known().noted);
+        Drift::new(clock, noted, SKEW)
+    }
+
+    #[test]
+    fn who_begins_pauses_for_what_is_left_of_the_grace() {
+        let (drift, clock) = begin();
+        assert!(!begin_after(&drift, &clock).pauses(&clock, GRACE, SKEW), "nobody set it");
+        clock.set(clock.now().saturating_add(GRACE * 24));
+        assert!(drift.pauses(&clock, GRACE, SKEW));
+        clock.advance(GRACE / 2);
+        let second = begin_after(&drift, &clock);
+        assert!(second.pauses(&clock, GRACE, SKEW));
+        clock.advance(GRACE / 4);
+        let third = begin_after(&second, &clock);
+        assert!(third.pauses(&clock, GRACE, SKEW));
+        clock.advance(GRACE / 4);
+        assert!(!third.pauses(&clock, GRACE, SKEW));
+    }
+
+    #[test]
+    fn who_begins_with_a_clock_that_was_set_back_meanwhile_knows() {
+        let (drift, clock) = begin();
+        let same = begin_after(&drift, &clock);
+        assert!(!same.is_behind(&clock, GRACE, SKEW) && !same.pauses(&clock, GRACE, SKEW));
+        let noted = drift.to_note(&clock).unwrap();
+        clock.set(clock.now().saturating_sub(2 * GRACE));
+        let behind = Drift::new(&clock, noted, SKEW);
+        assert!(behind.is_behind(&clock, GRACE, SKEW) && behind.pauses(&clock, GRACE, SKEW));
+        let again = begin_after(&behind, &clock);
+        assert!(again.is_behind(&clock, GRACE, SKEW) && again.pauses(&clock, GRACE, SKEW));
+        clock.advance(GRACE);
+        assert!(!again.pauses(&clock, GRACE, SKEW));
+        assert!(!begin_after(&again, &clock).pauses(&clock, GRACE, SKEW), "once is enough");
+        clock.advance(GRACE);
+        assert!(!again.is_behind(&clock, GRACE, SKEW));
+    }
+
+    #[test]
+    fn it_is_noted_once_a_minute_and_when_the_clock_was_set() {
+        let (drift, clock) = begin();
+        let note = |drift: &Drift, clock: &ManualClock| {
+            let noted = drift.to_note(clock)?;
+            drift.known().noted = noted;
+            Some(noted)
+        };
+        assert!(note(&drift, &clock).is_some());
+        assert_eq!(note(&drift, &clock), None);
+        clock.advance(REACH);
+        assert_eq!(note(&drift, &clock), None);
+        clock.advance(SKEW);
+        assert!(note(&drift, &clock).is_some());
+        clock.set(clock.now().saturating_sub(GRACE));
+        drift.look(&clock, SKEW);
+        assert!(note(&drift, &clock).is_some());
+        assert_eq!(note(&drift, &clock), None);
     }
 }

@@ -23,7 +23,7 @@ mod timeline;
 mod walk;
 
 pub(crate) use self::{
-    drift::Drift,
+    drift::{Drift, Noted},
     generator::Generations,
     historical::Copies,
     marks::Culls,

@@ -136,6 +136,11 @@ impl Retention {
         self.policies().map(|policy| policy.slack).min()
     }
 
+    /// By how much clocks may differ.
+    pub(crate) fn greatest_skew(&self) -> Duration {
+        self.policies().map(|policy| policy.skew).max().unwrap_or_default()
+    }
+
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.policy.iter().chain(self.buckets.values().flatten())
     }

@@ -56,8 +56,8 @@ impl Shared {
         for policy in self.settings.retention.policies() {
             self.drift.pauses(&self.clock, policy.grace, policy.skew);
         }
-        let now = self.clock.now();
-        let skew = self.settings.retention.policies().map(|policy| policy.skew).max().unwrap_or_default();
+        self.note_clock().await?;
+        let (now, skew) = (self.clock.now(), self.settings.retention.greatest_skew());
         // A shard that has much to do does not keep the others waiting.
         let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
         for shard in 0..SHARDS as i64 {

@@ -46,7 +46,7 @@ use crate::{
     archive::{self, ArchiveSettings, BlockStore, Overlay},
     content::ChunkStore,
     locks::Locks,
-    retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
+    retention::{CULLS, Copies, Counters, Drift, Generations, Noted, Sampling},
     rows::{RevisionRow, partition_of},
     schemas::{self, RENDER_CONTENT, REVISION_CONTENT, REVISIONS},
 };
@@ -135,6 +135,7 @@ impl Revisioned {
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
             return Err(Error::Invalid(what.to_owned()));
         }
+        let noted = if settings.retention.is_on() { Noted::read(&store).await? } else { Noted::default() };
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
@@ -143,7 +144,7 @@ impl Revisioned {
             vigil: Vigil::new(seed),
             latest: LatestCache::new(settings.cache_bytes),
             sampling: Sampling::new(&settings.retention),
-            drift: Drift::new(&clock),
+            drift: Drift::new(&clock, noted, settings.retention.greatest_skew()),
             copies: Copies::new(),
             generations: Generations::new(),
             one_rows: OnceCell::new_with(one_row.then_some(true)),

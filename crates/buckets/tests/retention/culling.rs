@@ -27,6 +27,8 @@ on_every_store![
     after_a_jump_of_the_clock_nothing_goes_for_a_grace,
     what_was_written_after_the_clock_was_set_back_goes,
     what_was_culled_before_the_clock_was_set_back_hides_nothing,
+    after_a_jump_that_another_saw_nothing_goes_for_a_grace,
+    what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing,
     what_a_clock_wrote_that_is_ahead_goes_too,
     culling_twice_is_culling_once,
     a_repeated_revision_is_known_after_its_bodies_went,
@@ -280,6 +282,24 @@ async fn after_a_jump_of_the_clock_nothing_goes_for_a_grace(world: World) {
     world.assert_stored(first.tid, "html", false).await;
 }
 
+/// R8, for who begins after it: what was kept before he began counts.
+async fn after_a_jump_that_another_saw_nothing_goes_for_a_grace(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.sweep().await;
+    world.clock.set(world.clock.now().saturating_add(30 * DAY));
+    world.sweep().await;
+    world.pass(HOUR);
+    let world = world.reopened().await;
+    world.pass(DAY - HOUR - SECOND);
+    assert!(world.sweep().await.paused);
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(2 * SECOND);
+    assert!(!world.sweep().await.paused);
+    world.assert_stored(first.tid, "html", false).await;
+}
+
 async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.sweep().await;
@@ -297,17 +317,30 @@ async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
 
 /// R8: what is written again where something was culled by a later clock can be read.
 async fn what_was_culled_before_the_clock_was_set_back_hides_nothing(world: World) {
-    hides_nothing(retaining(world, policy()).await).await;
+    hides_nothing(retaining(world, policy()).await, SetBack::WhileItRuns).await;
+}
+
+/// R8, for who begins after it.
+async fn what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing(world: World) {
+    hides_nothing(retaining(world, policy()).await, SetBack::WhileNobodyRuns).await;
 }
 
 /// The same on a cluster, where deletes are kept in mind.
 #[tokio::test]
 async fn on_a_cluster_what_was_culled_before_the_clock_was_set_back_hides_nothing() {
-    let (world, _) = World::over_memory(Cluster::new).await;
-    hides_nothing(retaining(world, policy()).await).await;
+    for set_back in [SetBack::WhileItRuns, SetBack::WhileNobodyRuns] {
+        let (world, _) = World::over_memory(Cluster::new).await;
+        hides_nothing(retaining(world, policy()).await, set_back).await;
+    }
 }
 
-async fn hides_nothing(world: World) {
+#[derive(PartialEq)]
+enum SetBack {
+    WhileItRuns,
+    WhileNobodyRuns,
+}
+
+async fn hides_nothing(mut world: World, set_back: SetBack) {
     let page = page("Main_Page");
     for number in [1, 2, 4] {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -320,6 +353,9 @@ async fn hides_nothing(world: World) {
     let swept = world.sweep().await;
     assert_eq!(swept.renders, 5, "{swept:?}");
     world.clock.set(world.clock.now().saturating_sub(10 * DAY));
+    if set_back == SetBack::WhileNobodyRuns {
+        world = world.reopened().await;
+    }
     assert!(world.sweep().await.notes == 0);
     let late = world.put_revision(&page, 3, HTML).await.unwrap();
     let render = world.put_render(&page, 2, &[("html", "<u>"), ("data-parsoid", "[]")]).await.unwrap();

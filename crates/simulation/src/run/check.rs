@@ -37,8 +37,10 @@ impl Run {
         }
         for (tid, made) in &self.pages[page].made {
             for (name, until) in &made.promised {
+                // What its revision has was read with it, and was copied with it.
+                let expected = self.written_body(page, (made.rev, *tid), *name);
                 if *until > self.world.now
-                    && tables.historical.get(&(made.rev, *tid, *name)) != made.bodies.get(name)
+                    && tables.historical.get(&(made.rev, *tid, *name)).copied() != expected
                 {
                     return Err(Violation::new(
                         Promise::R3,
@@ -145,7 +147,7 @@ impl Run {
     /// Whether all that was due was worked off at a time when it should have gone.
     fn is_overdue(&self, fate: Option<Fate>) -> bool {
         let (Some(Fate { gone_by: Some(gone_by), .. }), Some(swept_at), Some(held_from)) =
-            (fate, self.swept_at, self.held_from)
+            (fate, self.swept_at, self.held_from())
         else {
             return false;
         };

@@ -100,7 +100,7 @@ impl Run {
 
     /// All processes begin again under another policy, and the first of them notes what stands.
     pub(super) async fn set_policy(&mut self, policy: Option<&Policy>) -> Result<()> {
-        if !self.may_restart() || self.world.setup.expires() {
+        if self.world.setup.expires() {
             return Ok(());
         }
         self.release();
@@ -110,6 +110,10 @@ impl Run {
         self.policy = policy.cloned();
         self.policy_since = self.world.now;
         self.held_from = None;
+        if let Some(policy) = policy.filter(|_| self.world.now < self.clocks_agree_from) {
+            // They have to agree for as long as that one says.
+            self.clocks_agree_from = self.clocks_agree_from.saturating_add(2 * policy.grace);
+        }
         self.world.begin_again(policy).await.map_err(broken)?;
         self.walk(0, None).await
     }

@@ -60,7 +60,9 @@ impl Run {
                 page.owns().map(|(rev, name)| page.fate_of_own(rev, name, &policy)).collect::<Vec<_>>()
             });
             let last = renders.chain(owns).filter_map(|Fate { gone_by, .. }| gone_by).max();
-            let Some(last) = last.map(|last| last.max(self.held_from.unwrap_or(last))) else { return Ok(()) };
+            let Some(last) = last.map(|last| last.max(self.held_from().unwrap_or(last))) else {
+                return Ok(());
+            };
             let rest = last.saturating_add(self.world.setup.skew).since(self.world.now);
             let pause = if round == 0 { Duration::ZERO } else { policy.grace + Duration::from_secs(1) };
             self.pass(rest + pause).await?;

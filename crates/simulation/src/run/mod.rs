@@ -54,6 +54,8 @@ pub(crate) struct Run {
     policy: Option<Policy>,
     /// What may go is held to be gone from then on; `None`: not while retention is off.
     held_from: Option<Timestamp>,
+    /// Nor before this time, under any policy: somebody has set the clocks.
+    clocks_agree_from: Timestamp,
     /// When the policy was set, and what stood then was noted as due.
     policy_since: Timestamp,
     /// When a server looks next whether there is something to be noted as due.
@@ -63,8 +65,6 @@ pub(crate) struct Run {
     settled_at: BTreeSet<Timestamp>,
     /// When everything that was due was last worked off.
     swept_at: Option<Timestamp>,
-    /// Until then nobody begins again: he would not know that the clocks have been set.
-    no_restart_until: Timestamp,
     culls_failed: bool,
     /// A writer may have been cut off before the rows of the latest were set.
     left_half_done: bool,
@@ -91,11 +91,11 @@ pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyho
         pages: vec![PageModel::default(); world.pages.len()],
         policy: world.setup.policy.clone(),
         held_from: world.setup.policy.is_some().then_some(START),
+        clocks_agree_from: START,
         policy_since: START,
         next_walk: START.saturating_add(WALK_EVERY),
         settled_at: BTreeSet::new(),
         swept_at: None,
-        no_restart_until: START,
         culls_failed: false,
         left_half_done: false,
         given: BTreeSet::new(),
@@ -124,7 +124,7 @@ impl Run {
             Action::Pass(_) | Action::PassToEdge { .. } | Action::Skew { .. } | Action::LoseTimeline
         );
         let process = step.process % self.world.processes.len();
-        let disturbance = step.disturbance.filter(|disturbance| self.may_happen(*disturbance, &step.action));
+        let disturbance = step.disturbance.filter(|_| Self::may_be_disturbed(&step.action));
         if let Some(disturbance) = disturbance {
             self.world.processes[process].disturb(disturbance, self.world.now);
             self.culls_failed |= disturbance == Disturbance::CullsFail;
@@ -140,17 +140,9 @@ impl Run {
         if std::mem::take(&mut self.touched) { self.look(process).await } else { Ok(()) }
     }
 
-    /// Whether something may go wrong so. While and after somebody sets the clocks no process begins again, since
-    /// it would not know of it.
-    fn may_happen(&self, disturbance: Disturbance, action: &Action) -> bool {
-        let begins_again = matches!(disturbance, Disturbance::Dies { .. });
-        // While time passes the servers look after themselves.
-        let undisturbed = matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. });
-        !undisturbed && (!begins_again || self.may_restart())
-    }
-
-    fn may_restart(&self) -> bool {
-        self.world.now >= self.no_restart_until
+    /// Whether something may go wrong then: while time passes the servers look after themselves.
+    fn may_be_disturbed(action: &Action) -> bool {
+        !matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. })
     }
 
     /// Everything that was begun comes to its end, and nothing goes wrong any more.
@@ -215,14 +207,13 @@ impl Run {
             Action::Skew { thousandths } => {
                 self.world.skew(process, self.world.setup.skew * *thousandths / 1000);
             }
-            Action::Jump { by, ahead } => self.jump(*by, *ahead).await?,
+            Action::Jump { by, ahead, all_begin_again } => self.jump(*by, *ahead, *all_begin_again).await?,
             Action::LoseTimeline => {
                 self.world.lose_timeline().await.map_err(broken)?;
             }
-            Action::Restart if self.may_restart() => {
+            Action::Restart => {
                 self.world.restart(process, self.policy.as_ref()).await.map_err(broken)?;
             }
-            Action::Restart => {}
         }
         Ok(String::new())
     }
@@ -280,7 +271,7 @@ impl Run {
     }
 
     /// Somebody sets all clocks.
-    async fn jump(&mut self, by: Duration, ahead: bool) -> Result<()> {
+    async fn jump(&mut self, by: Duration, ahead: bool, all_begin_again: bool) -> Result<()> {
         let Some(policy) = self.policy.clone() else { return Ok(()) };
         // Servers sweep all the time, and so each sees what the clock was, and that it is another.
         self.sweep_each().await?;
@@ -288,7 +279,6 @@ impl Run {
         self.world.jump(by, ahead);
         self.most_ahead = self.most_ahead.max(self.world.jumped);
         let behind = Duration::from_micros(self.most_ahead.abs_diff(self.world.jumped));
-        self.no_restart_until = now.saturating_add(HINTS.max(policy.grace + by.max(behind)));
         let mut later = self.noted_by(now);
         if ahead {
             self.pages.iter_mut().for_each(|page| page.shorten_promises(by));
@@ -296,8 +286,20 @@ impl Run {
             // Until the clocks show again what they showed already, nothing is held to go.
             later = later.saturating_add(behind + 2 * policy.grace);
         }
-        self.held_from = self.held_from.map(|held_from| held_from.max(later));
+        self.clocks_agree_from = self.clocks_agree_from.max(later);
+        // That they were set forward has to be seen; that they were set back is written down.
+        if ahead {
+            self.sweep_each().await?;
+        }
+        if all_begin_again {
+            self.world.begin_again(self.policy.as_ref()).await.map_err(broken)?;
+        }
         self.sweep_each().await
+    }
+
+    /// From when on what may go is held to be gone; `None`: not while retention is off.
+    fn held_from(&self) -> Option<Timestamp> {
+        self.held_from.map(|held_from| held_from.max(self.clocks_agree_from))
     }
 
     async fn sweep_each(&mut self) -> Result<()> {

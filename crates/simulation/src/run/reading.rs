@@ -190,7 +190,7 @@ impl Run {
 
     /// A property as it was last written. By the tid of a render that was made, what belongs to its revision may be
     /// found too, and need not be.
-    fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
+    pub(super) fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
         let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
         self.body(page, rev, tid, name).or_else(of_revision)
     }

@@ -15,11 +15,11 @@ use std::{
 use async_trait::async_trait;
 use rashomon_buckets::{
     Page, Result, Revision, Strategy, Superseded, Tid, Timeline,
-    schemas::{DUE, HISTORICAL, RENDER_CONTENT},
+    schemas::{DUE, HISTORICAL, RENDER_CONTENT, RETENTION_CLOCK},
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_simulation::{Plan, Promise, Setup, Store, Variant, many};
-use rashomon_tables::{Mutation, TableStore, Value};
+use rashomon_tables::{Decorator, Key, Mutation, Row, Schema, TableStore, Value};
 
 use altered::{Altered, Order};
 
@@ -227,6 +227,35 @@ fn r8_a_clock_that_jumps_and_is_not_noticed() {
         Promise::R8,
         Variant { narrow, clock: |clock| Arc::new(WithoutGuard(clock)), ..Variant::SOUND },
     );
+}
+
+/// A store in which who begins does not find what was written down of the clock.
+#[derive(Debug)]
+struct Forgetful(Arc<dyn TableStore>);
+
+#[async_trait]
+impl Decorator for Forgetful {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &Self::Store {
+        &*self.0
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> rashomon_tables::Result<Option<Row>> {
+        if table.name() == RETENTION_CLOCK.name() { Ok(None) } else { self.below().get(table, key).await }
+    }
+}
+
+#[test]
+fn r8_a_process_that_begins_after_a_jump_and_is_not_told() {
+    fn narrow(setup: &mut Setup) {
+        plain(setup);
+        setup.jumps = true;
+    }
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        Arc::new(Forgetful(store))
+    }
+    is_noticed(Promise::R8, Variant { narrow, store, ..Variant::SOUND });
 }
 
 #[test]
