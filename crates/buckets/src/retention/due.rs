@@ -4,7 +4,7 @@
 //! works it off looks at the page. Notes are never deleted one by one, since a queue of tombstones cannot be
 //! read on a cluster: they expire, and a cursor a shard says which are done.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, Value};
@@ -20,8 +20,12 @@ use crate::{
 /// How many partitions an hour's notes are spread over. Written into every store: it cannot be changed.
 pub(super) const SHARDS: u64 = 16;
 
-/// Hours whose shards are looked up at once where no cursor says where to begin.
+/// Hours whose shards are looked up at once where it is not known which have notes.
 const HOURS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+
+/// Hours that are looked through one by one. Where none of them has notes, since no server ran or little was written,
+/// it is looked up which do.
+const A_DAY: i64 = 24;
 
 const HOUR: i64 = 3_600_000_000;
 
@@ -124,7 +128,26 @@ impl Shared {
         until: Timestamp,
         limit: NonZeroUsize,
     ) -> Result<Vec<Note>> {
-        for hour in hour(after)..=hour(until) {
+        let (first, last) = (hour(after), hour(until));
+        let near = first..=last.min(first + A_DAY);
+        let notes = self.due_in(near, shard, (after, until), limit).await?;
+        let far = first + A_DAY + 1..=last;
+        if !notes.is_empty() || far.is_empty() {
+            return Ok(notes);
+        }
+        let far = self.hours_of(shard, far).await?;
+        self.due_in(far, shard, (after, until), limit).await
+    }
+
+    /// The same, of the first of these hours that has any.
+    async fn due_in(
+        &self,
+        hours: impl IntoIterator<Item = i64, IntoIter: Send>,
+        shard: i64,
+        (after, until): (Timestamp, Timestamp),
+        limit: NonZeroUsize,
+    ) -> Result<Vec<Note>> {
+        for hour in hours {
             let range = ClusteringRange::all().above(after).at_most(until);
             let mut notes: Vec<Note> = Vec::new();
             let mut cursor = None;
@@ -166,21 +189,24 @@ impl Shared {
             let until = rows::timestamp(&row, 0).ok_or_else(|| rows::unreadable("due_cursors", &row))?;
             return Ok(Some(Done { until, written_at: row.written_at }));
         }
-        let mut earliest = None;
-        let mut after = None;
+        let earliest = self.hours_of(shard, i64::MIN..=i64::MAX).await?.first().copied();
+        let before = |hour| Timestamp::from_micros(hour * HOUR - 1);
+        Ok(earliest.map(|hour| Done { until: before(hour), written_at: Timestamp::MIN }))
+    }
+
+    /// Which of these hours have notes of a shard, the earliest first.
+    async fn hours_of(&self, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
+        let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let hours = self.store.partitions(&DUE, after, HOURS).await?;
-            for partition in hours.items {
-                if let [Value::Int(hour), Value::Int(of)] = partition.as_slice()
-                    && *of == shard
-                {
-                    earliest = Some(earliest.map_or(*hour, |earliest: i64| earliest.min(*hour)));
-                }
-            }
-            after = hours.next;
+            let partitions = self.store.partitions(&DUE, after, HOURS).await?;
+            found.extend(partitions.items.iter().filter_map(|partition| match partition.as_slice() {
+                [Value::Int(hour), Value::Int(of)] if *of == shard && hours.contains(hour) => Some(*hour),
+                _ => None,
+            }));
+            after = partitions.next;
             if after.is_none() {
-                let before = |hour| Timestamp::from_micros(hour * HOUR - 1);
-                return Ok(earliest.map(|hour| Done { until: before(hour), written_at: Timestamp::MIN }));
+                found.sort_unstable();
+                return Ok(found);
             }
         }
     }

@@ -141,6 +141,11 @@ impl Retention {
         self.policies().map(|policy| policy.skew).max().unwrap_or_default()
     }
 
+    /// For how long every note of what is due stands after that.
+    pub(crate) fn least_index_ttl(&self) -> Duration {
+        self.policies().map(|policy| policy.index_ttl).min().unwrap_or(Duration::MAX)
+    }
+
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.policy.iter().chain(self.buckets.values().flatten())
     }

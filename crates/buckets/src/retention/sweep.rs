@@ -34,6 +34,8 @@ pub struct Sweep {
     pub overdue: Duration,
     /// Nothing was done, because the time of day was set a short time ago.
     pub paused: bool,
+    /// What was noted has expired, since nobody swept for so long: the next walks note all that stands once more.
+    pub lapsed: bool,
 }
 
 impl Revisioned {
@@ -82,6 +84,13 @@ impl Shared {
         if done > now.saturating_add(skew) {
             // The clock was set back: what is noted by it falls due before what was worked off already.
             done = now;
+        }
+        let kept_since = now.saturating_sub(self.settings.retention.least_index_ttl());
+        if done < kept_since {
+            if !sweep.lapsed {
+                self.forget_walks().await?;
+            }
+            (sweep.lapsed, done) = (true, kept_since);
         }
         let mut left = limit.get();
         loop {

@@ -1,6 +1,6 @@
 //! What stands already when retention is turned on, or its grace is shortened.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Key, Scan, Value};
@@ -22,6 +22,9 @@ use crate::{
 
 /// Titles after which it is written down how far a walk has come.
 const TITLES: usize = 200;
+
+/// Buckets whose walks begin again that are listed at once.
+const BUCKETS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// How a walk is going.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -115,6 +118,7 @@ impl Shared {
         let nothing = Walk { pages: 0, finished: true, due_in: Duration::ZERO };
         let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
         let due_in = self.soonest(policy);
+        let _turn = self.walks.lock().await;
         let state = self.walk_state(domain, bucket).await?;
         let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
         let mut next = State {
@@ -214,18 +218,37 @@ impl Shared {
         if self.unnoted.contains_key(&bucket) {
             return Ok(());
         }
-        let key = walk_key(&page.domain, &page.bucket);
-        if let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? {
-            let mut batch = Batch::new(key.partition);
-            // What the retention was is known on: copies that it made expire still.
-            let mut values = row.values;
-            values[1..3].fill(None);
-            values[4] = None;
-            batch.put(&RETENTION_WALKS, Vec::new(), values, self.after(row.written_at));
-            self.store.write(Vec::new(), batch).await?;
-        }
+        self.begin_again(walk_key(&page.domain, &page.bucket)).await?;
         self.unnoted.insert(bucket, ());
         Ok(())
+    }
+
+    /// What was noted is there no more: all that stands has to be noted once more, in every bucket.
+    pub(super) async fn forget_walks(&self) -> Result<()> {
+        let mut after = None;
+        loop {
+            let buckets = self.store.partitions(&RETENTION_WALKS, after, BUCKETS).await?;
+            for partition in buckets.items {
+                self.begin_again(Key::new(partition, Vec::new())).await?;
+            }
+            after = buckets.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next walk of a bucket begins with its first page.
+    async fn begin_again(&self, key: Key) -> Result<()> {
+        let _turn = self.walks.lock().await;
+        let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
+        let mut batch = Batch::new(key.partition);
+        // What the retention was is known on: copies that it made expire still.
+        let mut values = row.values;
+        values[1..3].fill(None);
+        values[4] = None;
+        batch.put(&RETENTION_WALKS, Vec::new(), values, self.after(row.written_at));
+        Ok(self.store.write(Vec::new(), batch).await?)
     }
 
     /// Whether the body of a render, or (`None`) of a revision, that is nowhere was superseded in a bucket whose

@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) one_rows: OnceCell<bool>,
     /// The buckets in which something was written that nobody noted as due.
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
+    /// Whoever goes on with a walk in this process, or has one begin again.
+    pub(crate) walks: tokio::sync::Mutex<()>,
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,
     pub(crate) retained: Counters,
@@ -149,6 +151,7 @@ impl Revisioned {
             generations: Generations::new(),
             one_rows: OnceCell::new_with(one_row.then_some(true)),
             unnoted: Cache::new(UNNOTED),
+            walks: tokio::sync::Mutex::default(),
             culls: Arc::new(Semaphore::new(CULLS)),
             retained: Counters::default(),
             store: match &blocks {

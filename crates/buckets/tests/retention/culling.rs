@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use rashomon_buckets::{Cull, MemoryTimeline, NewRevision, Parent, Policy, RenderBase, Timeline, schemas};
 use rashomon_clock::{Clock, ManualClock};
-use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
+use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, policy, retaining, settings,
@@ -430,6 +430,28 @@ async fn a_repeated_revision_is_known_after_its_bodies_went(world: World) {
     world.assert_stored(first.tid, "html", false).await;
     let taken_over = world.put_render_on(&page, RenderBase::Render(first.tid), &[("html", "x")]).await;
     assert!(taken_over.unwrap_err().to_string().contains("is gone"));
+}
+
+/// Who begins after some days does not ask for each hour of them: on a cluster each is a request.
+#[tokio::test]
+async fn a_sweep_after_days_looks_up_which_hours_have_notes() {
+    let (world, counting) = World::with(Counting::new, settings(policy())).await;
+    let page = page("Main_Page");
+    world.sweep().await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    for renders in [1, 0] {
+        world.clock.advance(20 * DAY);
+        let before = counting.counts();
+        assert_eq!(world.sweep().await.renders, renders);
+        world.assert_stored(first.tid, "html", false).await;
+        let scans = (counting.counts() - &before).of(schemas::DUE.name(), Kind::Scan).operations;
+        // The hours of a day in each shard, and the notes.
+        assert!((16 * 24..16 * 60).contains(&scans), "{scans}");
+    }
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.pass(DAY + policy().slack);
+    assert_eq!(world.sweep().await.renders, 1, "what is noted after that is found");
 }
 
 /// A cull that fails is no error for the writer, and is made up for.

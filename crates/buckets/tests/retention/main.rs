@@ -62,6 +62,7 @@ impl World {
             all.renders += sweep.renders;
             all.bytes += sweep.bytes;
             all.paused |= sweep.paused;
+            all.lapsed |= sweep.lapsed;
             if sweep.notes == 0 || sweep.paused {
                 return all;
             }

@@ -20,6 +20,7 @@ on_every_store![
     what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over,
     what_came_again_stays_where_the_policy_came_to_keep_it,
     what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_more,
+    what_was_due_goes_though_its_notes_have_expired,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("wikitext", "text")];
@@ -216,4 +217,22 @@ async fn what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_mor
     world.pass(policy().slack);
     world.sweep().await;
     world.assert_stored(late.tid, "html", false).await;
+}
+
+/// Where nobody sweeps for as long as notes stand, they are made again.
+async fn what_was_due_goes_though_its_notes_have_expired(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    walk(&world, &page).await;
+    world.sweep().await;
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.clock.advance(policy().index_ttl + 2 * DAY);
+    let world = world.reopened().await;
+    let sweep = world.sweep().await;
+    assert!(sweep.lapsed && sweep.renders == 0, "{sweep:?}");
+    assert_eq!(walk(&world, &page).await, 1);
+    world.pass(Duration::from_secs(20));
+    let sweep = world.sweep().await;
+    assert!(!sweep.lapsed && sweep.renders == 1, "{sweep:?}");
+    world.assert_stored(first.tid, "html", false).await;
 }
