@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Page, Result, Revision, Tid, Versions,
     content::{ChunkSet, ChunkStore},
-    revisioned::{Shared, rev_key},
+    revisioned::{Shared, render_key, rev_key},
     rows::{self, Properties, RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{
         CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
@@ -239,28 +239,48 @@ impl Shared {
         mut names: Names,
         cutoff: Timestamp,
     ) -> Result<()> {
-        let now = self.clock.now();
         // What lies above, and was culled before the policy came to keep it, stays where it came again.
         let done = marks.highest().filter(|done| *done <= may_go);
         let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
         names.extend(self.defined_names());
         let mut extent = Extent::default().extended(cutoff, &names);
-        for (_, lower) in marks.0.into_iter().filter(|(mark, _)| *mark <= below) {
-            extent = extent.extended(lower.until, &lower.names);
+        // What says that more has gone, since the clock was set back or a shorter grace was in effect, is true still.
+        let joins = |mark: Revision, lower: &Extent| mark == below || lower.until <= cutoff;
+        let (covered, kept): (Vec<_>, Vec<_>) =
+            marks.0.iter().filter(|(mark, _)| *mark <= below).partition(|(mark, lower)| joins(*mark, lower));
+        for (_, lower) in &covered {
+            extent = extent.joined(lower);
         }
-        let mut batch = Batch::new(partition_of(page));
+        let (mut batch, at) = (Batch::new(partition_of(page)), self.after(extent.written_at));
         for name in &extent.names {
             let table = match self.settings.definitions.get(name).versions {
                 Versions::Render => &*RENDER_CONTENT,
                 Versions::Revision => &*REVISION_CONTENT,
             };
             let range = ClusteringRange::prefix(vec![name.as_str().into()]).below(below.get());
-            batch.delete_range(table, range, cutoff);
+            batch.delete_range(table, range, extent.until);
         }
-        batch.put(&CULLED, vec![Value::Int(below.get())], extent.to_values(), now);
-        batch.delete_range(&CULLED, ClusteringRange::all().below(below.get()), now);
-        batch.delete_range(&CULLED_RENDERS, ClusteringRange::all().below(below.get()), now);
-        self.delete(page, batch, cutoff, |rev, _| rev < below).await
+        batch.put(&CULLED, vec![Value::Int(below.get())], extent.to_values(), at);
+        let lower = ClusteringRange::all().below(below.get());
+        if kept.is_empty() {
+            batch.delete_range(&CULLED, lower.clone(), at);
+        } else {
+            for (mark, _) in covered.iter().filter(|(mark, _)| *mark < below) {
+                batch.delete(&CULLED, vec![Value::Int(mark.get())], at);
+            }
+        }
+        let of_renders = self.render_marks(page, lower.clone()).await?;
+        let (covered, kept): (Vec<_>, Vec<_>) =
+            of_renders.iter().partition(|(_, mark)| mark.extent.until <= extent.until);
+        let at = covered.iter().fold(at, |at, (_, mark)| at.max(self.after(mark.extent.written_at)));
+        if kept.is_empty() {
+            batch.delete_range(&CULLED_RENDERS, lower, at);
+        } else {
+            for (rev, mark) in covered {
+                batch.delete(&CULLED_RENDERS, render_key(*rev, mark.below), at);
+            }
+        }
+        self.delete(page, batch, extent.until, |rev, _| rev < below).await
     }
 
     /// Culls the renders of revisions that stay, each up to the newest that is old enough.
@@ -328,6 +348,12 @@ impl Shared {
     ) -> Result<Culled> {
         let mut culled = Culled::default();
         let done = self.culled_renders(page, rev).await?;
+        if let Some(done) = done.as_ref().filter(|done| done.below < stays && done.extent.until > cutoff) {
+            // More has gone than may go now, by a clock that was set back since or by a shorter grace. The mark of a
+            // revision says one thing of all its renders: these go when that is true of them.
+            self.note_left(page, rev, done.extent.until).await?;
+            return Ok(culled);
+        }
         let mut range = ClusteringRange::prefix(rev_key(rev)).below(stays.as_time_uuid());
         if let Some(done) = done.as_ref().filter(|_| !thorough) {
             range = range.at_least(done.below.as_time_uuid());
@@ -377,7 +403,6 @@ impl Shared {
         names: &Names,
         cutoff: Timestamp,
     ) -> Result<()> {
-        let now = self.clock.now();
         let (below, extent) = match self.culled_renders(page, rev).await? {
             Some(done) => (below.max(done.below), done.extent),
             None => (below, Extent::default()),
@@ -386,16 +411,17 @@ impl Shared {
         all.retain(|name| self.settings.definitions.get(name).versions == Versions::Render);
         all.extend(names.iter().cloned());
         let extent = extent.extended(cutoff, &all);
-        let mut batch = Batch::new(partition_of(page));
+        let (mut batch, at) = (Batch::new(partition_of(page)), self.after(extent.written_at));
         for name in &extent.names {
             let range = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
-            batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), cutoff);
+            batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);
         }
         let of_rev = ClusteringRange::prefix(rev_key(rev));
         let key = vec![Value::Int(rev.get()), below.as_time_uuid().into()];
-        batch.put(&CULLED_RENDERS, key, extent.to_values(), now);
-        batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), now);
-        self.delete(page, batch, cutoff, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
+        batch.put(&CULLED_RENDERS, key, extent.to_values(), at);
+        batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
+        self.delete(page, batch, extent.until, |of, tid| of == rev && tid.is_some_and(|tid| tid < below))
+            .await
     }
 
     /// Carries out a batch of deletes; the chunks of the large bodies that go with it are released. `goes` says

@@ -62,7 +62,10 @@ impl Drift {
         let was_set_back = noted.reaches > wall.saturating_add(REACH).saturating_add(skew);
         let set = match noted.set_at {
             // Where it was set back then, it need not have come again to what it had become.
-            Some(at) if at <= wall => Some(Set { at, before: wall.since(at), ..set_now }),
+            // Who noted it may have a clock that is behind ours.
+            Some(at) if at <= wall => {
+                Some(Set { at, before: wall.since(at).saturating_sub(skew), ..set_now })
+            }
             Some(_) => Some(set_now),
             None => was_set_back.then_some(set_now),
         };
@@ -77,10 +80,9 @@ impl Drift {
     }
 
     /// Whether what was deleted before the time of day was set back may be later than what is written now, and hide
-    /// it: it reached to a grace before what the time had become.
-    pub(crate) fn is_behind(&self, clock: &dyn Clock, grace: Duration, skew: Duration) -> bool {
-        let known = self.look(clock, skew);
-        known.set_back_from.is_some_and(|from| clock.now() <= from.saturating_sub(grace))
+    /// it.
+    pub(crate) fn is_behind(&self, clock: &dyn Clock, skew: Duration) -> bool {
+        self.look(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
     }
 
     fn look(&self, clock: &dyn Clock, skew: Duration) -> Reference {
@@ -199,23 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_is_behind_until_a_grace_before_what_it_had_become() {
-        let is_behind = |drift: &Drift, clock: &ManualClock| drift.is_behind(clock, GRACE, SKEW);
+    fn a_clock_that_was_set_back_is_behind_until_it_shows_again_what_it_showed() {
+        let is_behind = |drift: &Drift, clock: &ManualClock| drift.is_behind(clock, SKEW);
         let set_back = |clock: &ManualClock, by| clock.set(clock.now().saturating_sub(by));
         let (drift, clock) = begin();
         clock.advance(GRACE);
         assert!(!is_behind(&drift, &clock));
-        set_back(&clock, 3 * GRACE);
+        set_back(&clock, GRACE);
         assert!(is_behind(&drift, &clock));
         set_back(&clock, GRACE);
         assert!(is_behind(&drift, &clock), "once more");
-        clock.advance(3 * GRACE);
+        clock.advance(2 * GRACE);
         assert!(is_behind(&drift, &clock));
         clock.advance(SKEW);
         assert!(!is_behind(&drift, &clock));
-        clock.advance(2 * GRACE);
-        set_back(&clock, GRACE - SKEW);
-        assert!(!is_behind(&drift, &clock), "by less than a grace");
     }
 
     /// What one process wrote down before its end, and another that begins so much later, by its clock.
@@ -237,6 +236,8 @@ mod tests {
         let third = begin_after(&second, &clock);
         assert!(third.pauses(&clock, GRACE, SKEW));
         clock.advance(GRACE / 4);
+        assert!(third.pauses(&clock, GRACE, SKEW), "the other's clock may be behind");
+        clock.advance(SKEW);
         assert!(!third.pauses(&clock, GRACE, SKEW));
     }
 
@@ -244,18 +245,20 @@ mod tests {
     fn who_begins_with_a_clock_that_was_set_back_meanwhile_knows() {
         let (drift, clock) = begin();
         let same = begin_after(&drift, &clock);
-        assert!(!same.is_behind(&clock, GRACE, SKEW) && !same.pauses(&clock, GRACE, SKEW));
+        assert!(!same.pauses(&clock, GRACE, SKEW));
+        clock.advance(REACH + SKEW);
+        assert!(!same.is_behind(&clock, SKEW), "nor after a minute, in which it does not know");
         let noted = drift.to_note(&clock).unwrap();
         clock.set(clock.now().saturating_sub(2 * GRACE));
         let behind = Drift::new(&clock, noted, SKEW);
-        assert!(behind.is_behind(&clock, GRACE, SKEW) && behind.pauses(&clock, GRACE, SKEW));
+        assert!(behind.is_behind(&clock, SKEW) && behind.pauses(&clock, GRACE, SKEW));
         let again = begin_after(&behind, &clock);
-        assert!(again.is_behind(&clock, GRACE, SKEW) && again.pauses(&clock, GRACE, SKEW));
-        clock.advance(GRACE);
+        assert!(again.is_behind(&clock, SKEW) && again.pauses(&clock, GRACE, SKEW));
+        clock.advance(GRACE + SKEW);
         assert!(!again.pauses(&clock, GRACE, SKEW));
         assert!(!begin_after(&again, &clock).pauses(&clock, GRACE, SKEW), "once is enough");
-        clock.advance(GRACE);
-        assert!(!again.is_behind(&clock, GRACE, SKEW));
+        clock.advance(GRACE + REACH);
+        assert!(!again.is_behind(&clock, SKEW));
     }
 
     #[test]

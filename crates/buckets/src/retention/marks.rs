@@ -33,13 +33,15 @@ pub(super) type Names = BTreeSet<PropertyName>;
 pub(super) struct Extent {
     pub(super) until: Timestamp,
     pub(super) names: Names,
+    /// When it was written down, by a clock that may be ahead of ours: what takes its place is later.
+    pub(super) written_at: Timestamp,
 }
 
 impl Extent {
     fn from_row(row: &Row) -> Result<Self> {
         let names = rows::text(row, 1).and_then(|json| serde_json::from_str(json).ok());
         match (rows::timestamp(row, 0), names) {
-            (Some(until), Some(names)) => Ok(Self { until, names }),
+            (Some(until), Some(names)) => Ok(Self { until, names, written_at: row.written_at }),
             _ => Err(unreadable("culled", row)),
         }
     }
@@ -57,6 +59,12 @@ impl Extent {
         self.until = self.until.max(until);
         self.names.extend(names.iter().cloned());
         self
+    }
+
+    /// That of both.
+    pub(super) fn joined(mut self, other: &Self) -> Self {
+        self.written_at = self.written_at.max(other.written_at);
+        self.extended(other.until, &other.names)
     }
 }
 
@@ -151,20 +159,28 @@ impl Shared {
 
     /// How far the revisions from `lowest` to `highest` have been culled.
     pub(crate) async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
-        let mut culls = Culls { below: self.marks(page).await?, renders: BTreeMap::new() };
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
-        let mut after = None;
+        Ok(Culls { below: self.marks(page).await?, renders: self.render_marks(page, range).await? })
+    }
+
+    /// How far the renders of some revisions have been culled.
+    pub(super) async fn render_marks(
+        &self,
+        page: &Page,
+        range: ClusteringRange,
+    ) -> Result<BTreeMap<Revision, RenderMark>> {
+        let (mut marks, mut after) = (BTreeMap::new(), None);
         loop {
             let scan = Scan::new(partition_of(page), MANY).range(range.clone()).after(after);
             let rows = self.scan(&CULLED_RENDERS, scan).await?;
             for row in &rows.items {
                 let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled_renders", row))?;
                 // The first of a revision says most.
-                culls.renders.entry(rev).or_insert(RenderMark::from_row(row)?);
+                marks.entry(rev).or_insert(RenderMark::from_row(row)?);
             }
             after = rows.next;
             if after.is_none() {
-                return Ok(culls);
+                return Ok(marks);
             }
         }
     }

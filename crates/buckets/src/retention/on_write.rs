@@ -29,7 +29,7 @@ impl Shared {
     ) -> Result<Timestamp> {
         let now = self.clock.now();
         let policy = self.settings.retention.of(page);
-        if !policy.is_some_and(|policy| self.drift.is_behind(&self.clock, policy.grace, policy.skew)) {
+        if !self.drift.is_behind(&self.clock, policy.map_or(self.settings.skew, |policy| policy.skew)) {
             return Ok(now);
         }
         let culled = self.culls(page, lowest, highest).await?.until(lowest);

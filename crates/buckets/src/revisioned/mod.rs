@@ -137,7 +137,7 @@ impl Revisioned {
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
             return Err(Error::Invalid(what.to_owned()));
         }
-        let noted = if settings.retention.is_on() { Noted::read(&store).await? } else { Noted::default() };
+        let noted = Noted::read(&store).await?;
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),

@@ -10,6 +10,7 @@ mod culling;
 mod generating;
 mod keeping;
 mod late;
+mod marks;
 mod one_row;
 mod one_strategy;
 mod races;
