@@ -169,14 +169,14 @@ impl Shared {
         let cutoff = self.cutoff(policy);
         let step = (policy.slack / 4).max(Duration::from_secs(1));
         let mut notes: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
+        let mut last_to_go = None;
         let mut add = |time: Timestamp, rev: Revision| {
-            let (at, low, high) = if time <= cutoff {
-                (cutoff, *EVERYTHING.start(), *EVERYTHING.end())
-            } else {
-                (round_up(time, step), rev, rev)
-            };
-            let note = notes.entry(at).or_insert((low, high));
-            *note = (note.0.min(low), note.1.max(high));
+            if time <= cutoff {
+                last_to_go = last_to_go.max(Some(time));
+                return;
+            }
+            let note = notes.entry(round_up(time, step)).or_insert((rev, rev));
+            *note = (note.0.min(rev), note.1.max(rev));
         };
         let (mut renders, mut after) = (0_u64, None);
         loop {
@@ -203,6 +203,7 @@ impl Shared {
                 add(row.written_at.max(row.stored_at), row.record.rev);
             }
         }
+        notes.extend(last_to_go.map(|at| (at, (*EVERYTHING.start(), *EVERYTHING.end()))));
         for (at, (lowest, highest)) in notes {
             let due_at = self.due_at(policy, at).max(now.saturating_add(self.soonest(policy)));
             let note = Note { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };

@@ -20,6 +20,7 @@ on_every_store![
     what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over,
     what_came_again_stays_where_the_policy_came_to_keep_it,
     what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_more,
+    a_longer_grace_delays_nothing_that_it_frees,
     what_was_due_goes_though_its_notes_have_expired,
 ];
 
@@ -217,6 +218,21 @@ async fn what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_mor
     world.pass(policy().slack);
     world.sweep().await;
     world.assert_stored(late.tid, "html", false).await;
+}
+
+/// What was noted as due by a shorter grace is due by a longer one too, if it was superseded for as long.
+async fn a_longer_grace_delays_nothing_that_it_frees(world: World) {
+    let page = page("Main_Page");
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
+    assert_eq!(walk(&world, &page).await, 1);
+    let world = retaining(world, policy()).await;
+    assert_eq!(walk(&world, &page).await, 0);
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.sweep().await.renders, 1);
+    world.assert_stored(first.tid, "html", false).await;
 }
 
 /// Where nobody sweeps for as long as notes stand, they are made again.
