@@ -299,14 +299,17 @@ impl Shared {
     /// Copies all that can be read of a render once more.
     async fn copy_again(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
         let mut bodies = self.historical_render(page, rev, tid).await?;
-        if policy.strategy.expires()
-            && let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await?
-        {
+        if let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await? {
+            let expires = policy.strategy.expires();
             for name in RevisionRow::from_row(&revision)?.properties.into_keys() {
                 if bodies.contains_key(&name) {
                     continue;
                 }
-                if let Some(row) = self.copy_of(page, rev, tid, &name, Versions::Revision).await? {
+                let row = match expires {
+                    true => self.copy_of(page, rev, tid, &name, Versions::Revision).await?,
+                    false => self.anywhere(page, rev, tid, &name, Versions::Revision).await?,
+                };
+                if let Some(row) = row {
                     bodies.insert(name, BodyRow::from_row(&row)?);
                 }
             }

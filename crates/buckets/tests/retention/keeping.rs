@@ -26,6 +26,7 @@ on_every_store![
     a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render,
     a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not,
     what_came_again_after_its_revision_went_is_gone_and_not_damaged,
+    what_its_revision_has_still_is_kept_with_a_copy_that_is_kept_longer,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -275,4 +276,21 @@ async fn a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not(world:
     for (property, body) in HTML {
         assert_eq!(world.read(&page, first.tid, property).await, body.as_bytes(), "{property}");
     }
+}
+
+/// Of what belongs to the revision one has gone, and is read from its copy; the other, which came later, is about to go.
+async fn what_its_revision_has_still_is_kept_with_a_copy_that_is_kept_longer(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(23 * HOUR);
+    world.read(&page, first.tid, "html").await;
+    world.put_render(&page, 1, &[("slot-notes", "late")]).await.unwrap();
+    world.pass(7 * HOUR + HOUR / 2);
+    world.sweep().await;
+    world.pass(17 * HOUR);
+    assert_eq!(world.read(&page, first.tid, "wikitext").await, b"text");
+    world.pass(DAY - SECOND);
+    world.sweep().await;
+    assert_eq!(world.read(&page, first.tid, "slot-notes").await, b"late");
 }
