@@ -6,7 +6,7 @@ use rashomon_tables::{Batch, Key, Mutation, Row, Schema, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Page, Result,
+    Page, Result, Revision,
     rows::{blob, partition_of, text, timestamp, to_json, unreadable, value_from_json, value_to_json},
     schemas,
 };
@@ -104,7 +104,8 @@ impl Announced {
         let is_it = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.written_at == self.at);
         let named = || self.rows.iter().zip(standing);
         let mut of_indexes = named().filter(|(name, _)| name.is_of_an_index()).peekable();
-        named().any(|(name, row)| name.replaces && is_it(row))
+        // A copy may have been made at the same time by another.
+        named().any(|(name, row)| name.replaces && !name.is_of_a_copy() && is_it(row))
             || (of_indexes.peek().is_some() && of_indexes.all(|(_, row)| is_it(row)))
     }
 }
@@ -119,6 +120,21 @@ impl RowName {
             &*schemas::REVISIONS_BY_TID,
         ];
         indexes.into_iter().any(|index| *index == *self.table)
+    }
+
+    /// The revision, of a row that says when that or one of its renders was written.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        let is_of_one =
+            [&*schemas::REVISIONS, &*schemas::RENDERS].into_iter().any(|index| *index == *self.table);
+        match self.clustering.first() {
+            Some(Value::Int(rev)) if is_of_one => Revision::new(*rev),
+            _ => None,
+        }
+    }
+
+    /// Whether the row is a copy that expires.
+    fn is_of_a_copy(&self) -> bool {
+        [&*schemas::HISTORICAL, &*schemas::BY_REV].into_iter().any(|copies| *copies == *self.table)
     }
 }
 
@@ -171,7 +187,7 @@ fn rows_from_json(json: &str) -> Option<Vec<RowName>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BucketName, Revision, Tid};
+    use crate::{BucketName, Tid};
 
     #[test]
     fn a_head_is_read_as_it_was_written() {
@@ -218,5 +234,18 @@ mod tests {
         ] {
             assert_eq!(rows_from_json(json), None, "{json}");
         }
+    }
+
+    #[test]
+    fn a_copy_of_the_same_time_is_no_sign_that_a_write_has_happened() {
+        let at = Timestamp::from_micros(1_767_225_600_000_001);
+        let named = |table| RowName { table, clustering: vec![Value::Int(7)], replaces: true };
+        let announced = Announced { rows: vec![named(&*schemas::RENDERS), named(&*schemas::HISTORICAL)], at };
+        let row = |written_at| {
+            let key = Key::new(Vec::new(), vec![Value::Int(7)]);
+            Some(Row { key, values: Vec::new(), written_at, expires_at: None })
+        };
+        assert!(!announced.has_happened(&[row(Timestamp::EPOCH), row(at)]));
+        assert!(announced.has_happened(&[row(at), row(Timestamp::EPOCH)]));
     }
 }

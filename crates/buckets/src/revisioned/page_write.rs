@@ -118,7 +118,8 @@ impl<'a> PageWrite<'a> {
         self.history
     }
 
-    fn about(&mut self, rev: Revision) {
+    /// It writes of this revision.
+    pub(super) fn about(&mut self, rev: Revision) {
         let (lowest, highest) = self.written.unwrap_or((rev, rev));
         self.written = Some((lowest.min(rev), highest.max(rev)));
     }

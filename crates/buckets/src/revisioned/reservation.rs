@@ -316,8 +316,12 @@ impl Shared {
             return Ok(None);
         }
         let at = announced.at.just_after();
-        let mut write = PageWrite::new(page, at);
+        let mut write = PageWrite::new(page, at).history();
         for (name, row) in announced.rows.iter().zip(&standing) {
+            if let Some(rev) = name.revision().filter(|_| name.replaces) {
+                // What is put back has its time again, and is due by it.
+                write.about(rev);
+            }
             match row {
                 Some(row) if name.replaces => {
                     // A copy of what was superseded goes when it would have. One that a clock ahead had made was to

@@ -11,7 +11,9 @@ use rashomon_buckets::{
     schemas::{HISTORICAL, RENDERS},
 };
 use rashomon_clock::{Clock, ManualClock};
-use rashomon_tables::{Batch, Decorator, Error, Memory, Mutation, Result, TableStore};
+use rashomon_tables::{
+    Batch, Call, Decorator, Error, Fault, Faulty, Memory, Mutation, Plan, Result, TableStore,
+};
 
 use crate::{
     DAY, HOUR, by, policy, settings,
@@ -303,4 +305,23 @@ async fn a_replacement_that_was_taken_back_shows_in_no_copy() {
             world.sweep().await;
         }
     }
+}
+
+/// What a write that failed put back has its time again, and goes by that.
+#[tokio::test]
+async fn what_was_put_back_goes_when_it_is_due() {
+    let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
+    let (world, page) = (world.under(settings(policy())).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, &[("html", "<p>"), ("slot-notes", "of it")]).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(12 * HOUR);
+    faulty.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));
+    world.put_render(&page, 1, &[("wikitext", "late")]).await.unwrap_err();
+    faulty.set_plan(Plan::empty());
+    for later in [13 * HOUR, 18 * HOUR] {
+        world.pass(later);
+        world.sweep().await;
+    }
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+    assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
 }
