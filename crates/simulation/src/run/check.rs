@@ -58,7 +58,9 @@ impl Run {
         let stands = |name: &&Name| tables.standing(rev, tid, **name).is_some();
         let standing = render.unit.bodies.keys().filter(stands).count();
         // Where nothing is kept for the grace, what the next one lacks may stay for longer than the rest.
-        let as_a_whole = !render.unit.by_half && self.world.setup.keeps_for_a_grace();
+        // Nor do rows of which each is cleared by itself go together, where who cleared them was cut off.
+        let is_cleared_by_half = self.left_half_done && !self.stays(&render.unit, fate);
+        let as_a_whole = !render.unit.by_half && self.world.setup.keeps_for_a_grace() && !is_cleared_by_half;
         if standing != 0 && standing != render.unit.bodies.len() && as_a_whole {
             return Err(Violation::new(Promise::R6, format!("of render {tid} a part is gone")));
         }

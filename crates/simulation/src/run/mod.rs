@@ -65,6 +65,10 @@ pub(crate) struct Run {
     settled_at: BTreeSet<Timestamp>,
     /// When everything that was due was last worked off.
     swept_at: Option<Timestamp>,
+    /// What a write brought that came to pass late.
+    came_late: BTreeSet<(usize, Revision)>,
+    /// Somebody has set the clocks back.
+    was_set_back: bool,
     culls_failed: bool,
     /// A writer may have been cut off before the rows of the latest were set.
     left_half_done: bool,
@@ -96,6 +100,8 @@ pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyho
         next_walk: START.saturating_add(WALK_EVERY),
         settled_at: BTreeSet::new(),
         swept_at: None,
+        came_late: BTreeSet::new(),
+        was_set_back: false,
         culls_failed: false,
         left_half_done: false,
         given: BTreeSet::new(),
@@ -277,6 +283,7 @@ impl Run {
         self.sweep_each().await?;
         let now = self.world.now;
         self.world.jump(by, ahead);
+        self.was_set_back |= !ahead;
         self.most_ahead = self.most_ahead.max(self.world.jumped);
         let behind = Duration::from_micros(self.most_ahead.abs_diff(self.world.jumped));
         let mut later = self.noted_by(now);

@@ -107,12 +107,22 @@ impl Run {
         age: Option<Duration>,
     ) -> Result<String> {
         let Some((rev, tid)) = self.pick(page, render) else { return Ok(String::new()) };
+        // What it brings of its revision another may be bringing, too.
+        if given.0.iter().any(Name::is_of_revision) && self.world.is_under_way(page, rev) {
+            return Ok(String::new());
+        }
         let staged = self.stage(process, page, rev.get(), given).await;
         let Ok((properties, bodies)) = staged else { return self.refused(staged.map(drop), disturbed) };
         let base = if on_render { RenderBase::Render(tid) } else { RenderBase::Revision(rev) };
         let new = NewRender { base, timestamp: self.age(age), if_latest: None, properties };
         let (buckets, name) = (&self.world.processes[process].buckets, &self.world.pages[page]);
         let result = buckets.put_render(name, new).await;
+        if result.as_ref().is_err_and(is_unavailable) && bodies.keys().any(|name| name.is_of_revision()) {
+            // What its revision has got its time again, by what was written, or by what took that back.
+            let now = self.world.now;
+            let own = self.pages[page].revisions.get_mut(&rev).into_iter().flat_map(|of| of.own.values_mut());
+            own.for_each(|own| own.written.last = now);
+        }
         self.written(process, disturbed, page, bodies, result).await
     }
 
@@ -130,8 +140,14 @@ impl Run {
         match result {
             Ok(written) if written.created => {
                 let known = self.pages[page].render(written.rev, written.tid);
-                let has =
-                    |name: Name, sha1: Sha1| self.body(page, written.rev, written.tid, name) == Some(sha1);
+                // What a revision got late may have expired on its way, and is known to be its own all the same.
+                let came_late = self.came_late.contains(&(page, written.rev));
+                let has = |name: Name, sha1: Sha1| {
+                    self.body(page, written.rev, written.tid, name) == Some(sha1)
+                        || (came_late
+                            && name.is_of_revision()
+                            && self.pages[page].own(written.rev, name).is_none())
+                };
                 if known.is_none() || !given.iter().all(|(name, sha1)| has(*name, *sha1)) {
                     let what = format!("what was acknowledged as {} does not stand", written.tid);
                     return Err(Violation::new(Promise::R2, what));
@@ -157,6 +173,8 @@ impl Run {
         let culls_alone = matches!(disturbed, None | Some(Disturbance::CullsFail));
         match result {
             Ok(()) => Ok(String::new()),
+            // Who died before the clocks were set back is not known to be dead by others until they have waited.
+            Err(error) if is_unavailable(&error) && self.was_set_back => Ok(format!("failed: {error}")),
             Err(error) if is_unavailable(&error) && culls_alone && self.culls_failed => {
                 Err(Violation::new(Promise::R5, format!("somebody pays for a cull that failed: {error}")))
             }
@@ -310,7 +328,8 @@ impl Run {
 
     /// What is late comes to pass: as if it had been stored when it was sent, or just now.
     pub(super) async fn deliver(&mut self, due: Timestamp) -> Result<()> {
-        while let Some((page, sent)) = self.world.deliver(due).await.map_err(broken)? {
+        while let Some((page, revisions, sent)) = self.world.deliver(due).await.map_err(broken)? {
+            self.came_late.extend(revisions.into_iter().map(|rev| (page, rev)));
             let last = self.world.now.max(sent.saturating_add(HINTS));
             self.learn(page, When { first: sent, last }).await?;
             self.touched = true;

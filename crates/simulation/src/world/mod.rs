@@ -170,29 +170,28 @@ impl World {
         self.post().iter().map(|late| late.due).min()
     }
 
-    /// Has a late write come to pass whose time this is. Gives its page, and when it was sent.
-    pub(crate) async fn deliver(&self, due: Timestamp) -> Result<Option<(usize, Timestamp)>, Error> {
+    /// Has a late write come to pass whose time this is. Gives its page, its revisions, and when it was sent.
+    pub(crate) async fn deliver(
+        &self,
+        due: Timestamp,
+    ) -> Result<Option<(usize, Vec<Revision>, Timestamp)>, Error> {
         let late = {
             let mut post = self.post();
             post.iter().position(|late| late.due == due).map(|number| post.swap_remove(number))
         };
         let Some(Late { sent, batch, .. }) = late else { return Ok(None) };
         let page = self.pages.iter().position(|page| partition(page) == batch.partition);
+        let revisions = written_revisions(&batch).collect();
         self.ground.write(Vec::new(), batch).await?;
-        Ok(page.map(|page| (page, sent)))
+        Ok(page.map(|page| (page, revisions, sent)))
     }
 
     /// Whether somebody's write of a revision is under way.
     pub(crate) fn is_under_way(&self, page: usize, rev: Revision) -> bool {
         let partition = partition(&self.pages[page]);
-        let is_of_it = |mutation: &Mutation| match mutation {
-            Mutation::Put { table, clustering, .. } => {
-                table.name() == schemas::RENDERS.name() && clustering.first() == Some(&Value::Int(rev.get()))
-            }
-            _ => false,
+        let is_it = |late: &Late| {
+            late.batch.partition == partition && written_revisions(&late.batch).any(|of| of == rev)
         };
-        let is_it =
-            |late: &Late| late.batch.partition == partition && late.batch.mutations.iter().any(is_of_it);
         self.post().iter().any(is_it)
     }
 
@@ -285,4 +284,17 @@ fn page(number: usize) -> Page {
         bucket: BucketName::page(),
         title: Title::new(&format!("Page_{number}")).expect("a title"),
     }
+}
+
+/// The revisions that a batch brings renders of.
+fn written_revisions(batch: &Batch) -> impl Iterator<Item = Revision> {
+    batch.mutations.iter().filter_map(|mutation| match mutation {
+        Mutation::Put { table, clustering, .. } if table.name() == schemas::RENDERS.name() => {
+            match clustering.first()? {
+                Value::Int(rev) => Revision::new(*rev),
+                _ => None,
+            }
+        }
+        _ => None,
+    })
 }

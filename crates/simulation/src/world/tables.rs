@@ -7,7 +7,7 @@ use std::{
 
 use rashomon_buckets::{
     Page, Revision, Sha1, Tid,
-    schemas::{BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT},
+    schemas::{BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS_BY_TID},
 };
 use rashomon_tables::{Result, Row, Scan, Schema, TableStore, Value};
 
@@ -27,6 +27,8 @@ const TID: usize = 7;
 pub(crate) struct Tables {
     /// The index of renders.
     pub(crate) renders: Vec<(Revision, Tid)>,
+    /// All renders that are found by their tids, of those that were made too.
+    tids: BTreeSet<Tid>,
     pub(crate) of_renders: BTreeMap<(Revision, Tid, Name), Sha1>,
     pub(crate) of_revisions: BTreeMap<(Revision, Name), Sha1>,
     pub(crate) historical: BTreeMap<(Revision, Tid, Name), Sha1>,
@@ -59,6 +61,9 @@ impl Tables {
         let mut tables = Self { expires, ..Self::default() };
         for row in rows(store, &RENDERS, page).await? {
             tables.renders.extend(rev(&row, 0).zip(tid(&row, 1)));
+        }
+        for row in rows(store, &REVISIONS_BY_TID, page).await? {
+            tables.tids.extend(tid(&row, 0));
         }
         for row in rows(store, &RENDER_CONTENT, page).await? {
             if let (Some(name), Some(rev), Some(tid)) = (name(&row, 0), rev(&row, 1), tid(&row, 2)) {
@@ -121,12 +126,14 @@ impl Tables {
         self.current(rev, tid, name).or_else(copy).or_else(other_copy)
     }
 
-    /// What is a revision's own is copied with whichever of its renders was superseded last.
+    /// What is a revision's own is copied with whichever of its renders was superseded last; it may have been copied
+    /// with one that has not come to pass, too.
     fn copy_of_own(&self, rev: Revision, name: Name) -> Option<Sha1> {
+        let is_own = |of: Revision, tid: &Tid, copied: Name| {
+            name.is_of_revision() && (of, copied) == (rev, name) && self.tids.contains(tid)
+        };
         let mut copies = self.historical.iter().rev();
-        copies
-            .find(|((of, _, copied), _)| name.is_of_revision() && (*of, *copied) == (rev, name))
-            .map(|(_, sha1)| *sha1)
+        copies.find(|((of, tid, copied), _)| is_own(*of, tid, *copied)).map(|(_, sha1)| *sha1)
     }
 
     /// What stands of a render, by its properties: among the current ones, and where copies are all that there is
