@@ -123,6 +123,11 @@ pub(crate) async fn sweep(buckets: Revisioned) {
                 if sweep.renders > 0 {
                     tracing::debug!(?sweep, "culled");
                 }
+                if sweep.lapsed {
+                    tracing::warn!(
+                        "nobody swept for so long that notes of what is due expired: all that stands is looked through"
+                    );
+                }
                 let worked = Duration::from_secs(sweep.notes) / SWEEP_RATE;
                 if sweep.overdue.is_zero() { pause.max(worked) } else { worked }
             }

@@ -76,25 +76,30 @@ async fn cull<'a>(
     buckets: &Revisioned,
     domains: impl Iterator<Item = &'a DomainName>,
 ) -> Result<(), CommandError> {
-    let mut due_in = Duration::ZERO;
-    for domain in domains {
-        loop {
-            let walk = buckets.walk(domain, &BucketName::page()).await?;
-            due_in = due_in.max(walk.due_in);
-            if walk.finished {
-                break;
+    let domains: Vec<_> = domains.collect();
+    let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
+    let (mut renders, mut bytes, mut lapsed) = (0, 0, true);
+    // Where what was noted had expired, it is noted once more.
+    while std::mem::take(&mut lapsed) {
+        let mut due_in = Duration::ZERO;
+        for domain in &domains {
+            loop {
+                let walk = buckets.walk(domain, &BucketName::page()).await?;
+                due_in = due_in.max(walk.due_in);
+                if walk.finished {
+                    break;
+                }
             }
         }
-    }
-    tokio::time::sleep(due_in).await;
-    let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
-    let (mut renders, mut bytes) = (0, 0);
-    loop {
-        let sweep = buckets.sweep(limit).await?;
-        renders += sweep.renders;
-        bytes += sweep.bytes;
-        if sweep.notes == 0 {
-            break;
+        tokio::time::sleep(due_in).await;
+        loop {
+            let sweep = buckets.sweep(limit).await?;
+            renders += sweep.renders;
+            bytes += sweep.bytes;
+            lapsed |= sweep.lapsed;
+            if sweep.notes == 0 {
+                break;
+            }
         }
     }
     output::line(format_args!("culled {}, {}", counted(renders, "render"), output::bytes(bytes)))
