@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rashomon_buckets::{Error, Policy, Sweep};
 
-use super::{Run, broken, is_unavailable};
+use super::{Run, broken, is_unavailable, kept_for};
 use crate::{
     step::Disturbance,
     violation::{Promise, Result, Violation},
@@ -108,6 +108,7 @@ impl Run {
             self.keep_promises_of_copies().await?;
         }
         self.policy = policy.cloned();
+        self.kept_for = self.kept_for.max(policy.map_or(Duration::ZERO, kept_for));
         self.policy_since = self.world.now;
         self.held_from = None;
         if let Some(policy) = policy.filter(|_| self.world.now < self.clocks_agree_from) {

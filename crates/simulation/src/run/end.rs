@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::Policy;
-
 use super::{HINTS, Run, broken};
 use crate::{
     model::Fate,
@@ -79,10 +77,8 @@ impl Run {
 
     /// Of the large bodies all chunks are gone that nothing names.
     async fn check_chunks(&mut self) -> Result<()> {
-        let kept = |policy: &Policy| (2 * policy.ttl).max(policy.grace + policy.slack);
-        let kept = self.policy.as_ref().map_or(Duration::ZERO, kept);
-        // What was read or copied just now is kept for so long, and its chunks for another hour.
-        self.pass(kept + HINTS).await?;
+        // What was read or copied under any of the policies is kept for so long, and its chunks for another hour.
+        self.pass(self.kept_for + HINTS).await?;
         self.world.processes[0].buckets.collect_orphans(HOUR).await.map_err(broken)?;
         let mut named = 0;
         for page in 0..self.pages.len() {

@@ -56,6 +56,8 @@ pub(crate) struct Run {
     held_from: Option<Timestamp>,
     /// Nor before this time, under any policy: somebody has set the clocks.
     clocks_agree_from: Timestamp,
+    /// For how long a copy was kept at most, under any of the policies.
+    kept_for: Duration,
     /// When the policy was set, and what stood then was noted as due.
     policy_since: Timestamp,
     /// When a server looks next whether there is something to be noted as due.
@@ -96,6 +98,7 @@ pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyho
         policy: world.setup.policy.clone(),
         held_from: world.setup.policy.is_some().then_some(START),
         clocks_agree_from: START,
+        kept_for: world.setup.policy.as_ref().map_or(Duration::ZERO, kept_for),
         policy_since: START,
         next_walk: START.saturating_add(WALK_EVERY),
         settled_at: BTreeSet::new(),
@@ -331,6 +334,11 @@ const TICK: Duration = Duration::from_micros(1);
 /// What was not disturbed failed.
 fn broken(error: impl std::fmt::Display) -> Violation {
     Violation::new(Promise::Answer, format!("undisturbed, it failed: {error}"))
+}
+
+/// For how long a copy is kept.
+fn kept_for(policy: &Policy) -> Duration {
+    (2 * policy.ttl).max(policy.grace + policy.slack)
 }
 
 fn is_unavailable(error: &Error) -> bool {

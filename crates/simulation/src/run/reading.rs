@@ -71,7 +71,7 @@ impl Run {
         let found_with =
             if copied_with(tid, read) { Some(tid) } else { renders.next().map(|(_, tid, _)| *tid) };
         let is_copied = |name: Name| match name.is_of_revision() {
-            true => !setup.expires() || found_with.is_some_and(|tid| copied_with(tid, name)),
+            true => found_with.is_some_and(|tid| copied_with(tid, name)),
             // In one row what nobody copied stays beside what was copied when it was written.
             false => setup.keeps_for_a_grace() || !setup.is_one_row() || copied_with(tid, name),
         };

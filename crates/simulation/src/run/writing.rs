@@ -266,6 +266,8 @@ impl Run {
         let staged = self.property(process, page, rev.get(), (name, variant)).await;
         let Ok(property) = staged else { return self.refused(staged.map(drop), disturbed) };
         let sha1 = property.body.sha1;
+        // What had its time before this need not be there because of it.
+        self.release();
         let stays = self.must_be_current(page, rev, tid, name);
         let (buckets, title) = (&self.world.processes[process].buckets, &self.world.pages[page]);
         let result = buckets.rewrite(title, tid, property, Expect::Any).await;
