@@ -6,11 +6,8 @@ use crate::{
     cell::{self, CELL},
     ddl,
     session::Cluster,
-    standing::{self, Left},
+    standing::{self, Left, MAX_LOOKS},
 };
-
-/// How often what stands is looked at, where others change it at the same time.
-const MAX_LOOKS: usize = 5;
 
 /// Makes the table what the schema says. Each step can be made twice, so that a creation that was broken off
 /// is gone on with, and so that several may create at once.
@@ -18,7 +15,7 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     let mut failed = None;
     for _ in 0..MAX_LOOKS {
-        let left = standing::left(&standing::read(cluster, schema).await?, schema)?;
+        let left = standing::look(cluster, schema).await?;
         if left == Left::Nothing {
             return Ok(());
         }
@@ -31,9 +28,7 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
             done => failed = done.err(),
         }
     }
-    Err(failed.unwrap_or_else(|| {
-        Error::Unavailable(format!("table {} is being changed by somebody else", schema.name()))
-    }))
+    Err(failed.unwrap_or_else(|| standing::changing(schema)))
 }
 
 /// What is left to do where nothing may be made, and who does it.

@@ -1,5 +1,7 @@
 //! What stands in the cluster of a table, and what is left to do until it is what the schema says.
 
+use std::{future::Future, time::Duration};
+
 use rashomon_tables::{Error, Result, Schema};
 
 use crate::{
@@ -38,8 +40,45 @@ pub(crate) enum Left {
     Grow { fields: usize },
 }
 
+/// How often what stands is looked at, where others change it at the same time.
+pub(crate) const MAX_LOOKS: usize = 5;
+
+/// What somebody is making is there after this, as far as another saw a part of it before.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What is left to do of what stands in the cluster.
+pub(crate) async fn look(cluster: &Cluster, schema: &Schema) -> Result<Left> {
+    settled(|| read(cluster, schema), schema).await
+}
+
+/// What stands is read in parts, between which somebody else may make it: what differs does so once more.
+async fn settled<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
+where
+    R: Future<Output = Result<Standing>> + Send,
+{
+    let mut standing = read().await?;
+    for _ in 0..MAX_LOOKS {
+        let error = match left(&standing, schema) {
+            Ok(left) => return Ok(left),
+            Err(error) => error,
+        };
+        tokio::time::sleep(PAUSE).await;
+        let again = read().await?;
+        if again == standing {
+            return Err(error);
+        }
+        standing = again;
+    }
+    Err(changing(schema))
+}
+
+/// Others go on changing it.
+pub(crate) fn changing(schema: &Schema) -> Error {
+    Error::Unavailable(format!("table {} is being changed by somebody else", schema.name()))
+}
+
 /// Reads what stands.
-pub(crate) async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
+async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
     const COMMENT: &str =
         "SELECT comment FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
     const COLUMNS: &str = "SELECT kind, position, column_name, type, clustering_order \
@@ -68,7 +107,7 @@ pub(crate) async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing>
 
 /// What is left to do until what stands is the schema; `Unsupported` where nothing can be done, with what
 /// differs. A change that was broken off is gone on with.
-pub(crate) fn left(standing: &Standing, schema: &Schema) -> Result<Left> {
+fn left(standing: &Standing, schema: &Schema) -> Result<Left> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
             "table {} stands with other columns or settings: {what}",
@@ -201,5 +240,20 @@ mod tests {
         let mut other = standing(&schema);
         other.table.as_mut().expect("a table").comment = String::new();
         assert!(left(&other, &schema).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_seen_by_half_while_somebody_makes_it_is_looked_at_again() {
+        let schema = pages().build();
+        let mut half = standing(&schema);
+        half.table.as_mut().expect("a table").columns.clear();
+        let looks = std::sync::atomic::AtomicUsize::new(0);
+        let read = |whole_from: usize| {
+            let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            std::future::ready(Ok(if look < whole_from { half.clone() } else { standing(&schema) }))
+        };
+        assert_eq!(settled(|| read(1), &schema).await.expect("made meanwhile"), Left::Nothing);
+        looks.store(0, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(settled(|| read(2), &schema).await, Err(Error::Unsupported(_))));
     }
 }

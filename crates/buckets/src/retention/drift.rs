@@ -6,7 +6,7 @@ use std::{
 };
 
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Key, Row, Swap, TableStore, Value};
+use rashomon_tables::{Key, Row, Swap, Value};
 
 use crate::{Result, revisioned::Shared, rows, schemas::RETENTION_CLOCK};
 
@@ -47,7 +47,7 @@ struct Set {
 
 /// What is written down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+struct Noted {
     /// Nothing was culled at a later time.
     reaches: Timestamp,
     /// When somebody set the time of day last, by what it was set to.
@@ -55,8 +55,15 @@ pub(crate) struct Noted {
 }
 
 impl Drift {
-    /// From now on the two are held against each other; before, they were by others.
-    pub(crate) fn new(clock: &dyn Clock, noted: Noted, skew: Duration) -> Self {
+    /// From now on the two are held against each other.
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
+        let (wall, monotonic) = (clock.now(), clock.monotonic());
+        let noted = Noted::default();
+        Self(Mutex::new(Reference { wall, monotonic, set: None, set_back_from: None, noted }))
+    }
+
+    /// Before, they were by others, who wrote this down.
+    fn learn(&self, clock: &dyn Clock, noted: Noted, skew: Duration) {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let set_now = Set { at: wall, since: monotonic, before: Duration::ZERO };
         let was_set_back = noted.reaches > wall.saturating_add(REACH).saturating_add(skew);
@@ -69,8 +76,10 @@ impl Drift {
             Some(_) => Some(set_now),
             None => was_set_back.then_some(set_now),
         };
-        let set_back_from = Some(noted.reaches);
-        Self(Mutex::new(Reference { wall, monotonic, set, set_back_from, noted }))
+        let mut known = self.known();
+        known.set = known.set.or(set);
+        known.set_back_from = known.set_back_from.max(Some(noted.reaches));
+        known.noted = noted;
     }
 
     /// Whether culling must wait, for a policy of this grace and skew.
@@ -120,12 +129,6 @@ impl Noted {
         Key::new(vec![Value::Int(0)], Vec::new())
     }
 
-    /// What is written down in a store.
-    pub(crate) async fn read(store: &dyn TableStore) -> Result<Self> {
-        let row = store.get(&RETENTION_CLOCK, &Self::key()).await?;
-        Ok(row.as_ref().map(Self::from_row).transpose()?.unwrap_or_default())
-    }
-
     fn from_row(row: &Row) -> Result<Self> {
         let reaches = rows::timestamp(row, 0).ok_or_else(|| rows::unreadable("retention_clock", row))?;
         Ok(Self { reaches, set_at: rows::timestamp(row, 1) })
@@ -139,6 +142,17 @@ impl Noted {
 }
 
 impl Shared {
+    /// Learns, once, what others wrote down of the clock. Not when the buckets are opened: the store need not be there yet.
+    pub(super) async fn learn_clock(&self) -> Result<()> {
+        let learn = async {
+            let row = self.store.get(&RETENTION_CLOCK, &Noted::key()).await?;
+            let noted = row.as_ref().map(Noted::from_row).transpose()?.unwrap_or_default();
+            self.drift.learn(&self.clock, noted, self.settings.retention.greatest_skew());
+            Ok(())
+        };
+        self.clock_is_known.get_or_try_init(|| learn).await.copied()
+    }
+
     /// Writes down how far the clock has come, and whether somebody set it: before anything is culled by it, so that
     /// who begins after it was set back knows what may hide what he writes. Most times that has been done.
     pub(super) async fn note_clock(&self) -> Result<()> {
@@ -172,7 +186,7 @@ mod tests {
 
     fn begin() -> (Drift, ManualClock) {
         let clock = ManualClock::new(Timestamp::from_micros(1 << 50));
-        let drift = Drift::new(&clock, Noted::default(), SKEW);
+        let drift = Drift::new(&clock);
         assert!(!drift.pauses(&clock, GRACE, SKEW));
         (drift, clock)
     }
@@ -220,7 +234,13 @@ mod tests {
     /// What one process wrote down before its end, and another that begins so much later, by its clock.
     fn begin_after(drift: &Drift, clock: &ManualClock) -> Drift {
         let noted = drift.to_note(clock).unwrap_or_else(|| drift.known().noted);
-        Drift::new(clock, noted, SKEW)
+        that_learned(clock, noted)
+    }
+
+    fn that_learned(clock: &ManualClock, noted: Noted) -> Drift {
+        let drift = Drift::new(clock);
+        drift.learn(clock, noted, SKEW);
+        drift
     }
 
     #[test]
@@ -250,7 +270,7 @@ mod tests {
         assert!(!same.is_behind(&clock, SKEW), "nor after a minute, in which it does not know");
         let noted = drift.to_note(&clock).unwrap();
         clock.set(clock.now().saturating_sub(2 * GRACE));
-        let behind = Drift::new(&clock, noted, SKEW);
+        let behind = that_learned(&clock, noted);
         assert!(behind.is_behind(&clock, SKEW) && behind.pauses(&clock, GRACE, SKEW));
         let again = begin_after(&behind, &clock);
         assert!(again.is_behind(&clock, SKEW) && again.pauses(&clock, GRACE, SKEW));

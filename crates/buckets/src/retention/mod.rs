@@ -23,7 +23,7 @@ mod timeline;
 mod walk;
 
 pub(crate) use self::{
-    drift::{Drift, Noted},
+    drift::Drift,
     generator::Generations,
     historical::Copies,
     marks::Culls,

@@ -27,6 +27,7 @@ impl Shared {
         lowest: Revision,
         highest: Revision,
     ) -> Result<Timestamp> {
+        self.learn_clock().await?;
         let now = self.clock.now();
         let policy = self.settings.retention.of(page);
         if !self.drift.is_behind(&self.clock, policy.map_or(self.settings.skew, |policy| policy.skew)) {

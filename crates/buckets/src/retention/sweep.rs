@@ -54,6 +54,7 @@ impl Shared {
         if !self.settings.retention.is_on() {
             return Ok(sweep);
         }
+        self.learn_clock().await?;
         // Looked at even when nothing is due, so that no jump is missed.
         for policy in self.settings.retention.policies() {
             self.drift.pauses(&self.clock, policy.grace, policy.skew);

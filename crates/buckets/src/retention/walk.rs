@@ -118,6 +118,7 @@ impl Shared {
         let nothing = Walk { pages: 0, finished: true, due_in: Duration::ZERO };
         let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
         let due_in = self.soonest(policy);
+        self.learn_clock().await?;
         let _turn = self.walks.lock().await;
         let state = self.walk_state(domain, bucket).await?;
         let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));

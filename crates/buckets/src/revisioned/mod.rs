@@ -46,7 +46,7 @@ use crate::{
     archive::{self, ArchiveSettings, BlockStore, Overlay},
     content::ChunkStore,
     locks::Locks,
-    retention::{CULLS, Copies, Counters, Drift, Generations, Noted, Sampling},
+    retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
     rows::{RevisionRow, partition_of},
     schemas::{self, RENDER_CONTENT, REVISION_CONTENT, REVISIONS},
 };
@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     latest: LatestCache,
     pub(crate) sampling: Sampling,
     pub(crate) drift: Drift,
+    /// Whether it has learned what others wrote down.
+    pub(crate) clock_is_known: OnceCell<()>,
     pub(crate) copies: Copies,
     pub(crate) generations: Generations,
     /// Whether some bucket has, or had, one row a property for the latest; looked up when it is asked first.
@@ -137,7 +139,6 @@ impl Revisioned {
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
             return Err(Error::Invalid(what.to_owned()));
         }
-        let noted = Noted::read(&store).await?;
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         Ok(Self(Arc::new(Shared {
             catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
@@ -146,7 +147,8 @@ impl Revisioned {
             vigil: Vigil::new(seed),
             latest: LatestCache::new(settings.cache_bytes),
             sampling: Sampling::new(&settings.retention),
-            drift: Drift::new(&clock, noted, settings.retention.greatest_skew()),
+            drift: Drift::new(&clock),
+            clock_is_known: OnceCell::new(),
             copies: Copies::new(),
             generations: Generations::new(),
             one_rows: OnceCell::new_with(one_row.then_some(true)),
