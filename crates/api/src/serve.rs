@@ -106,7 +106,9 @@ impl Server {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(Duration::from_secs(options.head_seconds))
-            .max_buf_size(options.max_head_bytes);
+            .max_buf_size(options.max_head_bytes)
+            // What arrives at once may be read beyond the size of the buffer.
+            .max_header_size(options.max_head_bytes);
         let service = TowerToHyperService::new(router(api.clone()));
         Self { api, http, service, options }
     }

@@ -90,6 +90,22 @@ async fn heads_that_are_too_large_are_answered_with_the_limit() {
 }
 
 #[tokio::test]
+async fn a_head_that_arrives_at_once_has_the_same_limit() {
+    const LIMIT: usize = 30_000;
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions { max_head_bytes: LIMIT, ..ServeOptions::default() }).await;
+    let bare = get("/healthz", "connection: close\r\nx-large: \r\n").len();
+    let sized = |bytes: usize| {
+        get("/healthz", &format!("connection: close\r\nx-large: {}\r\n", "a".repeat(bytes - bare)))
+    };
+    let answer = server.exchange(&sized(LIMIT)).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    for bytes in [LIMIT + 1, 40_000, 49_000] {
+        refused(&server, &sized(bytes), 431).await;
+    }
+}
+
+#[tokio::test]
 async fn a_request_of_http_1_1_names_one_host() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;
