@@ -7,7 +7,7 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, Value};
 
 use super::{
     Policy,
@@ -260,26 +260,16 @@ impl Shared {
             let range = ClusteringRange::prefix(vec![name.as_str().into()]).below(below.get());
             batch.delete_range(table, range, extent.until);
         }
-        batch.put(&CULLED, vec![Value::Int(below.get())], extent.to_values(), at);
+        batch.put(&CULLED, rev_key(below), extent.to_values(), at);
         let lower = ClusteringRange::all().below(below.get());
-        if kept.is_empty() {
-            batch.delete_range(&CULLED, lower.clone(), at);
-        } else {
-            for (mark, _) in covered.iter().filter(|(mark, _)| *mark < below) {
-                batch.delete(&CULLED, vec![Value::Int(mark.get())], at);
-            }
-        }
+        let keys = covered.iter().filter(|(mark, _)| *mark < below).map(|(mark, _)| rev_key(*mark));
+        delete_marks(&mut batch, &CULLED, &lower, kept.is_empty(), keys, at);
         let of_renders = self.render_marks(page, lower.clone()).await?;
         let (covered, kept): (Vec<_>, Vec<_>) =
             of_renders.iter().partition(|(_, mark)| mark.extent.until <= extent.until);
         let at = covered.iter().fold(at, |at, (_, mark)| at.max(self.after(mark.extent.written_at)));
-        if kept.is_empty() {
-            batch.delete_range(&CULLED_RENDERS, lower, at);
-        } else {
-            for (rev, mark) in covered {
-                batch.delete(&CULLED_RENDERS, render_key(*rev, mark.below), at);
-            }
-        }
+        let keys = covered.into_iter().map(|(rev, mark)| render_key(*rev, mark.below));
+        delete_marks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
         self.delete(page, batch, extent.until, |rev, _| rev < below).await
     }
 
@@ -461,5 +451,22 @@ impl Shared {
             }
         }
         Ok(self.store.write(first, batch).await?)
+    }
+}
+
+/// Deletes marks of a range: at once where none of it stays, since a delete of each is a tombstone of each.
+fn delete_marks(
+    batch: &mut Batch,
+    table: &'static Schema,
+    range: &ClusteringRange,
+    all: bool,
+    keys: impl Iterator<Item = Vec<Value>>,
+    at: Timestamp,
+) {
+    if all {
+        return batch.delete_range(table, range.clone(), at);
+    }
+    for key in keys {
+        batch.delete(table, key, at);
     }
 }

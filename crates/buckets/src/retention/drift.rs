@@ -45,6 +45,12 @@ struct Set {
     before: Duration,
 }
 
+impl Set {
+    const fn now(wall: Timestamp, monotonic: Duration) -> Self {
+        Self { at: wall, since: monotonic, before: Duration::ZERO }
+    }
+}
+
 /// What is written down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Noted {
@@ -65,11 +71,10 @@ impl Drift {
     /// Before, they were by others, who wrote this down.
     fn learn(&self, clock: &dyn Clock, noted: Noted, skew: Duration) {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
-        let set_now = Set { at: wall, since: monotonic, before: Duration::ZERO };
+        let set_now = Set::now(wall, monotonic);
         let was_set_back = noted.reaches > wall.saturating_add(REACH).saturating_add(skew);
         let set = match noted.set_at {
-            // Where it was set back then, it need not have come again to what it had become.
-            // Who noted it may have a clock that is behind ours.
+            // Where it was set back then, it need not have come again to what it had become. Who noted it may have a clock that is behind ours.
             Some(at) if at <= wall => {
                 Some(Set { at, before: wall.since(at).saturating_sub(skew), ..set_now })
             }
@@ -103,7 +108,7 @@ impl Drift {
         if off > skew.max(TOLERANCE) {
             tracing::warn!(?off, "the time of day was set: nothing is culled until a grace has passed");
             let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
-            let set = Some(Set { at: wall, since: monotonic, before: Duration::ZERO });
+            let set = Some(Set::now(wall, monotonic));
             *known = Reference { wall, monotonic, set, set_back_from, noted: known.noted };
         }
         *known

@@ -227,6 +227,7 @@ impl Shared {
 
     /// What was noted is there no more: all that stands has to be noted once more, in every bucket.
     pub(super) async fn forget_walks(&self) -> Result<()> {
+        let _turn = self.walks.lock().await;
         let mut after = None;
         loop {
             let buckets = self.store.partitions(&RETENTION_WALKS, after, BUCKETS).await?;
@@ -242,7 +243,6 @@ impl Shared {
 
     /// The next walk of a bucket begins with its first page.
     async fn begin_again(&self, key: Key) -> Result<()> {
-        let _turn = self.walks.lock().await;
         let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
         let mut batch = Batch::new(key.partition);
         // What the retention was is known on: copies that it made expire still.

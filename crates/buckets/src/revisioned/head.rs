@@ -119,22 +119,26 @@ impl RowName {
             &*schemas::REVISIONS_BY_TIME,
             &*schemas::REVISIONS_BY_TID,
         ];
-        indexes.into_iter().any(|index| *index == *self.table)
+        self.is_in(indexes)
     }
 
     /// The revision, of a row that says when that or one of its renders was written.
     pub(super) fn revision(&self) -> Option<Revision> {
-        let is_of_one =
-            [&*schemas::REVISIONS, &*schemas::RENDERS].into_iter().any(|index| *index == *self.table);
         match self.clustering.first() {
-            Some(Value::Int(rev)) if is_of_one => Revision::new(*rev),
+            Some(Value::Int(rev)) if self.is_in([&schemas::REVISIONS, &schemas::RENDERS]) => {
+                Revision::new(*rev)
+            }
             _ => None,
         }
     }
 
     /// Whether the row is a copy that expires.
     fn is_of_a_copy(&self) -> bool {
-        [&*schemas::HISTORICAL, &*schemas::BY_REV].into_iter().any(|copies| *copies == *self.table)
+        self.is_in([&schemas::HISTORICAL, &schemas::BY_REV])
+    }
+
+    fn is_in<const TABLES: usize>(&self, tables: [&Schema; TABLES]) -> bool {
+        tables.into_iter().any(|table| *table == *self.table)
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     pub(crate) one_rows: OnceCell<bool>,
     /// The buckets in which something was written that nobody noted as due.
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
-    /// Whoever goes on with a walk in this process, or has one begin again.
+    /// Whoever goes on with a walk in this process, or has all of them begin again.
     pub(crate) walks: tokio::sync::Mutex<()>,
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,

@@ -59,7 +59,7 @@ async fn what_was_kept_when_the_archive_was_turned_on_is_sealed(world: World) {
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
         world = retaining(world, by(strategy)).await;
-        while !world.buckets.walk(&page.domain, &page.bucket).await.unwrap().finished {}
+        world.walk(&page).await;
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(10 * DAY);
         world.sweep().await;
@@ -97,7 +97,7 @@ async fn what_is_read_from_a_block_is_kept_for_ever(world: World) {
     // Retention is turned on again, with the archive beside it: what a block has is none of its business.
     let both = Settings { archive: archive().archive, ..crate::settings(by(Strategy::AppTtl)) };
     let world = world.under(both).await;
-    while !world.buckets.walk(&page.domain, &page.bucket).await.unwrap().finished {}
+    world.walk(&page).await;
     for _ in 0..3 {
         world.pass(40 * DAY);
         world.sweep().await;

@@ -70,6 +70,19 @@ impl World {
         }
     }
 
+    /// Notes what stands in the bucket of a page as due. Gives the number of pages that were looked at.
+    pub(crate) async fn walk(&self, page: &Page) -> u64 {
+        let mut pages = 0;
+        for _ in 0..100 {
+            let walk = self.buckets.walk(&page.domain, &page.bucket).await.unwrap();
+            pages += walk.pages;
+            if walk.finished {
+                return pages;
+            }
+        }
+        panic!("a walk that comes to no end, {pages} pages so far");
+    }
+
     /// The bytes of a property of a render, unless it was culled.
     pub(crate) async fn read_if_kept(&self, page: &Page, tid: Tid, property: &str) -> Option<Vec<u8>> {
         match self.buckets.property(page, tid, &name(property)).await {

@@ -58,7 +58,7 @@ async fn what_a_shorter_grace_culled_is_known_under_a_longer_one(world: World) {
     assert_eq!(world.sweep().await.renders, 2);
     let world = retaining(world, policy()).await;
     world.pass(8 * HOUR);
-    while !world.buckets.walk(&page.domain, &page.bucket).await.unwrap().finished {}
+    world.walk(&page).await;
     world.pass(20 * SECOND);
     assert_eq!(world.sweep().await.renders, 1, "the third stays for its time");
     for tid in [first.tid, second.tid] {

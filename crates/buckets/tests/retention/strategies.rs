@@ -439,7 +439,7 @@ async fn large_bodies_are_copied_and_go(world: World, strategy: Strategy) {
 
 /// What stands is noted as due, as a server does when it starts.
 async fn walked(world: World, page: &Page) -> World {
-    while !world.buckets.walk(&page.domain, &page.bucket).await.unwrap().finished {}
+    world.walk(page).await;
     world
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{Page, Policy, schemas};
+use rashomon_buckets::{Policy, schemas};
 use rashomon_clock::Clock;
 
 use crate::{
@@ -26,18 +26,6 @@ on_every_store![
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("wikitext", "text")];
 
-async fn walk(world: &World, page: &Page) -> u64 {
-    let mut pages = 0;
-    for _ in 0..100 {
-        let walk = world.buckets.walk(&page.domain, &page.bucket).await.unwrap();
-        pages += walk.pages;
-        if walk.finished {
-            return pages;
-        }
-    }
-    panic!("a walk that comes to no end, {pages} pages so far");
-}
-
 async fn what_stands_goes_when_it_is_turned_on(world: World) {
     let first_page = page("Page_0");
     let mut first = Vec::new();
@@ -57,8 +45,8 @@ async fn what_stands_goes_when_it_is_turned_on(world: World) {
     let world = world.reopened().await;
     // By one whose clock is behind.
     world.clock.set(world.clock.now().saturating_sub(Duration::from_secs(3)));
-    assert_eq!(begun.pages + walk(&world, &first_page).await, 450);
-    assert_eq!(walk(&world, &first_page).await, 0, "once");
+    assert_eq!(begun.pages + world.walk(&first_page).await, 450);
+    assert_eq!(world.walk(&first_page).await, 0, "once");
     world.pass(HOUR);
     assert_eq!(world.sweep().await.renders, 5);
     world.assert_stored(first[0].tid, "html", false).await;
@@ -73,7 +61,7 @@ async fn what_stands_and_is_not_due_yet_goes_when_it_is(world: World) {
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY / 2);
     let world = retaining(world, policy()).await;
-    walk(&world, &page).await;
+    world.walk(&page).await;
     world.pass(DAY / 2);
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
@@ -84,14 +72,14 @@ async fn what_stands_and_is_not_due_yet_goes_when_it_is(world: World) {
 
 async fn a_shorter_grace_frees_what_a_longer_one_kept(world: World) {
     let (world, page) = (retaining(world, Policy { grace: 30 * DAY, ..policy() }).await, page("Main_Page"));
-    walk(&world, &page).await;
+    world.walk(&page).await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(5 * DAY);
     let world = retaining(world, policy()).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
-    assert_eq!(walk(&world, &page).await, 1);
+    assert_eq!(world.walk(&page).await, 1);
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
@@ -100,13 +88,13 @@ async fn a_shorter_grace_frees_what_a_longer_one_kept(world: World) {
 async fn what_was_written_while_it_was_off_goes_after_it_is_on_again(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    walk(&world, &page).await;
+    world.walk(&page).await;
     world.pass(HOUR);
     let world = world.under(rashomon_buckets::Settings::default()).await;
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(5 * DAY);
     let world = world.under(settings(policy())).await;
-    assert_eq!(walk(&world, &page).await, 1);
+    assert_eq!(world.walk(&page).await, 1);
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
@@ -122,7 +110,7 @@ async fn what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over(world
     world.pass(12 * HOUR);
     world.rewrite(&page, second.tid, "wikitext", "mended").await.unwrap();
     let world = retaining(world, policy()).await;
-    walk(&world, &page).await;
+    world.walk(&page).await;
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
@@ -164,7 +152,7 @@ async fn a_dry_run_says_what_goes(world: World) {
     assert_eq!((said.pages, said.pages_culled), (1, 1));
     assert_eq!((said.renders, said.renders_culled, said.revisions_culled), (9, 7, 3));
     assert_eq!((said.bytes, said.bytes_culled), (9 * 3 + 5 * 4, 7 * 3 + 3 * 4));
-    walk(&world, &page).await;
+    world.walk(&page).await;
     world.pass(HOUR);
     let swept = world.sweep().await;
     assert_eq!((swept.renders, swept.bytes), (said.renders_culled, said.bytes_culled));
@@ -227,9 +215,9 @@ async fn a_longer_grace_delays_nothing_that_it_frees(world: World) {
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(10 * DAY);
     let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
-    assert_eq!(walk(&world, &page).await, 1);
+    assert_eq!(world.walk(&page).await, 1);
     let world = retaining(world, policy()).await;
-    assert_eq!(walk(&world, &page).await, 0);
+    assert_eq!(world.walk(&page).await, 0);
     world.pass(Duration::from_secs(20));
     assert_eq!(world.sweep().await.renders, 1);
     world.assert_stored(first.tid, "html", false).await;
@@ -239,14 +227,14 @@ async fn a_longer_grace_delays_nothing_that_it_frees(world: World) {
 async fn what_was_due_goes_though_its_notes_have_expired(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    walk(&world, &page).await;
+    world.walk(&page).await;
     world.sweep().await;
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.clock.advance(policy().index_ttl + 2 * DAY);
     let world = world.reopened().await;
     let sweep = world.sweep().await;
     assert!(sweep.lapsed && sweep.renders == 0, "{sweep:?}");
-    assert_eq!(walk(&world, &page).await, 1);
+    assert_eq!(world.walk(&page).await, 1);
     world.pass(Duration::from_secs(20));
     let sweep = world.sweep().await;
     assert!(!sweep.lapsed && sweep.renders == 1, "{sweep:?}");

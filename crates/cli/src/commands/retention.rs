@@ -81,17 +81,7 @@ async fn cull<'a>(
     let (mut renders, mut bytes, mut lapsed) = (0, 0, true);
     // Where what was noted had expired, it is noted once more.
     while std::mem::take(&mut lapsed) {
-        let mut due_in = Duration::ZERO;
-        for domain in &domains {
-            loop {
-                let walk = buckets.walk(domain, &BucketName::page()).await?;
-                due_in = due_in.max(walk.due_in);
-                if walk.finished {
-                    break;
-                }
-            }
-        }
-        tokio::time::sleep(due_in).await;
+        note_what_stands(buckets, &domains).await?;
         loop {
             let sweep = buckets.sweep(limit).await?;
             renders += sweep.renders;
@@ -103,6 +93,22 @@ async fn cull<'a>(
         }
     }
     output::line(format_args!("culled {}, {}", counted(renders, "render"), output::bytes(bytes)))
+}
+
+/// Notes what stands as due, and waits until it may be worked off.
+async fn note_what_stands(buckets: &Revisioned, domains: &[&DomainName]) -> Result<(), CommandError> {
+    let mut due_in = Duration::ZERO;
+    for domain in domains {
+        loop {
+            let walk = buckets.walk(domain, &BucketName::page()).await?;
+            due_in = due_in.max(walk.due_in);
+            if walk.finished {
+                break;
+            }
+        }
+    }
+    tokio::time::sleep(due_in).await;
+    Ok(())
 }
 
 impl Report {

@@ -117,11 +117,12 @@ impl Run {
         let new = NewRender { base, timestamp: self.age(age), if_latest: None, properties };
         let (buckets, name) = (&self.world.processes[process].buckets, &self.world.pages[page]);
         let result = buckets.put_render(name, new).await;
-        if result.as_ref().is_err_and(is_unavailable) && bodies.keys().any(|name| name.is_of_revision()) {
+        if result.as_ref().is_err_and(is_unavailable)
+            && let Some(name) = bodies.keys().find(|name| name.is_of_revision())
+        {
             // What its revision has got its time again, by what was written, or by what took that back.
             let now = self.world.now;
-            let own = self.pages[page].revisions.get_mut(&rev).into_iter().flat_map(|of| of.own.values_mut());
-            own.for_each(|own| own.written.last = now);
+            self.written_with(page, rev, tid, *name).into_iter().for_each(|own| own.written.last = now);
         }
         self.written(process, disturbed, page, bodies, result).await
     }

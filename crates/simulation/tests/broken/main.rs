@@ -50,6 +50,12 @@ fn culling(setup: &mut Setup) {
     }
 }
 
+/// The same, where somebody sets the clocks.
+fn jumping(setup: &mut Setup) {
+    plain(setup);
+    setup.jumps = true;
+}
+
 /// Asserts that the promise is found broken, and none before it.
 fn is_noticed(promise: Promise, variant: Variant) {
     let plan = Plan { histories: HISTORIES, seed: 1, store: Store::Memory, threads: 1 };
@@ -219,13 +225,9 @@ impl Clock for WithoutGuard {
 
 #[test]
 fn r8_a_clock_that_jumps_and_is_not_noticed() {
-    fn narrow(setup: &mut Setup) {
-        plain(setup);
-        setup.jumps = true;
-    }
     is_noticed(
         Promise::R8,
-        Variant { narrow, clock: |clock| Arc::new(WithoutGuard(clock)), ..Variant::SOUND },
+        Variant { narrow: jumping, clock: |clock| Arc::new(WithoutGuard(clock)), ..Variant::SOUND },
     );
 }
 
@@ -248,14 +250,10 @@ impl Decorator for Forgetful {
 
 #[test]
 fn r8_a_process_that_begins_after_a_jump_and_is_not_told() {
-    fn narrow(setup: &mut Setup) {
-        plain(setup);
-        setup.jumps = true;
-    }
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Forgetful(store))
     }
-    is_noticed(Promise::R8, Variant { narrow, store, ..Variant::SOUND });
+    is_noticed(Promise::R8, Variant { narrow: jumping, store, ..Variant::SOUND });
 }
 
 #[test]
