@@ -28,11 +28,18 @@ use crate::{
 struct PropertyJson<'a> {
     /// The type it was stored with.
     content_type: &'a str,
-    /// Its size in bytes.
-    size: u64,
-    /// The SHA-1 of its bytes, in lower-case hex.
-    #[schema(pattern = "^[0-9a-f]{40}$")]
-    sha1: String,
+    /// Its size in bytes; absent where it is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    size: Option<u64>,
+    /// The SHA-1 of its bytes, in lower-case hex; absent where it is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, pattern = "^[0-9a-f]{40}$")]
+    sha1: Option<String>,
+    /// `true` where its bytes cannot be read, since a block of the archive is damaged; else absent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    damaged: bool,
     /// Where its bytes are, relative to the page.
     href: String,
 }
@@ -41,10 +48,15 @@ type PropertiesJson<'a> = BTreeMap<&'a str, PropertyJson<'a>>;
 
 fn properties(tid: Tid, properties: &BTreeMap<PropertyName, PropertyInfo>) -> PropertiesJson<'_> {
     let mut json = BTreeMap::new();
-    for (name, PropertyInfo { headers, size, sha1, .. }) in properties {
-        let href = format!("?rev/{tid}/{name}");
-        let property =
-            PropertyJson { content_type: &headers.content_type, size: *size, sha1: sha1.to_string(), href };
+    for (name, info) in properties {
+        let damaged = info.is_damaged();
+        let property = PropertyJson {
+            content_type: &info.headers.content_type,
+            size: (!damaged).then_some(info.size),
+            sha1: (!damaged).then(|| info.sha1.to_string()),
+            damaged,
+            href: format!("?rev/{tid}/{name}"),
+        };
         json.insert(name.as_str(), property);
     }
     json
@@ -242,8 +254,12 @@ struct SummaryJson<'a> {
     tid: Tid,
     /// How many renders it has.
     renders: u64,
-    /// The bytes of its newest render's properties.
+    /// The bytes of its newest render's properties, of those that are not damaged.
     size: u64,
+    /// `true` where a property of it cannot be read, since a block of the archive is damaged; else absent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    damaged: bool,
     /// `false` where its bodies are no longer stored, since something newer took their place; else absent.
     #[serde(skip_serializing_if = "is_true")]
     #[schema(required = false)]
@@ -309,6 +325,7 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
         tid: summary.tid,
         renders: summary.renders,
         size: summary.size,
+        damaged: summary.damaged,
         stored: summary.stored,
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),

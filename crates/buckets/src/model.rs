@@ -163,6 +163,15 @@ pub struct PropertyInfo {
     pub rewritten_at: Option<Timestamp>,
 }
 
+impl PropertyInfo {
+    /// Whether its bytes cannot be read, and with them neither its size nor its SHA-1: they are in a block of the archive
+    /// that is damaged.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.sha1 == Sha1::UNKNOWN
+    }
+}
+
 /// Which bytes a property has: changes whenever they do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PropertyVersion {
@@ -239,6 +248,8 @@ pub struct RevisionSummary {
     pub size: u64,
     /// `false`: it was superseded, and its bodies have gone by the bucket's retention.
     pub stored: bool,
+    /// Some of the properties cannot be read, and are not counted in the size: a block of the archive is damaged.
+    pub damaged: bool,
 }
 
 /// A revision as an export needs it.

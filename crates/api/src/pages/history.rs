@@ -36,6 +36,7 @@ struct RevisionLine {
     comment: String,
     minor: bool,
     bytes: String,
+    damaged: bool,
     /// Its bodies are there.
     stored: bool,
     erased: Option<shown::Erased>,
@@ -94,6 +95,7 @@ fn line(summary: &RevisionSummary, mut tids: Vec<Tid>) -> RevisionLine {
         comment: shown::comment(record),
         minor: record.minor,
         bytes: grouped(summary.size),
+        damaged: summary.damaged,
         stored: summary.stored,
         erased: shown::erased(record),
         more_renders: summary.renders.saturating_sub(tids.len() as u64),

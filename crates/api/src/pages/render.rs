@@ -43,6 +43,7 @@ struct PropertyLine {
     content_type: String,
     bytes: String,
     sha1: String,
+    damaged: bool,
 }
 
 #[derive(Template)]
@@ -141,6 +142,7 @@ fn properties(render: &Render) -> Vec<PropertyLine> {
         content_type: info.headers.content_type.clone(),
         bytes: grouped(info.size),
         sha1: info.sha1.to_string(),
+        damaged: info.is_damaged(),
     };
     render.properties.iter().map(line).collect()
 }

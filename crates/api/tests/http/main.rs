@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod conditions;
+mod damage;
 mod docs;
 mod faults;
 mod html;

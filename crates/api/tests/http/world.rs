@@ -125,7 +125,17 @@ impl World {
         bucket_settings.definitions.define(small, definition);
         let broken = PropertyName::new("broken").unwrap();
         bucket_settings.retention.generator = Some(Arc::new(Broken([broken])));
-        let buckets = Revisioned::open(store.clone(), clock.clone(), bucket_settings, 7).await.unwrap();
+        Self::of(store, clock, settings, bucket_settings).await
+    }
+
+    /// A server over a store that others may have written to.
+    pub(crate) async fn of(
+        store: Arc<Faulty<Arc<dyn TableStore>>>,
+        clock: Arc<ManualClock>,
+        settings: Settings,
+        of_buckets: rashomon_buckets::Settings,
+    ) -> Self {
+        let buckets = Revisioned::open(store.clone(), clock.clone(), of_buckets, 7).await.unwrap();
         let components = Components { buckets, clock: clock.clone(), seed: 7, registry: Registry::default() };
         let api = Api::new(settings, components);
         Self { router: rashomon_api::router(api.clone()), api, store, clock }

@@ -30,7 +30,7 @@ pub(super) type Hashes = HashMap<u64, (u64, Sha1)>;
 
 /// Reads the units of a block, page by page, with what was computed of its contents. `None`: they cannot be understood.
 ///
-/// Of a damaged block, a body that cannot be read has no bytes and a SHA-1 of zeros where the block does not say more.
+/// Of a damaged block, a body that cannot be read is damaged, where the block does not say its size and SHA-1.
 pub(super) fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
     let Some(pages) = read_lines(of, block)? else { return Ok(None) };
     let hashes = hashes(block, pages.iter().flat_map(|(_, units)| units));
@@ -235,7 +235,7 @@ fn written_at(owner: &Line, stored_at: Timestamp) -> Timestamp {
 fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) -> Option<ArchivedBody> {
     let line = &entry.line;
     let (size, sha1) = if entry.is_hashed() {
-        hashes.get(&entry.ordinal).copied().unwrap_or((0, Sha1([0; 20])))
+        hashes.get(&entry.ordinal).copied().unwrap_or((0, Sha1::UNKNOWN))
     } else {
         let size = u64::try_from(line.get_int(Field::Size)?).ok()?;
         (size, Sha1(line.get_bytes(Field::Sha1)?.try_into().ok()?))

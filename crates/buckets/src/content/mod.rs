@@ -27,6 +27,9 @@ pub const CHUNK_SIZE: usize = 1_000_000;
 pub struct Sha1(pub [u8; 20]);
 
 impl Sha1 {
+    /// That of bytes which cannot be read. None are known that have it.
+    pub(crate) const UNKNOWN: Self = Self([0; 20]);
+
     /// The SHA-1 of some bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {

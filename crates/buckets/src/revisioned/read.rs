@@ -10,8 +10,8 @@ use rashomon_tables::{ClusteringRange, Cursor, Row, Scan, Value};
 
 use super::{LOOKS, ONE, Revisioned, Shared, erase::refuse_erased, render_key, rev_key};
 use crate::{
-    Error, Listing, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo,
-    Result, Revision, RevisionDetail, RevisionSummary, Tid, Versions,
+    Error, Listing, Missing, Page, Policy, Property, PropertyInfo, PropertyName, PropertyVersion, Render,
+    RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid, Versions,
     content::BodyRow,
     rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
@@ -417,10 +417,11 @@ impl Shared {
             else {
                 continue;
             };
-            let properties = newest.properties.values().chain(revision.properties.values());
+            let properties = || newest.properties.values().chain(revision.properties.values());
             summaries.push(RevisionSummary {
                 stored: culls.has_revision(&revision) && culls.has_render(&newest),
-                size: properties.map(|info| info.size).sum(),
+                size: properties().map(|info| info.size).sum(),
+                damaged: properties().any(PropertyInfo::is_damaged),
                 record: Arc::new(revision.record),
                 tid: newest.tid,
                 renders,
