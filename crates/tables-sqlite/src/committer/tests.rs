@@ -116,24 +116,41 @@ async fn nobody_sees_a_commit_that_is_not_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_fails_takes_no_other_with_it() {
+    static HELD: AtomicBool = AtomicBool::new(false);
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    fn held(connection: &Connection) -> rusqlite::Result<()> {
+        BEGUN.store(true, Ordering::SeqCst);
+        while HELD.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        commit(connection)
+    }
     let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, slow).await;
+    let store = open(&directory, held).await;
     let row = Row { key: key("damaged"), values: vec![Some(1.into())], written_at: NOW, expires_at: None };
     store.swap(&HEADS, &row.key, None, Some(row.clone())).await.expect("swapped");
     refuse_a_write_time(&directory);
     let before = store.calls_and_commits().1;
 
     // The first one is under way while the others queue up.
+    HELD.store(true, Ordering::SeqCst);
+    BEGUN.store(false, Ordering::SeqCst);
     let under_way = tokio::spawn({
         let store = store.clone();
         async move { store.write(Vec::new(), put("under way", 1, NOW)).await }
     });
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    let (one, half, swap, other) = tokio::join!(
+    while !BEGUN.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (one, half, swap, other, ()) = tokio::join!(
         store.write(Vec::new(), put("one", 1, NOW)),
         store.write(vec![put("first", 1, NOW)], put("then", 1, REFUSED)),
         store.swap(&HEADS, &row.key, Some(&row), None),
         store.write(Vec::new(), put("other", 1, NOW)),
+        async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            HELD.store(false, Ordering::SeqCst);
+        },
     );
     under_way.await.expect("it ends").expect("written");
     assert_eq!(store.calls_and_commits().1 - before, 2, "they did not share a commit");
