@@ -130,7 +130,10 @@ fn a_signal_ends_an_import_that_waits() {
     command.args(["import", "--data", "data", "--domain", "wiki", "-"]).stdin(Stdio::piped());
     let mut import = Running::start(&mut command);
     let _stdin = import.stdin();
-    sleep(Duration::from_millis(500));
+    // It listens for signals before it opens the store.
+    while !directory.path().join("data").exists() {
+        sleep(Duration::from_millis(1));
+    }
     import.signal(Signal::INT);
     assert_eq!(import.wait().code, Some(130));
 }
