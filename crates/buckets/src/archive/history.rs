@@ -28,6 +28,7 @@ use super::{
     entries::{ArchivedBody, Bodies, Place, Unit},
     erase::Epoch,
     index::{BlockId, IndexRow},
+    large::take_in,
     made::blocking,
     pending::{Gone, Pending},
     policy::Thinning,
@@ -239,10 +240,11 @@ impl HistoryArchiver {
         }
         let at = head.written_at.unwrap_or_else(|| self.shared.clock.now());
         let (mut unit, mut texts) = as_sealed(&head.renders, at)?;
-        let gone = match &mut state.current {
+        let mut gone = match &mut state.current {
             Some(current) => current.thinning.thin(&mut unit, &mut texts),
             None => Vec::new(),
         };
+        gone.append(&mut take_in(&self.shared.chunks, &mut unit, &mut texts).await?);
         if head.written_at.is_some() {
             state.filling.replaced.push((head.page.clone(), unit.clone()));
             state.filling.epoch = state.filling.epoch.take().or(head.epoch);
@@ -410,8 +412,7 @@ impl Placing {
         let mut batch = Batch::new(partition_of(page));
         batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
         units.iter().for_each(|unit| release_owner(&mut batch, unit));
-        let gone = gone.iter().map(|(_, set)| set);
-        let first = let_go(&mut batch, page, gone, self.shared.clock.now());
+        let first = let_go(&mut batch, page, gone.iter(), self.shared.clock.now());
         for unit in &replaced {
             let standing = self.standing(page, unit).await?;
             let going = deletes::going(std::slice::from_ref(*unit), &standing, &Anew::new())?;

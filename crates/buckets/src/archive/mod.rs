@@ -16,6 +16,7 @@ mod entries;
 mod erase;
 mod history;
 mod index;
+mod large;
 mod made;
 mod merge;
 mod merged;

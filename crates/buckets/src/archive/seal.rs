@@ -12,7 +12,7 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, TableStore};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, TableStore, Value};
 
 use super::{
     ArchivePolicy, BucketArchive,
@@ -22,6 +22,7 @@ use super::{
     entries::{ArchivedBody, Bodies, Place, Unit},
     erase::Epoch,
     index::{IndexRow, index_of},
+    large::take_in,
     made::Made,
     merged::plain,
     pending::Pending,
@@ -374,7 +375,9 @@ impl<'a> Sealer<'a> {
         if self.pending.is_full() {
             self.end_block().await?;
         }
-        let gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
+        let mut gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
+        let chunks = &self.shared.chunks;
+        gone.append(&mut take_in(chunks, &mut candidate.unit, &mut candidate.texts).await?);
         self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
         self.push(page, candidate)
     }
@@ -500,7 +503,7 @@ impl<'a> Sealer<'a> {
             release_owner(&mut batch, unit);
         }
         deletes::delete(&mut batch, &going, &standing)?;
-        let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev)).map(|(_, set)| set);
+        let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev));
         let first = let_go(&mut batch, page, gone, self.shared.clock.now());
         if let Some(epoch) = &self.epoch {
             self.blocks.check_epoch(page, epoch).await?;
@@ -548,15 +551,17 @@ pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
     }
 }
 
-/// The page names some chunks no more: they are collected when nobody can be reading them.
+/// The page names some chunks no more: they are collected when nobody can be reading them, or with their revision when
+/// that is erased.
 pub(super) fn let_go<'s>(
     batch: &mut Batch,
     page: &Page,
-    gone: impl Iterator<Item = &'s ChunkSet>,
+    gone: impl Iterator<Item = &'s (Revision, ChunkSet)>,
     now: Timestamp,
 ) -> Vec<Batch> {
-    gone.map(|set| {
-        batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(now.into()), None, None], now);
+    gone.map(|(rev, set)| {
+        let values = vec![Some(now.into()), Some(Value::Int(rev.get())), None];
+        batch.put(&CHUNK_REFERENCES, vec![set.name()], values, now);
         ChunkStore::intent(page, set, now)
     })
     .collect()

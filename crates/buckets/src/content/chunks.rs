@@ -19,7 +19,7 @@ use rashomon_tables::{
 };
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::{Stored, compress};
+use super::{CHUNK_SIZE, Stored, compress};
 use crate::{
     Page, Result,
     rows::{self, partition_of},
@@ -162,10 +162,27 @@ impl ChunkStore {
 
     /// A body that would be too much for its row's batch, in chunks. `size` is its own, uncompressed.
     pub(crate) async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
-        let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
+        match stored.plain(size)? {
+            Some(plain) => self.in_chunks(lifetime, &plain).await,
+            None => Ok(stored.clone()),
+        }
+    }
+
+    async fn in_chunks(&self, lifetime: Lifetime<'_>, plain: &[u8]) -> Result<Stored> {
         let mut set = self.begin();
-        self.append(lifetime, &mut set, &plain).await?;
+        for piece in plain.chunks(CHUNK_SIZE) {
+            self.append(lifetime, &mut set, piece).await?;
+        }
         Ok(Stored::Chunks(set))
+    }
+
+    /// A body as it is written once more: one that is too large for a row has chunks of its own.
+    pub(crate) async fn again(&self, lifetime: Lifetime<'_>, stored: Stored) -> Result<Stored> {
+        match stored {
+            Stored::Chunks(set) => Ok(Stored::Chunks(self.copy(lifetime, &set).await?)),
+            Stored::Archived(plain) if plain.len() > CHUNK_SIZE => self.in_chunks(lifetime, &plain).await,
+            stored => Ok(stored),
+        }
     }
 
     /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
-    content::{BodyRow, Lifetime, Stored},
+    content::{BodyRow, Lifetime},
     retention::After,
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
     schemas::{RENDERS, REVISIONS},
@@ -355,9 +355,7 @@ impl Shared {
             if !self.is_alone() && render.properties.get(name) != Some(&body.info) {
                 return Err(changing());
             }
-            if let Stored::Chunks(set) = &body.stored {
-                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
-            }
+            body.stored = self.chunks.again(Lifetime::Named(page), body.stored).await?;
             bodies.insert(name.clone(), body);
         }
         Ok(())

@@ -10,6 +10,7 @@ mod erasing;
 mod faults;
 mod files;
 mod histories;
+mod large;
 mod merging;
 mod policies;
 mod reading;

@@ -1,0 +1,61 @@
+//! Bodies that were stored in chunks, since they are too large for a row, and that a block takes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rashomon_tables::Error as StoreError;
+
+use super::{
+    decide::Texts,
+    entries::{Place, Unit},
+};
+use crate::{
+    Body, Error, Result, Sha1,
+    content::{BodyRow, ChunkSet, ChunkStore, Stored},
+};
+
+/// Bodies with more bytes stay in chunks: of what a block has, whoever reads it has all in memory.
+const LARGEST: u64 = 8 << 20;
+
+/// Takes bodies of a revision out of their chunks, and gives the chunks that are not needed any more. Those of what
+/// cannot be read stay, for `verify` to name.
+pub(super) async fn take_in(
+    chunks: &Arc<ChunkStore>,
+    unit: &mut Unit,
+    texts: &mut Texts,
+) -> Result<Vec<ChunkSet>> {
+    let mut taken = Vec::new();
+    let of_renders = unit.renders.iter_mut().map(|(render, bodies)| (Some(render.tid), bodies));
+    for (of, bodies) in std::iter::once((None, &mut unit.bodies)).chain(of_renders) {
+        for (name, body) in bodies {
+            let Place::Chunks(set) = body.place.clone() else { continue };
+            if body.info.size > LARGEST {
+                continue;
+            }
+            let row = BodyRow { info: body.info.clone(), stored: Stored::Chunks(set.clone()) };
+            match text_of(row, chunks).await {
+                Ok(text) if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 => {
+                    texts.insert((name.clone(), of), text);
+                    body.place = Place::Entry(0);
+                    taken.push(set);
+                }
+                Ok(_) | Err(Error::Store(StoreError::Corrupt(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(taken)
+}
+
+async fn text_of(row: BodyRow, chunks: &Arc<ChunkStore>) -> Result<Bytes> {
+    match row.into_body(chunks)?.1 {
+        Body::Inline(body) => Ok(body.plain),
+        Body::Chunked(body) => {
+            let mut text = Vec::new();
+            for number in 0..body.chunks() {
+                text.extend_from_slice(&body.chunk(number).await?.plain);
+            }
+            Ok(text.into())
+        }
+    }
+}
