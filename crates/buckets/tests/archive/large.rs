@@ -1,4 +1,4 @@
-//! Bodies that are too large for a row: a block takes them out of their chunks, up to eight mebibytes.
+//! Bodies that are too large for a row: a block takes them out of their chunks, up to four mebibytes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -70,7 +70,7 @@ async fn large_bodies_go_into_blocks(world: World) {
 }
 
 async fn what_is_larger_stays_in_chunks(world: World) {
-    const LARGEST: usize = 8 << 20;
+    const LARGEST: usize = 4 << 20;
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut written = Vec::new();
@@ -81,7 +81,7 @@ async fn what_is_larger_stays_in_chunks(world: World) {
     world.put_revision(&page, 3, &[("html", "<p>")]).await.unwrap();
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!(world.chunks().await, 9, "those of the second");
+    assert_eq!(world.chunks().await, 5, "those of the second");
     for (tid, html) in written {
         assert!(world.read(&page, tid, "html").await == html);
     }
