@@ -412,7 +412,9 @@ impl Placing {
         let mut batch = Batch::new(partition_of(page));
         batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
         units.iter().for_each(|unit| release_owner(&mut batch, unit));
-        let first = let_go(&mut batch, page, gone.iter(), self.shared.clock.now());
+        // Later than what was written of its highest, which names chunks, a moment before.
+        let written = units.iter().map(|unit| unit.last_written().just_after());
+        let first = let_go(&mut batch, page, gone.iter(), written.fold(self.shared.clock.now(), Ord::max));
         for unit in &replaced {
             let standing = self.standing(page, unit).await?;
             let going = deletes::going(std::slice::from_ref(*unit), &standing, &Anew::new())?;
