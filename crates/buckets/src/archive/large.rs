@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rashomon_tables::Error as StoreError;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     entries::{Place, Unit},
 };
 use crate::{
-    Body, Error, Result, Sha1,
+    Error, Result, Sha1,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
 
@@ -33,7 +32,7 @@ pub(super) async fn take_in(
                 continue;
             }
             let row = BodyRow { info: body.info.clone(), stored: Stored::Chunks(set.clone()) };
-            match text_of(row, chunks).await {
+            match row.into_body(chunks)?.1.whole().await {
                 Ok(text) if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 => {
                     texts.insert((name.clone(), of), text);
                     body.place = Place::Entry(0);
@@ -45,17 +44,4 @@ pub(super) async fn take_in(
         }
     }
     Ok(taken)
-}
-
-async fn text_of(row: BodyRow, chunks: &Arc<ChunkStore>) -> Result<Bytes> {
-    match row.into_body(chunks)?.1 {
-        Body::Inline(body) => Ok(body.plain),
-        Body::Chunked(body) => {
-            let mut text = Vec::new();
-            for number in 0..body.chunks() {
-                text.extend_from_slice(&body.chunk(number).await?.plain);
-            }
-            Ok(text.into())
-        }
-    }
 }

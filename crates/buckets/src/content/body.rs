@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rashomon_tables::{Error as StoreError, Row, Value};
 
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Stored};
@@ -52,6 +52,22 @@ pub enum Body {
     Inline(InlineBody),
     /// To be read piece by piece.
     Chunked(ChunkedBody),
+}
+
+impl Body {
+    /// All bytes, at once. `Corrupt` where a piece is not there, or not what was written.
+    pub async fn whole(self) -> Result<Bytes> {
+        match self {
+            Self::Inline(body) => Ok(body.plain),
+            Self::Chunked(body) => {
+                let mut bytes = BytesMut::new();
+                for number in 0..body.chunks() {
+                    bytes.extend_from_slice(&body.chunk(number).await?.plain);
+                }
+                Ok(bytes.freeze())
+            }
+        }
+    }
 }
 
 /// A body in memory.

@@ -160,29 +160,14 @@ impl ChunkStore {
         Ok(copy)
     }
 
-    /// A body that would be too much for its row's batch, in chunks. `size` is its own, uncompressed.
+    /// A body that would be too much for its row, or for the row's batch, in chunks. `size` is its own, uncompressed.
     pub(crate) async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
-        match stored.plain(size)? {
-            Some(plain) => self.in_chunks(lifetime, &plain).await,
-            None => Ok(stored.clone()),
-        }
-    }
-
-    async fn in_chunks(&self, lifetime: Lifetime<'_>, plain: &[u8]) -> Result<Stored> {
+        let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();
         for piece in plain.chunks(CHUNK_SIZE) {
             self.append(lifetime, &mut set, piece).await?;
         }
         Ok(Stored::Chunks(set))
-    }
-
-    /// A body as it is written once more: one that is too large for a row has chunks of its own.
-    pub(crate) async fn again(&self, lifetime: Lifetime<'_>, stored: Stored) -> Result<Stored> {
-        match stored {
-            Stored::Chunks(set) => Ok(Stored::Chunks(self.copy(lifetime, &set).await?)),
-            Stored::Archived(plain) if plain.len() > CHUNK_SIZE => self.in_chunks(lifetime, &plain).await,
-            stored => Ok(stored),
-        }
     }
 
     /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.

@@ -173,8 +173,8 @@ impl Shared {
             let Some(row) = self.anywhere(page, rev, tid, &name, versions).await? else { continue };
             let mut body = BodyRow::from_row(&row)?;
             // The chunks of a copy go with it.
-            if row.expires_at.is_some() || matches!(body.stored, Stored::Archived(_)) {
-                body.stored = self.chunks.again(Lifetime::Named(page), body.stored).await?;
+            if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
+                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
             }
             standing.bodies.insert(name.clone(), (body, row.written_at));
             if row.expires_at.is_none() && row.key.clustering != content_of(versions, &name, rev, tid).1 {

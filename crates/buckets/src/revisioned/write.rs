@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
-    content::{BodyRow, Lifetime},
+    content::{BodyRow, CHUNK_SIZE, Lifetime, Stored},
     retention::After,
     rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
     schemas::{RENDERS, REVISIONS},
@@ -355,7 +355,9 @@ impl Shared {
             if !self.is_alone() && render.properties.get(name) != Some(&body.info) {
                 return Err(changing());
             }
-            body.stored = self.chunks.again(Lifetime::Named(page), body.stored).await?;
+            if let Stored::Chunks(set) = &body.stored {
+                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
+            }
             bodies.insert(name.clone(), body);
         }
         Ok(())
@@ -394,7 +396,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts the largest bodies into chunks until the others fit into one batch.
+    /// Puts the largest bodies into chunks until the others fit into one batch, and each into its row: one that came out
+    /// of a block may not.
     pub(crate) async fn fit(
         &self,
         lifetime: Lifetime<'_>,
@@ -403,11 +406,11 @@ impl Shared {
     ) -> Result<Bodies> {
         loop {
             let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
-            if total <= limit {
-                return Ok(bodies);
-            }
             let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
             let Some(largest) = largest else { return Ok(bodies) };
+            if total <= limit && largest.stored.row_size() <= CHUNK_SIZE {
+                return Ok(bodies);
+            }
             largest.stored = self.chunks.moved(lifetime, &largest.stored, largest.info.size).await?;
         }
     }

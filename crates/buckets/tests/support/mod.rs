@@ -343,16 +343,7 @@ impl World {
 
 /// The bytes of a property, however they are stored.
 pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
-    match &property.body {
-        Body::Inline(body) => body.plain.to_vec(),
-        Body::Chunked(body) => {
-            let mut bytes = Vec::new();
-            for index in 0..body.chunks() {
-                bytes.extend_from_slice(&body.chunk(index).await.expect("a chunk that is there").plain);
-            }
-            bytes
-        }
-    }
+    property.body.clone().whole().await.expect("chunks that are there").to_vec()
 }
 
 /// Makes a test of each function over each store, on several threads. `cargo xtask test` leaves out what is in a

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::{Body, BucketName, DomainName, Page, PropertyName, Revision, Revisioned, Settings};
+use rashomon_buckets::{BucketName, DomainName, Page, PropertyName, Revision, Revisioned, Settings};
 use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_dumps::{ImportOptions, Source};
 use rashomon_tables::Memory;
@@ -101,17 +101,10 @@ impl History {
     pub(super) async fn text(&self, edit: &Edit) -> Result<Vec<u8>, CommandError> {
         let wikitext = PropertyName::wikitext();
         let bodies = self.store.bodies(&self.pages[edit.page], &wikitext, edit.rev, edit.rev).await?;
-        let mut text = Vec::new();
-        match bodies.into_values().next().map(|property| property.body) {
-            Some(Body::Inline(body)) => text.extend_from_slice(&body.plain),
-            Some(Body::Chunked(body)) => {
-                for number in 0..body.chunks() {
-                    text.extend_from_slice(&body.chunk(number).await?.plain);
-                }
-            }
-            None => {}
+        match bodies.into_values().next() {
+            Some(property) => Ok(property.body.whole().await?.into()),
+            None => Ok(Vec::new()),
         }
-        Ok(text)
     }
 }
 

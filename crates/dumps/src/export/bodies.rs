@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, Revisioned, Tid};
 
 /// Reads the bodies of properties that belong to revisions, for a run of revisions, in order: as many as the
@@ -39,7 +39,7 @@ impl Bodies {
         }
         let body = self.runs.get_mut(name).and_then(|run| run.bodies.remove(&rev));
         match body {
-            Some(body) => whole(body).await.map(Some),
+            Some(body) => body.whole().await.map(Some),
             None => Ok(None),
         }
     }
@@ -52,19 +52,5 @@ pub(super) async fn of_render(
     tid: Tid,
     name: &PropertyName,
 ) -> Result<Bytes> {
-    whole(buckets.property(page, tid, name).await?.body).await
-}
-
-/// All of a body, which is at most as large as its property may be.
-async fn whole(body: Body) -> Result<Bytes> {
-    match body {
-        Body::Inline(inline) => Ok(inline.plain),
-        Body::Chunked(chunked) => {
-            let mut bytes = BytesMut::new();
-            for index in 0..chunked.chunks() {
-                bytes.extend_from_slice(&chunked.chunk(index).await?.plain);
-            }
-            Ok(bytes.freeze())
-        }
-    }
+    buckets.property(page, tid, name).await?.body.whole().await
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Body, Error, Property, Revision, Sha1, Strategy, Tid};
+use rashomon_buckets::{Error, Property, Revision, Sha1, Strategy, Tid};
 
 use super::{Run, is_unavailable};
 use crate::{
@@ -213,14 +213,5 @@ impl Run {
 }
 
 async fn sha1_of(property: &Property) -> Result<Sha1, Error> {
-    match &property.body {
-        Body::Inline(body) => Ok(Sha1::of(&body.plain)),
-        Body::Chunked(body) => {
-            let mut bytes = Vec::new();
-            for index in 0..body.chunks() {
-                bytes.extend_from_slice(&body.chunk(index).await?.plain);
-            }
-            Ok(Sha1::of(&bytes))
-        }
-    }
+    Ok(Sha1::of(&property.body.clone().whole().await?))
 }
