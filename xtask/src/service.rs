@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Stopwatch, kill_group};
 
@@ -102,10 +103,23 @@ impl Service {
         Ok(())
     }
 
+    /// Does nothing any more until it is resumed, not even answer.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Goes on where it was paused.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
     /// Asks it with SIGTERM to end, and waits until it did.
     pub fn stop(mut self) -> Result<ExitStatus> {
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM)?;
+        self.signal(Signal::TERM)?;
         let clock = Stopwatch::start();
         loop {
             if let Some(status) = self.child.try_wait()? {

@@ -70,7 +70,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Day, report: &mut Report) -> Resu
     }
     let superseded = writes.next() - 1 - PAGES as u64;
     report.add("day, edits", "", (writes.next() - 1) as f64);
-    let mut watch = Watch::open(&service, bench.clock)?;
+    let mut watch = Watch::open(service.address(), bench.clock)?;
     // A few requests may have been cut off with the connections of a part.
     let cut_off = u64::from(FLUSHES) * bench.options.connections as u64;
     watch.until(CULLED_WITHIN, |seen| seen.culled + cut_off >= superseded && seen.overdue == 0.0)?;

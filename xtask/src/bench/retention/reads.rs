@@ -70,7 +70,7 @@ pub(super) fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     ensure!(service.stop()?.success(), "the server did not end well");
     let service = store.serve(bench.binary, &format!("{UNCACHED}{CULLED}"))?;
     let all = titles.len() as u64;
-    Watch::open(&service, bench.clock)?.until(CULLED_WITHIN, |seen| seen.culled >= all)?;
+    Watch::open(service.address(), bench.clock)?.until(CULLED_WITHIN, |seen| seen.culled >= all)?;
     let (status, _) = Client::connect(service.address())?.send(&unread)?;
     ensure!(status == 404, "a culled render that nobody had read was answered with {status}");
     let current = at_rate(&service, &latest)?;

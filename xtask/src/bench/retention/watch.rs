@@ -1,10 +1,10 @@
 //! What a server says of its retention.
 
-use std::{thread, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rashomon_clock::Clock;
-use xtask::{http::Client, service::Service};
+use xtask::http::Client;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -26,8 +26,8 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn open(service: &Service, clock: &'a dyn Clock) -> Result<Self> {
-        Ok(Self { client: Client::connect(service.address())?, clock })
+    pub(super) fn open(address: SocketAddr, clock: &'a dyn Clock) -> Result<Self> {
+        Ok(Self { client: Client::connect(address)?, clock })
     }
 
     pub(super) fn look(&mut self) -> Result<Seen> {
