@@ -129,7 +129,8 @@ pub(crate) async fn sweep(buckets: Revisioned) {
                     );
                 }
                 let worked = Duration::from_secs(sweep.notes) / SWEEP_RATE;
-                if sweep.overdue.is_zero() { pause.max(worked) } else { worked }
+                let is_behind = !sweep.overdue.is_zero() && !sweep.paused;
+                if is_behind { worked } else { pause.max(worked) }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot cull what is due; going on later");

@@ -62,6 +62,11 @@ impl Collector for OfBuckets {
                 "How long the oldest superseded value has been due that is not culled yet",
                 retention.overdue.as_secs_f64(),
             ),
+            (
+                "retention_paused",
+                "1 while nothing is culled because the time of day was set, until a grace has passed",
+                f64::from(u8::from(retention.paused)),
+            ),
             ("generator_in_flight", "Renders being made", retention.generator_in_flight as f64),
         ] {
             one(name, help, &ConstGauge::new(value))?;

@@ -1,7 +1,7 @@
 //! What retention has done in this process.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -16,8 +16,10 @@ pub struct RetentionStats {
     pub culled_renders: u64,
     /// The bytes of those, as they came.
     pub culled_bytes: u64,
-    /// How long the oldest note had been due that the last sweep did not get to.
+    /// How long the oldest note had been due that the last sweep did not work off.
     pub overdue: Duration,
+    /// Nothing is culled, because the time of day was set a short time ago.
+    pub paused: bool,
     /// Entries of the timeline that were noted.
     pub timeline_entries: u64,
     /// Superseded renders that were copied because somebody read them.
@@ -39,6 +41,7 @@ pub(crate) struct Counters {
     culled_renders: AtomicU64,
     culled_bytes: AtomicU64,
     overdue_micros: AtomicU64,
+    paused: AtomicBool,
     pub(crate) timeline_entries: AtomicU64,
     pub(crate) kept_renders: AtomicU64,
     pub(crate) generator_hits: AtomicU64,
@@ -53,11 +56,17 @@ impl Counters {
         self.culled_bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn swept(&self, sweep: &Sweep) {
+    /// A sweep that was not finished does not say that nothing is overdue.
+    pub(crate) fn swept(&self, sweep: &Sweep, is_finished: bool) {
         self.notes.fetch_add(sweep.notes, Relaxed);
         self.culled(sweep.renders, sweep.bytes);
         let micros = u64::try_from(sweep.overdue.as_micros()).unwrap_or(u64::MAX);
-        self.overdue_micros.store(micros, Relaxed);
+        if is_finished {
+            self.overdue_micros.store(micros, Relaxed);
+            self.paused.store(sweep.paused, Relaxed);
+        } else {
+            self.overdue_micros.fetch_max(micros, Relaxed);
+        }
     }
 
     pub(crate) fn read(&self) -> RetentionStats {
@@ -66,6 +75,7 @@ impl Counters {
             culled_renders: self.culled_renders.load(Relaxed),
             culled_bytes: self.culled_bytes.load(Relaxed),
             overdue: Duration::from_micros(self.overdue_micros.load(Relaxed)),
+            paused: self.paused.load(Relaxed),
             timeline_entries: self.timeline_entries.load(Relaxed),
             kept_renders: self.kept_renders.load(Relaxed),
             generator_hits: self.generator_hits.load(Relaxed),

@@ -42,17 +42,18 @@ impl Revisioned {
     /// Works off what is due, at most about so many notes: what was superseded long enough is culled. Safe to
     /// be cut off at any point, and to run in several processes at once.
     pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
-        let sweep = self.0.sweep(limit).await?;
-        self.0.retained.swept(&sweep);
-        Ok(sweep)
+        let mut sweep = Sweep::default();
+        let swept = self.0.sweep(limit, &mut sweep).await;
+        // Also of one that failed halfway.
+        self.0.retained.swept(&sweep, swept.is_ok());
+        swept.map(|()| sweep)
     }
 }
 
 impl Shared {
-    async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
-        let mut sweep = Sweep::default();
+    async fn sweep(&self, limit: NonZeroUsize, sweep: &mut Sweep) -> Result<()> {
         if !self.settings.retention.is_on() {
-            return Ok(sweep);
+            return Ok(());
         }
         self.learn_clock().await?;
         // Looked at even when nothing is due, so that no jump is missed.
@@ -64,9 +65,9 @@ impl Shared {
         // A shard that has much to do does not keep the others waiting.
         let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
         for shard in 0..SHARDS as i64 {
-            self.sweep_shard(shard, now, skew, share, &mut sweep).await?;
+            self.sweep_shard(shard, now, skew, share, sweep).await?;
         }
-        Ok(sweep)
+        Ok(())
     }
 
     async fn sweep_shard(
@@ -108,7 +109,11 @@ impl Shared {
                 break;
             }
             for note in &notes {
-                if !self.work_off(note, now, sweep).await? {
+                let worked_off = self.work_off(note, now, sweep).await;
+                if !matches!(worked_off, Ok(true)) {
+                    sweep.overdue = sweep.overdue.max(now.since(note.due_at));
+                }
+                if !worked_off? {
                     return Ok(());
                 }
             }

@@ -1,6 +1,10 @@
 //! What goes, and when (R1, R2, R4 to R8).
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    sync::Arc,
+    time::Duration,
+};
 
 use rashomon_buckets::{Cull, MemoryTimeline, NewRevision, Parent, Policy, RenderBase, Timeline, schemas};
 use rashomon_clock::{Clock, ManualClock};
@@ -277,9 +281,14 @@ async fn after_a_jump_of_the_clock_nothing_goes_for_a_grace(world: World) {
     world.clock.set(world.clock.now().saturating_add(30 * DAY));
     assert!(world.sweep().await.paused);
     world.assert_stored(first.tid, "html", true).await;
+    // By the clock as it is set now it was due long ago: whoever watches is told so.
+    let watched = world.buckets.retention_stats();
+    assert!(watched.paused && watched.overdue > 28 * DAY, "{watched:?}");
     world.pass(DAY + SECOND);
     assert!(!world.sweep().await.paused);
     world.assert_stored(first.tid, "html", false).await;
+    let watched = world.buckets.retention_stats();
+    assert!(!watched.paused && watched.overdue.is_zero(), "{watched:?}");
 }
 
 /// R8, for who begins after it: what was kept before he began counts.
@@ -472,6 +481,33 @@ async fn a_cull_that_fails_only_delays() {
     world.assert_stored(first.tid, "html", true).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
+}
+
+/// What a sweep did that failed halfway counts, and what it did not get to is overdue.
+#[tokio::test]
+async fn a_sweep_that_fails_is_seen_by_whoever_watches() {
+    let mut most_overdue = Duration::ZERO;
+    for number in 1.. {
+        let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), settings(policy())).await;
+        for title in ["One", "Two"] {
+            let page = page(title);
+            world.put_revision(&page, 1, HTML).await.unwrap();
+            world.put_revision(&page, 2, HTML).await.unwrap();
+        }
+        world.sweep().await;
+        world.pass(2 * DAY);
+        store.set_plan(Plan::empty().on(Call::Write, number, Fault::Before));
+        let cut_off = world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await;
+        most_overdue = most_overdue.max(world.buckets.retention_stats().overdue);
+        store.set_plan(Plan::empty());
+        world.sweep().await;
+        let watched = world.buckets.retention_stats();
+        assert_eq!((watched.culled_renders, watched.overdue), (2, Duration::ZERO), "{number}: {watched:?}");
+        if cut_off.is_ok() {
+            break;
+        }
+    }
+    assert!(most_overdue > DAY / 2, "{most_overdue:?}");
 }
 
 /// Under a reservation rows get an earlier time than they are stored at. What goes by that with what was stored

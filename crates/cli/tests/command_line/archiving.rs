@@ -10,11 +10,34 @@ use crate::{
     wiki::{dump, pages},
 };
 
-/// What a reader gets of an address, but for the header fields that tell one answer from another.
+/// What a reader gets of an address, with its ETag, but for the header fields that tell one answer from another.
 fn read(address: &str, target: &str) -> String {
     let answer = get(address, target);
+    let status = answer.split(' ').nth(1).unwrap_or_default();
+    assert!(matches!(status, "200" | "302"), "{target}: {answer}");
     let own = ["date:", "x-request-id:"];
-    answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name))).collect()
+    let told = answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name)));
+    told.collect::<Vec<_>>().join("\n")
+}
+
+/// Every way in which a page is asked for: by its lists, by number, by tid, by time.
+fn read_every_way(address: &str, page: &str) -> Vec<String> {
+    let list = get(address, &format!("{page}?rev/"));
+    let list: Value = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let renders = list["revisions"].as_array().unwrap();
+    let by_tid = renders.iter().map(|render| format!("?rev/{}/wikitext", render["tid"].as_str().unwrap()));
+    let others = [
+        "?rev/",
+        "?rev/3",
+        "?rev/3/",
+        "?rev/3/wikitext",
+        "?rev/2020-01-01T00:00:10Z/wikitext",
+        "?rev/latest/wikitext",
+        "?timegate/wikitext",
+        "?timemap/wikitext",
+    ];
+    let targets = others.map(str::to_owned).into_iter().chain(by_tid);
+    targets.map(|target| read(address, &format!("{page}{target}"))).collect()
 }
 
 /// These are about a file: of a cluster every server has to know of its archive first.
@@ -35,8 +58,6 @@ fn what_is_sealed_is_read_as_before() {
     on_a_file(&home, &import).ends_with(0);
     let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
     let before = on_a_file(&home, &export).ends_with(0).stdout;
-    let targets =
-        ["?rev/", "?rev/3", "?rev/3/wikitext", "?rev/latest/wikitext", "?ts/2020-01-01T00:00:10Z/wikitext"];
     let answers = |home: &Home| {
         let mut command = crate::process::rashomon(home.path());
         command.args(["serve", "--listen", "127.0.0.1:0", "--data", "archived"]);
@@ -44,11 +65,14 @@ fn what_is_sealed_is_read_as_before() {
         let line = server.line();
         let address =
             line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
-        let answers = targets.map(|target| read(&address, &format!("/v1/wiki/page/A{target}")));
+        let answers = read_every_way(&address, "/v1/wiki/page/A");
         server.stop().ends_with(0);
         answers
     };
     let read_before = answers(&home);
+    let bodies = read_before.iter().filter(|answer| answer.contains("the end"));
+    assert!(bodies.clone().count() >= 31, "{read_before:?}");
+    assert!(bodies.clone().all(|answer| answer.to_lowercase().contains("\netag: ")), "{read_before:?}");
 
     on_a_file(&home, &["archive", "seal"]).ends_with(0).prints(&["wiki: sealed 0 revisions"]);
     let sealed = on_a_file(&home, &["archive", "seal", "--after", "0s"]).ends_with(0);
