@@ -79,6 +79,30 @@ async fn a_delete_that_fails_only_delays() {
     world.assert_whole().await;
 }
 
+/// R5 in option B, where the delete is part of the write: it fails with the write, and is done when that is done.
+#[tokio::test]
+async fn in_a_wide_row_a_delete_happens_with_its_write_or_not_at_all() {
+    for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
+        for fault in [Fault::Before, Fault::After] {
+            let wide_row = by(Strategy::TablePerQuery(Current::WideRow, fill));
+            let (world, store) =
+                World::with(|store| Faulty::new(store, Plan::empty()), settings(wide_row)).await;
+            let page = page("Main_Page");
+            let first = world.put_revision(&page, 1, HTML).await.unwrap();
+            store.set_plan(Plan::empty().on(Call::Write, 1, fault.clone()));
+            world.put_revision(&page, 2, HTML).await.unwrap_err();
+            store.set_plan(Plan::empty());
+            let world = world.reopened().await;
+            let has_happened = world.latest_rev(&page).await == Some(2);
+            assert_eq!(has_happened, matches!(fault, Fault::After), "{fill:?}");
+            world.assert_stored(first.tid, "html", !has_happened).await;
+            world.put_revision(&page, 2, HTML).await.unwrap();
+            world.assert_stored(first.tid, "html", false).await;
+            world.assert_whole().await;
+        }
+    }
+}
+
 /// A write that was cut off between its batch and the rows of the latest has not been acknowledged. It is read
 /// all the same, and either the same again or the sweep finishes it before its copies expire.
 #[tokio::test]

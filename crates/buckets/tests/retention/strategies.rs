@@ -73,6 +73,9 @@ under! {
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_can_be_read_for_its_time,
         what_nobody_reads_goes,
+        what_the_latest_lacks_waits_for_the_sweep,
+        nothing_rests_on_the_timeline,
+        a_jump_of_the_clock_expires_what_was_copied,
         what_another_strategy_wrote_is_found,
     ];
     one_row_written_through Strategy::TablePerQuery(Current::OneRow, Fill::WriteThrough) => [
@@ -82,6 +85,9 @@ under! {
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_in_time_can_be_read_for_its_time,
         what_nobody_reads_goes,
+        what_the_latest_lacks_waits_for_the_sweep,
+        nothing_rests_on_the_timeline,
+        a_jump_of_the_clock_expires_what_was_copied,
         what_another_strategy_wrote_is_found,
     ];
     wide_row_copied_on_update Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate) => [
@@ -110,6 +116,9 @@ under! {
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_can_be_read_for_its_time,
         what_nobody_reads_goes,
+        a_render_stays_and_goes_as_a_whole,
+        nothing_rests_on_the_timeline,
+        a_jump_of_the_clock_expires_what_was_copied,
         what_another_strategy_wrote_is_found,
     ];
     wide_row_written_through Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough) => [
@@ -119,6 +128,9 @@ under! {
         what_nobody_read_lately_is_gone_when_superseded,
         what_was_read_in_time_can_be_read_for_its_time,
         what_nobody_reads_goes,
+        a_render_stays_and_goes_as_a_whole,
+        nothing_rests_on_the_timeline,
+        a_jump_of_the_clock_expires_what_was_copied,
         what_another_strategy_wrote_is_found,
     ];
 }
@@ -402,6 +414,19 @@ async fn a_jump_of_the_clock_expires_copies(world: World, strategy: Strategy) {
     assert_eq!(world.read(&page, second, "html").await, b"<p>");
 }
 
+/// Not R8 either, where only what was written or read lately has copies.
+async fn a_jump_of_the_clock_expires_what_was_copied(world: World, strategy: Strategy) {
+    let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    assert_eq!(world.read_latest(&page, "html").await, b"<p>");
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.sweep().await;
+    assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
+    world.clock.set(world.clock.now().saturating_add(30 * DAY));
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+    assert_eq!(world.read_latest(&page, "html").await, b"<p>");
+}
+
 /// R1: what a render of history brings of the latest revision belongs to the latest, though the render does not.
 async fn what_history_adds_to_the_latest_revision_stays(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
@@ -532,6 +557,19 @@ async fn what_the_latest_lacks_goes_too(world: World, strategy: Strategy) {
         world.pass(2 * HOUR);
         world.sweep().await;
     }
+    assert_eq!(world.places(first.tid, "meta").await, Vec::<&str>::new());
+    assert!(world.buckets.latest(&page, &name("meta")).await.is_err());
+    world.assert_whole().await;
+}
+
+/// Where a write copies nothing, it takes nothing out of a row that it does not set.
+async fn what_the_latest_lacks_waits_for_the_sweep(world: World, strategy: Strategy) {
+    let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    assert!(world.places(first.tid, "meta").await.contains(&"current"));
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
     assert_eq!(world.places(first.tid, "meta").await, Vec::<&str>::new());
     assert!(world.buckets.latest(&page, &name("meta")).await.is_err());
     world.assert_whole().await;
