@@ -7,7 +7,12 @@ use std::{
 
 /// The whole answer to a GET.
 pub(crate) fn get(address: &str, target: &str) -> String {
-    exchange(address, &format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    request(address, "GET", target, "")
+}
+
+/// The whole answer to a request without a body, with these lines in its head.
+pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) -> String {
+    exchange(address, &format!("{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n"))
 }
 
 /// The whole answer to a POST of a form.

@@ -11,6 +11,7 @@ mod damaged;
 mod demo;
 mod every_store;
 mod exporting;
+mod generating;
 mod help;
 mod home;
 mod http;

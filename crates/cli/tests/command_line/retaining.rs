@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     home::Home,
-    http::{get, post},
+    http::{get, post, request},
     wiki::dump,
 };
 
@@ -87,4 +87,58 @@ fn the_command_says_what_goes_and_culls_it() {
     home.run(&["retention", "--dry-run", "--domain", "nowhere"])
         .ends_with(2)
         .tells(&["nothing of the domain nowhere"]);
+}
+
+/// What an editor and a proxy rely on: HEAD and 304 count as reads, and what was read is had with all of its render,
+/// from another process too, while what nobody asked for has gone.
+#[test]
+fn what_was_asked_for_outlives_its_grace_and_the_server() {
+    let Some(home) = Home::new() else { return };
+    home.write(
+        "kept.toml",
+        "skew = '100ms'\n[retention]\ngrace = '6s'\nttl = '1h'\nslack = '1s'\nskew = '100ms'\n",
+    );
+    let (server, address) = home.serve(&["--config", "kept.toml"]);
+    let write = |number: i32| {
+        let form = format!("_rev={number}&html=the+light+{number}&data-parsoid={{\"light\":{number}}}");
+        let written = post(&address, &format!("{PAGE}?rev/"), &form);
+        assert!(written.starts_with("HTTP/1.1 201"), "{written}");
+        let list = list(&address);
+        format!("{PAGE}?rev/{}", list["revisions"][0]["tid"].as_str().unwrap())
+    };
+    let first = write(1);
+    let second = write(2);
+    // It is the latest still.
+    let etag = etag(&get(&address, &format!("{second}/html")));
+    let third = write(3);
+    write(4);
+    let head = request(&address, "HEAD", &format!("{first}/html"), "");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let known = request(&address, "GET", &format!("{second}/html"), &format!("If-None-Match: {etag}\r\n"));
+    assert!(known.starts_with("HTTP/1.1 304 "), "{known}");
+    for attempt in 0.. {
+        sleep(Duration::from_millis(250));
+        let metrics = get(&address, "/metrics");
+        if metrics.contains("\nretention_culled_renders_total 3\n") {
+            break;
+        }
+        assert!(attempt < 120, "{metrics}");
+    }
+    server.stop().ends_with(0);
+    let (server, address) = home.serve(&["--config", "kept.toml"]);
+    for (render, number) in [(&first, 1), (&second, 2)] {
+        let html = get(&address, &format!("{render}/html"));
+        assert!(html.starts_with("HTTP/1.1 200 ") && body(&html) == format!("the light {number}"), "{html}");
+        let parsoid = get(&address, &format!("{render}/data-parsoid"));
+        assert_eq!(body(&parsoid), format!("{{\"light\":{number}}}"), "{parsoid}");
+    }
+    assert_eq!(self::etag(&get(&address, &format!("{second}/html"))), etag);
+    let gone = get(&address, &format!("{third}/html"));
+    assert!(gone.starts_with("HTTP/1.1 404 ") && gone.contains("superseded"), "{gone}");
+    server.stop().ends_with(0);
+}
+
+fn etag(answer: &str) -> String {
+    let line = answer.lines().find(|line| line.to_lowercase().starts_with("etag: "));
+    line.unwrap_or_else(|| panic!("{answer}"))[6..].to_owned()
 }

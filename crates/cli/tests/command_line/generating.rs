@@ -1,0 +1,100 @@
+//! A server with a renderer behind it.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crate::{
+    home::Home,
+    http::{get, post},
+};
+
+const PAGE: &str = "/v1/wiki/page/Night";
+
+/// Renders every revision but the third. Gives its port, and how often it was asked.
+fn renderer() -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head: Vec<_> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            counter.fetch_add(1, Ordering::SeqCst);
+            let status = if head[0].contains("/3 ") { "500 Internal Server Error" } else { "200 OK" };
+            let body = format!("<p>made: {}", head[0]);
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (port, asked)
+}
+
+/// The answer at the end of its redirects.
+fn follow(address: &str, target: &str) -> String {
+    let answer = get(address, target);
+    let location = answer.lines().find_map(|line| line.strip_prefix("location: ").map(str::to_owned));
+    match location {
+        // What it leads to is said as seen from the page.
+        Some(location) if answer.starts_with("HTTP/1.1 302 ") => {
+            follow(address, &format!("{PAGE}{location}"))
+        }
+        _ => answer,
+    }
+}
+
+#[test]
+fn what_is_stored_nowhere_is_made_once_and_kept() {
+    let Some(home) = Home::new() else { return };
+    let (port, asked) = renderer();
+    home.write(
+        "made.toml",
+        &format!(
+            "[retention]\n[generator]\nhosts = ['127.0.0.1:{port}']\n\
+             [generator.properties.html]\nurl = 'http://127.0.0.1:{port}/{{title}}/{{rev}}'\n"
+        ),
+    );
+    let (server, address) = home.serve(&["--config", "made.toml"]);
+    for number in 1..=4 {
+        let written = post(&address, &format!("{PAGE}?rev/"), &format!("_rev={number}&wikitext=the+light"));
+        assert!(written.starts_with("HTTP/1.1 201"), "{written}");
+    }
+    let made = follow(&address, &format!("{PAGE}?rev/1/html"));
+    assert!(made.starts_with("HTTP/1.1 200 ") && made.ends_with("<p>made: GET /Night/1 HTTP/1.1"), "{made}");
+    let again = follow(&address, &format!("{PAGE}?rev/1/html"));
+    assert!(
+        again.starts_with("HTTP/1.1 200 ") && again.ends_with("<p>made: GET /Night/1 HTTP/1.1"),
+        "{again}"
+    );
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let failed = follow(&address, &format!("{PAGE}?rev/3/html"));
+    assert!(failed.starts_with("HTTP/1.1 502 "), "{failed}");
+    let latest = follow(&address, &format!("{PAGE}?rev/latest/html"));
+    assert!(latest.ends_with("<p>made: GET /Night/4 HTTP/1.1"), "{latest}");
+    let metrics = get(&address, "/metrics");
+    for line in [
+        "generator_hits_total 1",
+        "generator_misses_total 3",
+        "generator_failures_total 1",
+        "generator_in_flight 0",
+    ] {
+        assert!(metrics.contains(&format!("\n{line}")), "{line}: {metrics}");
+    }
+    server.stop().ends_with(0);
+    // From where it was kept.
+    let (server, address) = home.serve(&["--config", "made.toml"]);
+    let kept = follow(&address, &format!("{PAGE}?rev/1/html"));
+    assert!(kept.ends_with("<p>made: GET /Night/1 HTTP/1.1"), "{kept}");
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    server.stop().ends_with(0);
+}
