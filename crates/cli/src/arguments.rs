@@ -212,7 +212,7 @@ pub(crate) struct ImportArguments {
 
     /// Put the revisions of new pages straight into blocks of the archive, all but each page's latest
     ///
-    /// The fast way to load a history that is mostly read, and the small one: a few per cent of its bytes. On a
+    /// The small way to load a history that is mostly read: a few per cent of its bytes, in one pass. On a
     /// cluster the configuration must have [archive].
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,

@@ -1,4 +1,4 @@
-//! Histories that go into blocks as they come: the fast way to load one.
+//! Histories that go into blocks as they come: faster than importing and then sealing them.
 //!
 //! Of a page that is new, every revision but the highest goes into the block that is being filled. When the block
 //! is full, it is written, read back and compared as any that is sealed; then the highest revision of each of its

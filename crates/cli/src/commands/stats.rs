@@ -130,13 +130,22 @@ impl Stats {
                 );
             }
             for (name, property) in &domain.properties {
-                let _ = writeln!(
+                let _ = write!(
                     text,
                     "  {name}: {} times, {} in {}",
                     output::thousands(property.bodies - property.archived),
                     output::bytes(property.raw_bytes - property.archived_raw_bytes),
                     stored(property.raw_bytes - property.archived_raw_bytes, property.stored_bytes),
                 );
+                let _ = match property.archived {
+                    0 => writeln!(text),
+                    archived => writeln!(
+                        text,
+                        ", and {} times in the archive, {}",
+                        output::thousands(archived),
+                        output::bytes(property.archived_raw_bytes),
+                    ),
+                };
             }
         }
         if let Some(files) = &self.sqlite {
