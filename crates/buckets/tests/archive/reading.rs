@@ -8,7 +8,7 @@ use rashomon_buckets::{
     Settings, SlotRecord, Tid, VerifyReport, schemas,
 };
 use rashomon_tables::{
-    Counting, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
+    Counting, Counts, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
 };
 
 use super::{DAY, HOUR, archiving, hour, later, settings};
@@ -226,6 +226,35 @@ async fn a_block_is_read_once_by_those_who_need_it_at_once() {
     }
 }
 
+/// A block is fetched once, and what a page does not have is asked of its index; `docs/archive.md` has the figures.
+#[tokio::test]
+async fn what_a_read_out_of_a_block_costs() {
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
+    world.pass(later());
+    archiving(world.reopened().await).await.seal().await;
+    for (property, content) in [("html", "render_content"), ("wikitext", "revision_content")] {
+        let world = archiving(world.reopened().await).await;
+        // What a process looks up once is looked up, and no block is.
+        world.buckets.latest(&page, &name("html")).await.unwrap();
+        for in_memory in [false, true] {
+            let before = counting.counts();
+            world.buckets.property(&page, tids[2], &name(property)).await.unwrap();
+            let calls = calls_since(&counting, &before);
+            let calls_of = |table: &str| -> u64 {
+                calls.iter().filter(|((name, _), _)| *name == table).map(|(_, calls)| calls).sum()
+            };
+            for table in ["revisions_by_tid", content, "revisions"] {
+                assert_eq!(calls_of(table), 1, "{property}: {calls:?}");
+            }
+            assert_eq!(calls_of("archive_index"), 3, "{property}: {calls:?}");
+            assert_eq!(calls_of("archive_blocks"), u64::from(!in_memory), "{property}: {calls:?}");
+            assert_eq!(calls.values().sum::<u64>(), 6 + u64::from(!in_memory), "{property}: {calls:?}");
+        }
+    }
+}
+
 /// How many calls of which kind an edit, and reading it, make of each table.
 async fn calls_of_an_edit(
     world: &World,
@@ -237,7 +266,11 @@ async fn calls_of_an_edit(
     world.buckets.latest_render(&page).await.unwrap();
     let tid = world.edit(&page, number..=number).await[0];
     world.buckets.property(&page, tid, &name("html")).await.unwrap();
-    let counts = counting.counts() - &before;
+    calls_since(counting, &before)
+}
+
+fn calls_since(counting: &Counting<Memory>, before: &Counts) -> BTreeMap<(&'static str, String), u64> {
+    let counts = counting.counts() - before;
     let of_table = |(table, counts): (&'static str, TableCounts)| {
         Kind::ALL.map(|kind| ((table, format!("{kind:?}")), counts[kind].operations))
     };
