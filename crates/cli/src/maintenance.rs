@@ -1,7 +1,7 @@
 //! What a server does beside serving: it collects what nobody names, culls what is due, and seals what was
 //! superseded.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_buckets::{BucketName, Error, Merging, Revisioned, Sealing};
 
@@ -22,7 +22,7 @@ const SEALING_REST: Duration = Duration::from_millis(5);
 const PARTS: usize = 8;
 
 /// The shortest and the longest time between two looks at what is due.
-const LOOK: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(60));
+pub(crate) const LOOK: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
 
 /// Collects orphaned chunks now and then.
 pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration) {
@@ -116,7 +116,7 @@ async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
 /// writers can bear.
 pub(crate) async fn sweep(buckets: Revisioned) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
-    let pause = (slack / 4).clamp(LOOK.0, LOOK.1);
+    let pause = (slack / 4).clamp(*LOOK.start(), *LOOK.end());
     loop {
         let rest = match buckets.sweep(SWEEP).await {
             Ok(sweep) => {

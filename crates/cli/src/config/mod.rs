@@ -159,16 +159,19 @@ impl Settings {
         let seconds = |seconds| Span(Duration::from_secs(seconds));
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
         let body_limit = or!(body_limit).unwrap_or(bytes(256));
-        let retention = RetentionSettings::merge(below.retention, file, problems);
+        let store = StoreSettings::merge(given.store, below.store_of_file, file, problems);
+        let skew = or!(skew).unwrap_or(seconds(300));
+        let early = store.early(skew);
+        let retention = RetentionSettings::merge(below.retention, early, file, problems);
         let archive = ArchiveSettings::merge(below.archive, &retention, file, problems);
         Self {
-            store: StoreSettings::merge(given.store, below.store_of_file, file, problems),
+            store,
             cache_size: or!(cache_size).unwrap_or(bytes(256)),
             collect_every: or!(collect_every).unwrap_or(seconds(3600)),
             listen: or!(listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),
             access: or!(access),
             shutdown_grace: or!(shutdown_grace).unwrap_or(seconds(30)),
-            skew: or!(skew).unwrap_or(seconds(300)),
+            skew,
             read_only: or!(read_only).unwrap_or(false),
             body_limit,
             body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
@@ -185,7 +188,7 @@ impl Settings {
             log_level: or!(log_level).unwrap_or_else(|| "info".parse().expect("info is a level")),
             access_log: or!(access_log).unwrap_or(AccessLog::Failures),
             properties: properties(below.properties, body_limit, file, problems),
-            domains: domains(below.domains, &retention, &archive, file, problems),
+            domains: domains(below.domains, &retention, early, &archive, file, problems),
             archive,
             retention,
             generator: GeneratorSettings::merge(below.generator),
@@ -268,6 +271,7 @@ fn properties(
 fn domains(
     given: BTreeMap<DomainName, GivenDomain>,
     retention: &RetentionSettings,
+    early: Option<Span>,
     archive: &ArchiveSettings,
     file: &File,
     problems: &mut Vec<Problem>,
@@ -275,7 +279,7 @@ fn domains(
     let mut owners: BTreeMap<Host, DomainName> = BTreeMap::new();
     let mut all = BTreeMap::new();
     for (name, domain) in given {
-        let mut retentions = retention.of_buckets(&domain, file, problems);
+        let mut retentions = retention.of_buckets(&domain, early, file, problems);
         let mut archives = archive.of_buckets(&domain, &retentions, file, problems);
         let mut renderers = generator::of_buckets(&domain, file, problems);
         let buckets = (domain.buckets.keys())

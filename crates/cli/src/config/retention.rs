@@ -13,6 +13,7 @@ use super::{
     given::GivenDomain,
     values::{Span, as_text},
 };
+use crate::maintenance::LOOK;
 
 /// How superseded values are kept and culled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,8 +199,9 @@ impl BucketRetention {
         }
     }
 
-    /// What is wrong with it, as a sentence that names the cure.
-    fn wrong(&self) -> Option<String> {
+    /// What is wrong with it, as a sentence that names the cure. `early`: by how much rows may be stamped
+    /// before their time, where others write to the store too.
+    fn wrong(&self, early: Option<Span>) -> Option<String> {
         let Self { grace, ttl, slack, index_ttl, delete_probability, skew, .. } = self;
         if grace.0.is_zero() || ttl.0.is_zero() {
             return Some(
@@ -220,7 +222,7 @@ impl BucketRetention {
         if *skew > *slack {
             return Some(format!("skew is {skew}, more than slack, {slack}: raise slack"));
         }
-        if let Some(message) = self.wrong_for_its_strategy() {
+        if let Some(message) = self.wrong_among_others(early).or_else(|| self.wrong_for_its_strategy()) {
             return Some(message);
         }
         let least = grace.0.saturating_add(slack.0).saturating_add(skew.0);
@@ -229,6 +231,26 @@ impl BucketRetention {
                 "index_ttl is {index_ttl}, and what is noted as due would be forgotten before it is: raise it \
                  to at least {}, grace, slack and skew together",
                 Span(least)
+            )
+        })
+    }
+
+    /// A slack that is over before the sweep comes. Among others a write may count as made by `early` later
+    /// than it was, and what it superseded as stored by as much later than its row says.
+    fn wrong_among_others(&self, early: Option<Span>) -> Option<String> {
+        let early = early.filter(|_| self.strategy != Strategy::KeepEverything)?;
+        let waits = early.0.saturating_mul(2).saturating_add(self.skew.0);
+        // The sweep rests for a quarter of the slack, which is a third of what is left of it.
+        let rests = (waits / 3).clamp(*LOOK.start(), *LOOK.end());
+        let least = Span(waits.saturating_add(rests));
+        (self.slack < least).then(|| {
+            format!(
+                "slack is {}, and on a cluster what was superseded goes up to {least} after its grace: twice the \
+                 skew of the server, {early}, the skew of retention, {}, and {} between two looks of the sweep: \
+                 raise slack to that, or lower the skew of the server",
+                self.slack,
+                self.skew,
+                Span(rests)
             )
         })
     }
@@ -287,6 +309,7 @@ const MIN_SLACK: Duration = Duration::from_millis(100);
 impl RetentionSettings {
     pub(super) fn merge(
         given: Option<Spanned<GivenRetention>>,
+        early: Option<Span>,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> Self {
@@ -296,7 +319,7 @@ impl RetentionSettings {
         let given = given.into_inner();
         let (timeline, sample, domain_rate) = (given.timeline.clone(), given.sample, given.domain_rate);
         let all = default.all.with(given);
-        report(&all, span, file, problems);
+        report(all.wrong(early), span, file, problems);
         Self {
             all,
             timeline: timeline.unwrap_or(default.timeline),
@@ -309,6 +332,7 @@ impl RetentionSettings {
     pub(super) fn of_buckets(
         &self,
         domain: &GivenDomain,
+        early: Option<Span>,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> BTreeMap<BucketName, BucketRetention> {
@@ -323,17 +347,15 @@ impl RetentionSettings {
                 problems.push(file.problem(span.clone(), message.to_owned()));
             }
             let retention = self.all.with(given);
-            report(&retention, span, file, problems);
+            report(retention.wrong(early), span, file, problems);
             all.insert(name.clone(), retention);
         }
         all
     }
 }
 
-fn report(retention: &BucketRetention, span: Range<usize>, file: &File, problems: &mut Vec<Problem>) {
-    if let Some(message) = retention.wrong() {
-        problems.push(file.problem(span, message));
-    }
+fn report(wrong: Option<String>, span: Range<usize>, file: &File, problems: &mut Vec<Problem>) {
+    problems.extend(wrong.map(|message| file.problem(span, message)));
 }
 
 impl super::Settings {

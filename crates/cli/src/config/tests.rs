@@ -214,6 +214,38 @@ fn a_retention_that_cannot_be_kept_is_refused() {
     }
 }
 
+/// With a skew of five minutes a write may count as made by that much later, and what it superseded as well.
+#[test]
+fn a_slack_that_is_over_before_the_sweep_of_a_cluster_comes_is_refused() {
+    let at = |store: &str, rest: &str| format!("store = '{store}'\n{rest}");
+    let cluster = |rest: &str| at("cassandra://db.example/wiki", rest);
+    for (rest, expected) in [
+        // A grace of 44 minutes has a slack of 11, and of 45 minutes one that is long enough.
+        (
+            "[retention]\ngrace = '44m'",
+            "2:1: slack is 11m, and on a cluster what was superseded goes up to 11m 5s",
+        ),
+        ("[retention]\nslack = '11m'", "raise slack to that, or lower the skew of the server"),
+        ("skew = '1s'\n[retention]\nskew = '1s'\nslack = '3s'", "up to 4s after its grace"),
+        ("skew = '0s'\n[retention]\nskew = '1s'\nslack = '1s'", "up to 1s 333ms"),
+        ("[domains.a.buckets.page.retention]\ngrace = '30m'", "2:1: slack is 7m 30s"),
+    ] {
+        refused(&cluster(rest), expected);
+        assert!(load(&at("memory:", rest)).is_ok() && load(&at("sqlite:data", rest)).is_ok(), "{rest}");
+    }
+    for rest in [
+        "",
+        "[retention]",
+        "[retention]\ngrace = '45m'",
+        "[retention]\nslack = '11m 5s'",
+        "skew = '1s'\n[retention]\nskew = '1s'\nslack = '4s'",
+        "skew = '0s'\n[retention]\nslack = '250ms'\nskew = '100ms'",
+        "[retention]\nstrategy = 'keep-everything'\nslack = '5s'",
+    ] {
+        assert!(load(&cluster(rest)).is_ok(), "{rest}");
+    }
+}
+
 /// What would be deleted is sealed, so nothing is left for the sweep.
 #[test]
 fn beside_the_archive_nothing_is_culled() {

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use self::cluster::GivenCluster;
 pub(crate) use self::{cluster::ClusterSettings, replication::Replication, url::StoreUrl};
-use super::{DEFAULT_DIRECTORY, File, Problem};
+use super::{DEFAULT_DIRECTORY, File, Problem, Span};
 
 /// What a file says of the store: `store = "URL"`, or `[store]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,6 +94,12 @@ impl StoreSettings {
         };
         problems.extend(wrong.into_iter().map(problem));
         settings
+    }
+
+    /// By how much a row may be stamped before its time, where clocks differ by no more than `skew`; `None` where
+    /// nobody else writes to the store.
+    pub(super) fn early(&self, skew: Span) -> Option<Span> {
+        matches!(self, Self::Cassandra(_)).then_some(skew)
     }
 
     fn cluster(given: GivenCluster, wrong: &mut Vec<String>) -> Self {
