@@ -359,8 +359,9 @@ fn report(wrong: Option<String>, span: Range<usize>, file: &File, problems: &mut
 }
 
 impl super::Settings {
-    /// Turns retention on, with a grace and a number of revisions that stay above what was configured.
-    pub(crate) fn retain(&mut self, grace: Option<Span>, min_keep: Option<NonZeroU32>) {
+    /// Turns retention on, with a grace and a number of revisions that stay above what was configured. Says what
+    /// is wrong with that, which is what is wrong with it in a file.
+    pub(crate) fn retain(&mut self, grace: Option<Span>, min_keep: Option<NonZeroU32>) -> Result<(), String> {
         let given = GivenRetention { grace, min_keep, ..GivenRetention::default() };
         let strategy = Some(self.retention.all.strategy).filter(|of| *of != Strategy::KeepEverything);
         self.retention.all = self.retention.all.with(GivenRetention { strategy, ..given.clone() });
@@ -370,6 +371,16 @@ impl super::Settings {
                 *own = own.with(GivenRetention { strategy: Some(strategy), ..given.clone() });
             }
         }
+        let early = self.store.early(self.skew);
+        let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
+        let own = of_buckets.filter_map(|bucket| bucket.retention.as_ref());
+        let wrong = std::iter::once(&self.retention.all).chain(own).find_map(|all| all.wrong(early));
+        wrong.map_or(Ok(()), |wrong| {
+            let grace = grace.map(|grace| format!("--grace {grace}, of which slack is a quarter"));
+            let min_keep = min_keep.map(|number| format!("--min-keep {number}"));
+            let flags: Vec<_> = grace.into_iter().chain(min_keep).collect();
+            Err(if flags.is_empty() { wrong } else { format!("{}: {wrong}", flags.join(", and ")) })
+        })
     }
 
     /// The retention of all buckets, as the bucket layer takes it.

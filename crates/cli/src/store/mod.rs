@@ -148,7 +148,7 @@ impl Store {
                 "with [archive] in the configuration nothing is deleted: see `rashomon archive seal`";
             return Err(CommandError::Usage(message.to_owned()));
         }
-        settings.retain(arguments.grace, arguments.min_keep);
+        settings.retain(arguments.grace, arguments.min_keep).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
