@@ -31,21 +31,31 @@ pub const MAX_REDIRECTS: usize = 3;
 /// Who asks: operators of a renderer want to know.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
 
-/// Asks renderers, so many at once.
+/// Asks renderers.
 #[derive(Debug)]
 pub(crate) struct Client {
     http: legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+}
+
+/// What bounds the requests to one renderer.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    pub(crate) hosts: Hosts,
+    pub(crate) timeout: Duration,
     places: Semaphore,
+}
+
+impl Bounds {
+    /// So many requests under way at once.
+    pub(crate) fn new(hosts: Hosts, timeout: Duration, max_requests: NonZeroUsize) -> Self {
+        Self { hosts, timeout, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) }
+    }
 }
 
 impl Client {
     /// Certificates are checked by these authorities, else by those of the system; where there are none of
     /// these either, that is an error if `needs_tls`.
-    pub(crate) fn new(
-        max_requests: NonZeroUsize,
-        authorities: Option<&Path>,
-        needs_tls: bool,
-    ) -> Result<Self, SettingsError> {
+    pub(crate) fn new(authorities: Option<&Path>, needs_tls: bool) -> Result<Self, SettingsError> {
         let roots = match authorities {
             Some(file) => roots_of(file)?,
             None => system_roots(needs_tls)?,
@@ -62,22 +72,22 @@ impl Client {
             // A connection is used once, so that what follows an answer on it is never taken for the next.
             .pool_max_idle_per_host(0)
             .build(connector);
-        Ok(Self { http, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) })
+        Ok(Self { http })
     }
 
     /// What is found at a URL; nothing but a whole answer counts.
     pub(crate) async fn get(
         &self,
         url: Url,
-        hosts: &Hosts,
+        bounds: &Bounds,
         wanted: &Wanted,
-        timeout: Duration,
     ) -> Result<Answer, GenerateError> {
-        let _place = match tokio::time::timeout(timeout, self.places.acquire()).await {
+        let Bounds { hosts, timeout, places } = bounds;
+        let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
             Ok(place) => place,
             Err(_) => return Err(GenerateError::Busy(format!("there was no place within {timeout:?}"))),
         };
-        match tokio::time::timeout(timeout, self.follow(url, hosts, wanted)).await {
+        match tokio::time::timeout(*timeout, self.follow(url, hosts, wanted)).await {
             Ok(answer) => answer,
             Err(_) => Err(GenerateError::TimedOut(format!("there was no whole answer within {timeout:?}"))),
         }

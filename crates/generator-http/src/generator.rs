@@ -1,6 +1,6 @@
 //! The generator: which property of which revision is asked for where.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use async_trait::async_trait;
 use futures::future::try_join_all;
@@ -10,7 +10,7 @@ use rashomon_buckets::{
 
 use crate::{
     answer::{MediaType, Wanted},
-    client::Client,
+    client::{Bounds, Client},
     hosts::Hosts,
     settings::{Settings, SettingsError, Source, Upstream},
     template::Template,
@@ -29,8 +29,8 @@ pub struct HttpGenerator {
 struct Renderer {
     names: Vec<PropertyName>,
     places: Vec<Place>,
-    hosts: Hosts,
-    timeout: Duration,
+    /// Its own, so that a renderer that hangs keeps nobody from another.
+    bounds: Bounds,
 }
 
 /// Where a property is had, and what is expected there.
@@ -49,13 +49,13 @@ impl HttpGenerator {
     /// Where a setting makes no sense, or a URL leads to a host that is not allowed.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         let Settings { upstream, buckets, max_requests, authorities } = settings;
-        let renderer = upstream.map(Renderer::new).transpose()?;
+        let renderer = upstream.map(|upstream| Renderer::new(upstream, max_requests)).transpose()?;
         let buckets = (buckets.into_iter())
-            .map(|(bucket, upstream)| Ok((bucket, Renderer::new(upstream)?)))
+            .map(|(bucket, upstream)| Ok((bucket, Renderer::new(upstream, max_requests)?)))
             .collect::<Result<BTreeMap<_, _>, SettingsError>>()?;
         let mut templates = renderer.iter().chain(buckets.values()).flat_map(|renderer| &renderer.places);
         let needs_tls = templates.any(|place| place.template.is_https());
-        let client = Client::new(max_requests, authorities.as_deref(), needs_tls)?;
+        let client = Client::new(authorities.as_deref(), needs_tls)?;
         Ok(Self { client, renderer, buckets })
     }
 
@@ -77,7 +77,7 @@ impl HttpGenerator {
         let url = template
             .url(page, rev)
             .map_err(|why| GenerateError::Failed(format!("{name}: of this page there is no URL: {why}")))?;
-        let answer = self.client.get(url.clone(), &renderer.hosts, wanted, renderer.timeout).await;
+        let answer = self.client.get(url.clone(), &renderer.bounds, wanted).await;
         let answer = answer.map_err(|error| {
             // Readers are not told the URL, which is nobody's but the operator's.
             tracing::warn!(domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error, "not made");
@@ -101,7 +101,7 @@ impl Generator for HttpGenerator {
 }
 
 impl Renderer {
-    fn new(upstream: Upstream) -> Result<Self, SettingsError> {
+    fn new(upstream: Upstream, max_requests: NonZeroUsize) -> Result<Self, SettingsError> {
         let Upstream { properties, hosts, timeout } = upstream;
         if timeout.is_zero() {
             return Err(SettingsError::Timeout);
@@ -109,7 +109,8 @@ impl Renderer {
         let hosts = Hosts::parse(&hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
         let names = properties.keys().cloned().collect();
         let places = properties.into_iter().map(|(name, source)| Place::new(name, source, &hosts));
-        Ok(Self { names, places: places.collect::<Result<_, _>>()?, hosts, timeout })
+        let places = places.collect::<Result<_, _>>()?;
+        Ok(Self { names, places, bounds: Bounds::new(hosts, timeout, max_requests) })
     }
 }
 

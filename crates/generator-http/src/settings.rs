@@ -11,8 +11,8 @@ pub struct Settings {
     pub upstream: Option<Upstream>,
     /// For single buckets. One without properties turns it off for its bucket.
     pub buckets: BTreeMap<(DomainName, BucketName), Upstream>,
-    /// Requests under way at once, to all renderers together. Each may hold as many bytes in memory as its
-    /// property may have.
+    /// Requests under way at once, to each renderer: that of a bucket, or that of all others. Each may hold as many
+    /// bytes in memory as its property may have.
     pub max_requests: NonZeroUsize,
     /// A file of certificates (PEM), of whom a renderer's own has to come; `None`: the authorities that the
     /// system trusts.

@@ -38,26 +38,37 @@ async fn so_many_requests_are_under_way_at_most() {
 
 #[tokio::test]
 async fn who_finds_no_place_in_time_is_told_so() {
-    let server = Server::new(|target| match target {
-        "/1" => Reply::Nothing,
-        _ => html("<p>"),
-    })
-    .await;
-    let its = |timeout| upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], timeout);
-    let both = with_bucket(Some(its(LONG)), "wiki.example", "hasty", its(SHORT));
-    let generator = Arc::new(HttpGenerator::new(at_most(1, both)).unwrap());
-    let hasty = Page { bucket: BucketName::new("hasty").unwrap(), ..page("A") };
-    let first = tokio::spawn({
-        let generator = Arc::clone(&generator);
-        async move { generator.generate(&page("A"), rev(1)).await }
-    });
-    while server.asked() == 0 {
+    let server = Server::new(|_| Reply::Nothing).await;
+    let its = upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], SHORT);
+    let generator = HttpGenerator::new(at_most(1, settings(its))).unwrap();
+    let page = page("A");
+    // When the first has been given up, so has been whoever waited behind the second.
+    let made = join_all((1..=3).map(|number| generator.generate(&page, rev(number)))).await;
+    let is_busy = |made: &Result<_, GenerateError>| matches!(made, Err(GenerateError::Busy(why)) if why.contains("500ms"));
+    assert!(made.iter().any(is_busy), "{made:?}");
+    assert!(server.asked() < 3);
+}
+
+#[tokio::test]
+async fn one_that_hangs_leaves_another_untouched() {
+    let hanging = Server::new(|_| Reply::Nothing).await;
+    let server = Server::new(|_| html("<p>")).await;
+    let from = |server: &Server, timeout| {
+        upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], timeout)
+    };
+    let both = with_bucket(Some(from(&server, SHORT)), "wiki.example", "slow", from(&hanging, LONG));
+    let generator = Arc::new(HttpGenerator::new(at_most(2, both)).unwrap());
+    let slow = Page { bucket: BucketName::new("slow").unwrap(), ..page("A") };
+    let mut waiting = JoinSet::new();
+    for number in 1..=4 {
+        let (generator, slow) = (Arc::clone(&generator), slow.clone());
+        waiting.spawn(async move { generator.generate(&slow, rev(number)).await });
+    }
+    while hanging.asked() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let second = generator.generate(&hasty, rev(2)).await;
-    assert!(matches!(&second, Err(GenerateError::Busy(why)) if why.contains("500ms")), "{second:?}");
-    assert_eq!(server.asked(), 1);
-    // Whoever goes away gives his place back.
-    first.abort();
-    assert!(generator.generate(&page("A"), rev(2)).await.is_ok());
+    let page = page("A");
+    let made = join_all((1..=6).map(|number| generator.generate(&page, rev(number)))).await;
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    assert_eq!((hanging.asked(), server.asked()), (2, 6));
 }
