@@ -1,6 +1,6 @@
 //! Removing contents for good.
 
-use std::{collections::BTreeMap, ops::Range, rc::Rc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use crate::{
     block::Block,
@@ -105,10 +105,10 @@ impl<'a> Pieces<'a> {
         Self { block, reader: is_weave.then(|| (WeaveReader::new(&block.chunks()), Lists::default())) }
     }
 
-    fn of(&mut self, index: usize) -> Result<Rc<Vec<Segment>>, Error> {
+    fn of(&mut self, index: usize) -> Result<Arc<Vec<Segment>>, Error> {
         match &mut self.reader {
             Some((reader, lists)) => reader.next_list(&self.block.chunks(), index, lists),
-            None => Ok(Rc::default()),
+            None => Ok(Arc::default()),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     error::{Damage, Error},
     frames::Frame,
     limits::Limits,
-    weave::reader::WeaveReader,
+    weave::reader::{Kept, WeaveReader},
 };
 
 /// A block whose content is unpacked. It has nothing of the block's bytes any more, so that it can be kept.
@@ -25,7 +25,7 @@ pub struct Unpacked {
 
 #[derive(Debug)]
 enum Texts {
-    Weave(WeaveReader),
+    Weave(WeaveReader, Kept),
     Frames(Vec<Frame>),
 }
 
@@ -36,7 +36,7 @@ impl Unpacked {
             Codec::PoolAndScripts => {
                 let mut reader = WeaveReader::new(&chunks);
                 reader.load(&chunks)?;
-                Texts::Weave(reader)
+                Texts::Weave(reader, Kept::new(block.len()))
             }
             Codec::Frames => Texts::Frames(
                 chunks.each().map(|chunk| Frame::read(&chunks, chunk)).collect::<Result<_, _>>()?,
@@ -71,7 +71,7 @@ impl Unpacked {
         }
         let chunks = Chunks::new(&self.directory, &self.starts, &[], self.limits);
         let bytes = match &self.texts {
-            Texts::Weave(reader) => reader.unpacked_text(&chunks, index)?,
+            Texts::Weave(reader, kept) => reader.unpacked_text(&chunks, index, kept)?,
             Texts::Frames(frames) => {
                 let (chunk, place) = chunks.find(index).ok_or(Damage::Length)?;
                 frames[chunk].text(place).ok_or(Damage::Entry(ordinal))?.to_vec()
@@ -84,7 +84,7 @@ impl Unpacked {
     /// About how much memory it takes, in bytes.
     pub fn memory(&self) -> usize {
         let texts = match &self.texts {
-            Texts::Weave(reader) => reader.memory(),
+            Texts::Weave(reader, kept) => reader.memory() + kept.memory(),
             Texts::Frames(frames) => frames.iter().map(Frame::memory).sum(),
         };
         size_of::<Self>()

@@ -1,11 +1,14 @@
 //! Reading texts from pool and scripts. Everything is unpacked when it is first needed, chunk by chunk.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use super::{
     Segment,
     script::{Origin, Scripts},
-    segments::{Step, fold, fold_all, length},
+    segments::{Step, WORTH_KEEPING, fold, fold_all, fold_from, length},
 };
 use crate::{
     chunks::Chunks,
@@ -15,6 +18,9 @@ use crate::{
 
 /// As many segments as are kept of the texts that were read last, when one text after the other is read.
 const MAX_KEPT: usize = 4 << 20;
+
+/// As many as are kept of an unpacked block, of which one text here and another there is read: 128 KiB.
+const MAX_KEPT_UNPACKED: usize = 16 << 10;
 
 /// What is unpacked of a block so far.
 #[derive(Debug)]
@@ -41,10 +47,19 @@ impl WeaveReader {
         self.copy(chunks, &list)
     }
 
-    /// The text of an entry, where everything is unpacked already.
-    pub(crate) fn unpacked_text(&self, chunks: &Chunks<'_>, index: usize) -> Result<Vec<u8>, Error> {
-        let list = self.list(chunks, index)?;
-        self.copy(chunks, &list)
+    /// The text of an entry, where everything is unpacked already. What a text comes from may be thousands of scripts
+    /// away: some of what is folded on the way is known to those who come later.
+    pub(crate) fn unpacked_text(
+        &self,
+        chunks: &Chunks<'_>,
+        index: usize,
+        kept: &Kept,
+    ) -> Result<Vec<u8>, Error> {
+        let step = |index| self.step(chunks, index);
+        let known = |index| kept.lists().get(index).cloned();
+        let keep = |index, list| kept.lists().keep(index, &Arc::new(list));
+        let list = fold_from(index, chunks.limits().content, step, known, keep);
+        self.copy(chunks, &list.ok_or_else(|| damaged(chunks, index))?)
     }
 
     /// Unpacks all.
@@ -77,7 +92,7 @@ impl WeaveReader {
         chunks: &Chunks<'_>,
         index: usize,
         lists: &mut Lists,
-    ) -> Result<Rc<Vec<Segment>>, Error> {
+    ) -> Result<Arc<Vec<Segment>>, Error> {
         self.load_scripts_of(chunks, index)?;
         let step = self.step(chunks, index).ok_or_else(|| damaged(chunks, index))?;
         let parent = match step.origin {
@@ -87,12 +102,12 @@ impl WeaveReader {
             _ => None,
         };
         let list = match parent {
-            Some(same) if step.edits.is_empty() => Rc::clone(same),
+            Some(same) if step.edits.is_empty() => Arc::clone(same),
             Some(parent) => {
                 let list = fold(parent, step.edits, step.literals_at, chunks.limits().content);
-                Rc::new(list.ok_or_else(|| damaged(chunks, index))?)
+                Arc::new(list.ok_or_else(|| damaged(chunks, index))?)
             }
-            None => Rc::new(self.list(chunks, index)?),
+            None => Arc::new(self.list(chunks, index)?),
         };
         lists.keep(index, &list);
         Ok(list)
@@ -191,21 +206,29 @@ fn damaged(chunks: &Chunks<'_>, index: usize) -> Error {
 }
 
 /// The lists of entries that were read last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lists {
-    lists: BTreeMap<usize, Rc<Vec<Segment>>>,
+    lists: BTreeMap<usize, Arc<Vec<Segment>>>,
     segments: usize,
+    most: usize,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { lists: BTreeMap::new(), segments: 0, most: MAX_KEPT }
+    }
 }
 
 impl Lists {
-    fn get(&self, index: usize) -> Option<&Rc<Vec<Segment>>> {
+    fn get(&self, index: usize) -> Option<&Arc<Vec<Segment>>> {
         self.lists.get(&index)
     }
 
-    fn keep(&mut self, index: usize, list: &Rc<Vec<Segment>>) {
+    fn keep(&mut self, index: usize, list: &Arc<Vec<Segment>>) {
         self.segments += list.len();
-        self.lists.insert(index, Rc::clone(list));
-        while self.segments > MAX_KEPT
+        let before = self.lists.insert(index, Arc::clone(list));
+        self.segments -= before.map_or(0, |before| before.len());
+        while self.segments > self.most
             && let Some((_, oldest)) = self.lists.pop_first()
         {
             self.segments -= oldest.len();
@@ -213,18 +236,81 @@ impl Lists {
     }
 }
 
+/// The lists that are kept of a block that many read.
+#[derive(Debug)]
+pub(crate) struct Kept(Mutex<Lists>);
+
+impl Kept {
+    /// Of a block with so many entries.
+    pub(crate) fn new(entries: usize) -> Self {
+        let most = if entries > WORTH_KEEPING { MAX_KEPT_UNPACKED } else { 0 };
+        Self(Mutex::new(Lists { most, ..Lists::default() }))
+    }
+
+    /// The most bytes that they come to have.
+    pub(crate) fn memory(&self) -> usize {
+        self.lists().most * size_of::<Segment>()
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::weave::script::Edit;
 
     #[test]
     fn the_lists_that_are_kept_are_bounded() {
         let mut lists = Lists::default();
-        let list = Rc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT / 3]);
+        let list = Arc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT / 3]);
         for index in 0..10 {
             lists.keep(index, &list);
             assert!(lists.segments <= MAX_KEPT);
         }
         assert!(lists.get(9).is_some() && lists.get(7).is_some() && lists.get(0).is_none());
+    }
+
+    /// Of what is read, whatever comes next: the text above, as in a list of the newest, or the text below.
+    #[test]
+    fn what_is_read_beside_a_text_is_not_folded_from_the_beginning() {
+        let entries = 3_000;
+        let text = [Edit { literal: 900, ..Edit::default() }];
+        let edits: Vec<[Edit; 1]> = (0..entries)
+            .map(|number| [Edit { copy: number % 800, literal: 1, skip: 1, ..Edit::default() }])
+            .collect();
+        let looked_at = Cell::new(0);
+        let step = |index: usize| {
+            looked_at.set(looked_at.get() + 1);
+            let at = u32::try_from(index).ok()? + 900;
+            Some(match index {
+                0 => Step { origin: Origin::Empty, edits: &text, literals_at: 0 },
+                _ => Step { origin: Origin::Parent(1), edits: &edits[index], literals_at: at },
+            })
+        };
+        let kept = Kept::new(entries as usize);
+        let read = |index: usize| {
+            let known = |index| kept.lists().get(index).cloned();
+            let keep = |index, list| kept.lists().keep(index, &Arc::new(list));
+            fold_from(index, 1 << 20, step, known, keep)
+        };
+        let last = entries as usize - 1;
+        read(last).unwrap();
+        let steps = looked_at.replace(0);
+        assert!(steps > last, "{steps}");
+        for index in (last - 500..last).rev().chain(last - 500..last) {
+            assert!(read(index).is_some());
+        }
+        let steps = looked_at.replace(0);
+        // Each of a thousand goes back half as far as lists are apart, or once over what is kept no more.
+        assert!(steps < 1000 * 2 * WORTH_KEEPING + entries as usize, "{steps}");
+        assert!(kept.lists().segments <= MAX_KEPT_UNPACKED);
+        for index in [0, 1, 500, 2_999, 1_234] {
+            assert_eq!(read(index), fold_all(index, 1 << 20, step));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Lists of segments: what a text consists of. Folding a script into the list of its parent gives that of the text.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use super::{
     MAX_SEGMENTS, Segment,
@@ -85,23 +85,48 @@ pub(crate) fn fold_all<'a>(
     limit: usize,
     script: impl Fn(usize) -> Option<Step<'a>>,
 ) -> Option<Vec<Segment>> {
+    fold_from(index, limit, script, |_| None, |_, _| {})
+}
+
+/// After so many scripts a list is worth keeping: whoever reads one entry is likely to read others beside it.
+pub(crate) const WORTH_KEEPING: usize = 32;
+
+/// As [`fold_all`], from the nearest entry whose list is known. Lists on the way that are worth keeping are given.
+pub(crate) fn fold_from<'a>(
+    index: usize,
+    limit: usize,
+    script: impl Fn(usize) -> Option<Step<'a>>,
+    known: impl Fn(usize) -> Option<Arc<Vec<Segment>>>,
+    mut keep: impl FnMut(usize, Vec<Segment>),
+) -> Option<Vec<Segment>> {
     let mut steps = Vec::new();
     let mut next = index;
-    loop {
+    let base = loop {
+        if let Some(list) = known(next) {
+            break Some(list);
+        }
         let step = script(next)?;
         match step.origin {
             Origin::Erased => return None,
             // One without edits is the same text.
             Origin::Parent(_) if step.edits.is_empty() => {}
-            _ => steps.push(step),
+            _ => steps.push((next, step)),
         }
-        let Origin::Parent(distance) = step.origin else { break };
+        let Origin::Parent(distance) = step.origin else { break None };
         next = next.checked_sub(distance as usize)?;
-    }
-    let root = steps.pop()?;
-    let mut list = SegmentList::new(&fold(&[], root.edits, root.literals_at, limit)?, limit);
-    for step in steps.iter().rev() {
+    };
+    let mut list = match base {
+        Some(base) => SegmentList::new(&base, limit),
+        None => {
+            let (_, root) = steps.pop()?;
+            SegmentList::new(&fold(&[], root.edits, root.literals_at, limit)?, limit)
+        }
+    };
+    for (folded, (index, step)) in (1..).zip(steps.iter().rev()) {
         list.fold(step.edits, step.literals_at)?;
+        if folded % WORTH_KEEPING == 0 {
+            keep(*index, list.flat()?);
+        }
     }
     list.flat()
 }
