@@ -6,6 +6,7 @@
 //! written later than one of the same key in a block, and hides it.
 
 mod blocks;
+mod candidates;
 mod collect;
 mod columns;
 mod damage;

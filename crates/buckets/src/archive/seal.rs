@@ -17,26 +17,23 @@ use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, TableStore, Val
 use super::{
     ArchivePolicy, BucketArchive,
     blocks::BlockStore,
-    decide::{Stays, Texts, judge},
+    candidates::{Candidate, candidates, size_of_unit},
+    decide::{Stays, judge},
     deletes::{self, Anew, Standing},
-    entries::{ArchivedBody, Bodies, Place, Unit},
+    entries::{Place, Unit},
     erase::Epoch,
     index::{IndexRow, index_of},
     large::take_in,
     made::Made,
-    merged::plain,
     pending::Pending,
     policy::Thinning,
 };
 use crate::{
-    BucketName, DomainName, Page, PropertyName, Result, Revision, Revisioned, Tid, Title, Versions,
-    content::{BodyRow, ChunkSet, ChunkStore, Stored},
+    BucketName, DomainName, Page, Result, Revision, Revisioned, Title,
+    content::{ChunkSet, ChunkStore},
     revisioned::{Shared, rev_key},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rows_of, unreadable},
-    schemas::{
-        ARCHIVE_INDEX, CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
-        REVISIONS_BY_TID, REVISIONS_BY_TIME,
-    },
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rows_of},
+    schemas::{ARCHIVE_INDEX, CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Revisions that are read together.
@@ -159,12 +156,6 @@ struct Sealer<'a> {
     sealed: Sealed,
 }
 
-/// A revision as it stands in the tables, and the texts of its bodies.
-struct Candidate {
-    unit: Unit,
-    texts: Texts,
-}
-
 impl<'a> Sealer<'a> {
     fn new(
         shared: &'a Shared,
@@ -273,7 +264,7 @@ impl<'a> Sealer<'a> {
             self.sealed.kept += 1;
             return Ok(());
         }
-        let mut candidates = self.candidates(through, page, vec![(revision, renders)]).await?;
+        let mut candidates = candidates(through, page, vec![(revision, renders)]).await?;
         let Some(candidate) = candidates.pop() else { return Ok(()) };
         if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
             self.stays(page, rev, why);
@@ -348,7 +339,7 @@ impl<'a> Sealer<'a> {
 
     /// Reads the bodies of some revisions, and takes those that may go.
     async fn step(&mut self, page: &Page, step: Vec<(RevisionRow, Vec<RenderRow>)>) -> Result<()> {
-        for candidate in self.candidates(&*self.blocks.store, page, step).await? {
+        for candidate in candidates(&*self.blocks.store, page, step).await? {
             let rev = candidate.unit.revision.record.rev;
             match judge(&candidate.unit, &candidate.texts, self.cutoff) {
                 Ok(()) => self.take(page, candidate).await?,
@@ -387,67 +378,6 @@ impl<'a> Sealer<'a> {
         self.sealed.renders += candidate.unit.renders.len() as u64;
         self.sealed.raw_bytes += candidate.texts.values().map(|text| text.len() as u64).sum::<u64>();
         self.pending.push(page, candidate.unit, &candidate.texts)
-    }
-
-    /// What a store has of some revisions.
-    async fn candidates(
-        &self,
-        store: &dyn TableStore,
-        page: &Page,
-        step: Vec<(RevisionRow, Vec<RenderRow>)>,
-    ) -> Result<Vec<Candidate>> {
-        let (Some((first, _)), Some((last, _))) = (step.first(), step.last()) else { return Ok(Vec::new()) };
-        let revs = (first.record.rev, last.record.rev);
-        let of_revision = step.iter().flat_map(|(revision, _)| revision.properties.keys()).cloned().collect();
-        let of_renders = step.iter().flat_map(|(_, renders)| renders);
-        let of_renders = of_renders.flat_map(|render| render.properties.keys()).cloned().collect();
-        let mut found = self.bodies(store, page, Versions::Revision, of_revision, revs).await?;
-        found.append(&mut self.bodies(store, page, Versions::Render, of_renders, revs).await?);
-        let mut candidates = Vec::with_capacity(step.len());
-        for (revision, renders) in step {
-            let mut candidate = Candidate {
-                unit: Unit { revision, bodies: Bodies::new(), renders: Vec::new() },
-                texts: Texts::new(),
-            };
-            let rev = candidate.unit.revision.record.rev;
-            candidate.unit.bodies = take_bodies(&mut candidate.texts, &mut found, rev, None);
-            for render in renders {
-                let bodies = take_bodies(&mut candidate.texts, &mut found, rev, Some(render.tid));
-                candidate.unit.renders.push((render, bodies));
-            }
-            candidates.push(candidate);
-        }
-        Ok(candidates)
-    }
-
-    /// The bodies of some properties, of the revisions from the first to the last.
-    async fn bodies(
-        &self,
-        store: &dyn TableStore,
-        page: &Page,
-        versions: Versions,
-        names: BTreeSet<PropertyName>,
-        (first, last): (Revision, Revision),
-    ) -> Result<Found> {
-        let table = match versions {
-            Versions::Revision => &*REVISION_CONTENT,
-            Versions::Render => &*RENDER_CONTENT,
-        };
-        let mut found = Found::new();
-        for name in names {
-            let range =
-                ClusteringRange::prefix(vec![name.as_str().into()]).at_least(first.get()).at_most(last.get());
-            for row in rows_of(store, table, page, range, ROWS).await? {
-                let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
-                let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
-                // What expires goes by itself.
-                if row.expires_at.is_none() {
-                    let body = (BodyRow::from_row(&row)?, written_at);
-                    found.entry((rev, of)).or_default().insert(name.clone(), body);
-                }
-            }
-        }
-        Ok(found)
     }
 
     /// Seals the block that is being filled, unless nothing is in it.
@@ -512,32 +442,6 @@ impl<'a> Sealer<'a> {
         self.blocks.store.write(first, batch).await?;
         Ok(true)
     }
-}
-
-/// Bodies as they stand, and when each was written, by the revision or render that they are of.
-type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, (BodyRow, Timestamp)>>;
-
-/// The bodies of a revision or render, out of those that were found; their texts are added to the others.
-fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
-    let mut bodies = Bodies::new();
-    for (name, (body, written_at)) in found.remove(&(rev, of)).unwrap_or_default() {
-        let place = match &body.stored {
-            Stored::Chunks(set) => Place::Chunks(set.clone()),
-            // What cannot be unpacked is damaged: no text is that of its SHA-1.
-            Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
-                let text = plain(&body).ok().flatten().unwrap_or_default();
-                texts.insert((name.clone(), of), text);
-                Place::Entry(0)
-            }
-        };
-        bodies.insert(name, ArchivedBody { info: body.info, written_at, place });
-    }
-    bodies
-}
-
-fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow]) -> u64 {
-    let of_renders = renders.iter().flat_map(|render| render.properties.values());
-    revision.properties.values().chain(of_renders).map(|info| info.size).sum()
 }
 
 /// The chunks of a body that was sealed are named by the page as before, but no more as those of a revision: no
