@@ -12,7 +12,7 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
 use super::{
     ArchivePolicy, BucketArchive,
@@ -29,7 +29,7 @@ use super::{
     policy::Thinning,
 };
 use crate::{
-    BucketName, DomainName, Page, Result, Revision, Revisioned, Title,
+    BucketName, DomainName, Error, Page, Result, Revision, Revisioned, Title,
     content::{ChunkSet, ChunkStore},
     revisioned::{Shared, rev_key},
     rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rows_of},
@@ -105,7 +105,7 @@ impl std::ops::Add for Sealed {
 impl Revisioned {
     /// Seals all that may be sealed of a bucket: revisions that were superseded long enough, with all that they
     /// have. Nothing where the archive is off. Safe to be cut off at any point, and beside writers and other sealers;
-    /// `progress` is told how far it is after every page.
+    /// `progress` is told how far it is after every page. What is damaged of one page keeps no other from its turn.
     pub async fn seal(
         &self,
         domain: &DomainName,
@@ -151,9 +151,32 @@ struct Sealer<'a> {
     anew: BTreeMap<Title, Anew>,
     /// Of the page that is being sealed: what stands in its tables without the rest.
     parts: BTreeSet<Revision>,
+    /// Of the page that is being sealed: where the revisions are that have not had their turn.
+    rest: ClusteringRange,
     /// That of the bucket, before anything was read of what is pending.
     epoch: Option<Epoch>,
     sealed: Sealed,
+}
+
+/// Why no more of a page is taken.
+#[derive(Debug)]
+enum Ends {
+    /// Something of the page is damaged: what is known of that.
+    Page(String),
+    /// Of no page can anything be taken.
+    All(Error),
+}
+
+type Taken<T = ()> = std::result::Result<T, Ends>;
+
+/// Of what is read of a page.
+impl<E: Into<Error>> From<E> for Ends {
+    fn from(error: E) -> Self {
+        match error.into() {
+            Error::Store(StoreError::Corrupt(what)) => Self::Page(what),
+            error => Self::All(error),
+        }
+    }
 }
 
 impl<'a> Sealer<'a> {
@@ -175,6 +198,7 @@ impl<'a> Sealer<'a> {
             pending: Pending::new()?,
             anew: BTreeMap::new(),
             parts: BTreeSet::new(),
+            rest: ClusteringRange::all(),
             epoch: None,
             sealed: Sealed::default(),
         })
@@ -190,13 +214,53 @@ impl<'a> Sealer<'a> {
         Ok(rows_of(&*self.blocks.store, table, page, range, ROWS).await?)
     }
 
-    /// Takes what may go of a page. Blocks that get full are sealed.
+    /// Takes what may go of a page. Blocks that get full are sealed. Behind damage nothing more is taken of it.
     async fn page(&mut self, page: &Page) -> Result<()> {
         self.sealed.pages += 1;
         if self.epoch.is_none() {
             self.epoch = Some(self.blocks.epoch(page).await?);
         }
+        (self.parts, self.rest) = (BTreeSet::new(), ClusteringRange::all());
+        match self.what_may_go(page).await {
+            Err(Ends::Page(what)) => {
+                let rest = self.count_rest(page).await? + self.parts.len() as u64;
+                self.damaged(page, &what, rest.max(1));
+                Ok(())
+            }
+            Err(Ends::All(error)) => Err(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Counts revisions that stay, since something of their page is damaged.
+    fn damaged(&mut self, page: &Page, what: &str, revisions: u64) {
+        let (domain, title) = (&page.domain, &page.title);
+        tracing::error!(%domain, %title, what, revisions, "what is damaged is not sealed");
+        self.sealed.kept += revisions;
+    }
+
+    /// The revisions of a page that have not had their turn, as far as they can be counted.
+    async fn count_rest(&self, page: &Page) -> Result<u64> {
+        let (mut count, mut after) = (0, None);
+        loop {
+            let scan = Scan::new(partition_of(page), ROWS).range(self.rest.clone()).after(after);
+            match self.standing(&REVISIONS, scan).await {
+                Ok(rows) => {
+                    count += rows.items.len() as u64;
+                    after = rows.next;
+                }
+                Err(Error::Store(StoreError::Corrupt(_))) => return Ok(count),
+                Err(error) => return Err(error),
+            }
+            if after.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+
+    async fn what_may_go(&mut self, page: &Page) -> Taken {
         let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
+        self.rest = ClusteringRange::all().below(below.get());
         if !self.is_worth_it(page, below).await? {
             return Ok(());
         }
@@ -207,23 +271,29 @@ impl<'a> Sealer<'a> {
         }
         let index = index_of(&*self.blocks.store, &partition_of(page)).await?;
         self.thinning = Thinning::new(self.policy, index.iter().filter_map(|row| row.kept_at).max());
-        self.parts = if index.is_empty() { BTreeSet::new() } else { self.renders_alone(page, below).await? };
-        let mut range = ClusteringRange::all().below(below.get());
+        if !index.is_empty() {
+            self.parts = self.renders_alone(page, below).await?;
+        }
         loop {
-            let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
+            let scan = Scan::new(partition_of(page), STEP).range(self.rest.clone()).reverse();
             let rows = self.standing(&REVISIONS, scan).await?;
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
             let Some(last) = revisions.last().map(|row| row.record.rev) else { break };
             self.revisions(page, revisions).await?;
+            self.had_its_turn(last);
             if rows.next.is_none() {
                 break;
             }
-            range = range.above(last.get());
         }
-        for rev in std::mem::take(&mut self.parts) {
+        while let Some(rev) = self.parts.first().copied() {
             self.anew(page, rev).await?;
+            self.parts.remove(&rev);
         }
         Ok(())
+    }
+
+    fn had_its_turn(&mut self, rev: Revision) {
+        self.rest = self.rest.clone().above(rev.get());
     }
 
     /// The revisions below one of which renders stand and nothing else: they were added to what is in blocks.
@@ -250,7 +320,7 @@ impl<'a> Sealer<'a> {
 
     /// Takes a revision as readers see it: what a block has of it, and what was written since. Nothing of it is
     /// thinned out: what is late was made since somebody asked for it.
-    async fn anew(&mut self, page: &Page, rev: Revision) -> Result<()> {
+    async fn anew(&mut self, page: &Page, rev: Revision) -> Taken {
         let through = &*self.shared.store;
         let of_rev = || ClusteringRange::prefix(rev_key(rev));
         let standing = self.all(&RENDERS, page, of_rev()).await?;
@@ -270,11 +340,9 @@ impl<'a> Sealer<'a> {
             self.stays(page, rev, why);
             return Ok(());
         }
-        if self.pending.is_full() {
-            self.end_block().await?;
-        }
+        self.make_room().await.map_err(Ends::All)?;
         self.anew.entry(page.title.clone()).or_default().insert(rev, standing);
-        self.push(page, candidate)
+        self.push(page, candidate).map_err(Ends::All)
     }
 
     /// Whether there is enough to be sealed below a revision, or for long enough.
@@ -311,7 +379,7 @@ impl<'a> Sealer<'a> {
     }
 
     /// Takes revisions that follow one another, as many at once as may be in memory.
-    async fn revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> Result<()> {
+    async fn revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> Taken {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(()) };
         let range = ClusteringRange::all().at_least(first.record.rev.get()).at_most(last.record.rev.get());
         let mut renders: BTreeMap<Revision, Vec<RenderRow>> = BTreeMap::new();
@@ -338,7 +406,7 @@ impl<'a> Sealer<'a> {
     }
 
     /// Reads the bodies of some revisions, and takes those that may go.
-    async fn step(&mut self, page: &Page, step: Vec<(RevisionRow, Vec<RenderRow>)>) -> Result<()> {
+    async fn step(&mut self, page: &Page, step: Vec<(RevisionRow, Vec<RenderRow>)>) -> Taken {
         for candidate in candidates(&*self.blocks.store, page, step).await? {
             let rev = candidate.unit.revision.record.rev;
             match judge(&candidate.unit, &candidate.texts, self.cutoff) {
@@ -347,6 +415,7 @@ impl<'a> Sealer<'a> {
                 Err(Stays::Incomplete) => drop(self.parts.insert(rev)),
                 Err(stays) => self.stays(page, rev, stays),
             }
+            self.had_its_turn(rev);
         }
         Ok(())
     }
@@ -362,15 +431,20 @@ impl<'a> Sealer<'a> {
         }
     }
 
-    async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Result<()> {
-        if self.pending.is_full() {
-            self.end_block().await?;
-        }
+    async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Taken {
+        self.make_room().await.map_err(Ends::All)?;
         let mut gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
         let chunks = &self.shared.chunks;
         gone.append(&mut take_in(chunks, &mut candidate.unit, &mut candidate.texts).await?);
         self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
-        self.push(page, candidate)
+        self.push(page, candidate).map_err(Ends::All)
+    }
+
+    async fn make_room(&mut self) -> Result<()> {
+        if self.pending.is_full() {
+            self.end_block().await?;
+        }
+        Ok(())
     }
 
     fn push(&mut self, page: &Page, candidate: Candidate) -> Result<()> {
@@ -393,7 +467,15 @@ impl<'a> Sealer<'a> {
         let mut all_name_it = true;
         for (page, units) in &made.pages {
             let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
-            all_name_it &= self.place(page, units, &made, gone).await?;
+            let names_it = match self.place(page, units, &made, gone).await {
+                Err(Ends::Page(what)) => {
+                    self.damaged(page, &what, units.len() as u64);
+                    false
+                }
+                Err(Ends::All(error)) => return Err(error),
+                Ok(names_it) => names_it,
+            };
+            all_name_it &= names_it;
         }
         if all_name_it {
             self.blocks.settle(made.id, made.noted_at).await?;
@@ -409,7 +491,7 @@ impl<'a> Sealer<'a> {
         units: &[Unit],
         made: &Made,
         gone: &[(Revision, ChunkSet)],
-    ) -> Result<bool> {
+    ) -> Taken<bool> {
         let Some(index) = IndexRow::of(made.id, units) else { return Ok(false) };
         let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
         let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
@@ -436,10 +518,10 @@ impl<'a> Sealer<'a> {
         let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev));
         let first = let_go(&mut batch, page, gone, self.shared.clock.now());
         if let Some(epoch) = &self.epoch {
-            self.blocks.check_epoch(page, epoch).await?;
+            self.blocks.check_epoch(page, epoch).await.map_err(Ends::All)?;
         }
         made.deadline().check(&*self.shared.clock)?;
-        self.blocks.store.write(first, batch).await?;
+        self.blocks.store.write(first, batch).await.map_err(|error| Ends::All(error.into()))?;
         Ok(true)
     }
 }

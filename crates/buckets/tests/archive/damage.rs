@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{Erasing, Error, Revision, StoreError, schemas};
+use rashomon_buckets::{BucketName, Erasing, Error, Page, Revision, Sealing, StoreError, schemas};
 use rashomon_tables::{Batch, Row, Schema, TableStore as _, Value};
 
 use async_trait::async_trait;
 use rashomon_clock::ManualClock;
-use rashomon_tables::{Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result};
+use rashomon_tables::{Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, Scan};
 
 use super::{archiving, later};
-use crate::support::{AnyStore, START, World, name, on_every_store, page, rev};
+use crate::support::{AnyStore, START, World, name, on_every_store, page, page_of, rev};
 
 on_every_store! {
     what_is_damaged_is_an_error_and_no_other_bytes,
@@ -19,6 +19,9 @@ on_every_store! {
     what_comes_behind_damage_is_given,
     what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up,
     a_block_of_which_nothing_can_be_read_is_given_up,
+    what_is_damaged_of_one_page_keeps_no_other_from_its_turn,
+    what_was_taken_of_a_page_before_damage_is_sealed,
+    what_came_late_to_a_block_that_cannot_be_read_stays,
 }
 
 async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
@@ -239,6 +242,146 @@ async fn a_block_of_which_nothing_can_be_read_is_given_up(world: World) {
             world.buckets.bodies(page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
         assert_eq!(bodies.into_keys().map(Revision::get).collect::<Vec<_>>(), left);
     }
+}
+
+/// Whichever of its rows is damaged: another page is sealed, and of that one nothing is counted as sealed that stays.
+async fn what_is_damaged_of_one_page_keeps_no_other_from_its_turn(world: World) {
+    let world = archiving(world).await;
+    let tables: [&'static Schema; 5] = [
+        &schemas::REVISIONS,
+        &schemas::RENDERS,
+        &schemas::REVISION_CONTENT,
+        &schemas::RENDER_CONTENT,
+        &schemas::ARCHIVE_INDEX,
+    ];
+    for (domain, table) in ["r", "s", "t", "u", "v"].into_iter().zip(tables) {
+        let pages = ["First", "Middle", "Third"].map(|title| page_of(&format!("{domain}wiki"), title));
+        let seal = || async {
+            let how = Sealing::default();
+            world.buckets.seal(&pages[0].domain, &BucketName::page(), how, &mut |_| {}).await.unwrap()
+        };
+        world.edit(&pages[1], 1..=3).await;
+        world.pass(later());
+        assert_eq!(seal().await.revisions, 2);
+        for page in &pages {
+            world.edit(page, 4..=7).await;
+        }
+        world.pass(later());
+        let [first, middle, third] = &pages;
+        let before = [world.all_of(first).await, world.all_of(middle).await, world.all_of(third).await];
+        // As rows are sorted, in the middle of what stands of the page in the middle.
+        let mut of_page = world.rows(table).await;
+        of_page.retain(|row| row.key.partition == partition(&pages[1]));
+        let row = &of_page[of_page.len() / 2];
+        overwrite(&world, table, row, vec![None; row.values.len()]).await;
+        let what = table.name();
+        let sealed = seal().await;
+        assert_eq!((sealed.pages, sealed.revisions, sealed.left, sealed.kept), (3, 6, 0, 4), "{what}");
+        let sealed = seal().await;
+        assert_eq!((sealed.pages, sealed.revisions, sealed.left, sealed.kept), (3, 0, 0, 4), "{what}");
+        let open = world.rows(&schemas::REVISIONS).await;
+        let open = |page: &Page| open.iter().filter(|row| row.key.partition == partition(page)).count();
+        assert_eq!(pages.each_ref().map(open), [1, 5, 1], "{what}");
+        overwrite(&world, table, row, row.values.clone()).await;
+        assert_eq!(seal().await.revisions, 4, "{what}");
+        let world = world.reopened().await;
+        for (page, before) in pages.iter().zip(before) {
+            assert_eq!(world.all_of(page).await, before, "{what}");
+        }
+    }
+    world.assert_whole().await;
+}
+
+async fn what_was_taken_of_a_page_before_damage_is_sealed(world: World) {
+    let world = archiving(world).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    for number in 1..=300 {
+        world.put_revision(&one, number, &[("wikitext", format!("{number}"))]).await.unwrap();
+    }
+    world.edit(&two, 1..=3).await;
+    world.pass(later());
+    let row = world.rows(&schemas::REVISION_CONTENT).await.into_iter().find(|row| {
+        row.key.partition == partition(&one) && row.key.clustering.get(1) == Some(&Value::Int(200))
+    });
+    let row = row.expect("the text of revision 200");
+    let before = world.all_of(&one).await;
+    overwrite(&world, &schemas::REVISION_CONTENT, &row, vec![None; row.values.len()]).await;
+    let sealed = world.seal().await;
+    assert_eq!((sealed.revisions, sealed.kept), (128 + 2, 299 - 128));
+    assert_eq!(world.open_revisions().await, 300 - 128 + 1);
+    overwrite(&world, &schemas::REVISION_CONTENT, &row, row.values.clone()).await;
+    let world = world.reopened().await;
+    assert!(world.all_of(&one).await == before, "it is read as before");
+    assert_eq!(world.seal().await.revisions, 299 - 128);
+    world.assert_whole().await;
+}
+
+async fn what_came_late_to_a_block_that_cannot_be_read_stays(world: World) {
+    let world = archiving(world).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    world.edit(&one, 1..=5).await;
+    world.pass(later());
+    world.seal().await;
+    for late in [2, 3] {
+        world.put_render(&one, late, &[("html", "<p>late</p>")]).await.unwrap();
+    }
+    world.edit(&one, 6..=8).await;
+    world.edit(&two, 1..=3).await;
+    world.pass(later());
+    let before = (world.all_of(&one).await, world.all_of(&two).await);
+    let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
+    replace(&world, &block, vec![7; 100]).await;
+    let world = world.reopened().await;
+    let sealed = world.seal().await;
+    assert_eq!((sealed.revisions, sealed.kept), (3 + 2, 2));
+    let Some(Value::Blob(bytes)) = block.values[1].clone() else { panic!("a block") };
+    replace(&world, &block, bytes.to_vec()).await;
+    let world = world.reopened().await;
+    assert_eq!(world.seal().await.revisions, 2);
+    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before);
+    world.assert_whole().await;
+}
+
+/// A store of which the ways from a time to the revisions of one page are damaged: they are read last.
+#[derive(Debug)]
+struct Unreadable(Memory);
+
+#[async_trait]
+impl Decorator for Unreadable {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.0
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<rashomon_tables::Page<Row>> {
+        if table.name() == schemas::REVISIONS_BY_TIME.name()
+            && scan.partition.last() == Some(&"Main_Page".into())
+        {
+            return Err(StoreError::Corrupt("a row of revisions_by_time".to_owned()));
+        }
+        self.0.scan(table, scan).await
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_cannot_name_its_block_keeps_no_other_from_it() {
+    let (world, _store) = World::over_memory(Unreadable).await;
+    let world = archiving(world).await;
+    let pages = ["First", "Main_Page", "Third"].map(page);
+    for page in &pages {
+        world.edit(page, 1..=3).await;
+    }
+    world.pass(later());
+    let sealed = world.seal().await;
+    assert_eq!((sealed.pages, sealed.blocks, sealed.kept), (3, 1, 2));
+    assert_eq!(world.open_revisions().await, 1 + 3 + 1);
+    // Whoever erases something of that page has to find it.
+    assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 1);
+}
+
+fn partition(page: &Page) -> Vec<Value> {
+    [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
 }
 
 async fn what_is_lost_of_the_archive_is_missed(world: World) {
