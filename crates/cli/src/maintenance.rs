@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
-use rashomon_buckets::{BucketName, Error, Merging, Revisioned, Sealing};
+use rashomon_buckets::{BucketName, DomainName, Error, Merging, Revisioned, Sealing};
 
 /// Notes of what is due that are worked off together.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -67,23 +67,38 @@ pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration)
     }
 }
 
+/// What cannot be sealed or merged of a domain keeps no other from its turn.
 async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
-        let sealed = buckets.seal(&domain, &BucketName::page(), how, &mut |_| {}).await?;
-        if sealed.blocks > 0 {
-            let (revisions, blocks) = (sealed.revisions, sealed.blocks);
-            tracing::info!(%domain, revisions, blocks, "sealed what was superseded");
+        if let Err(error) = seal_domain(buckets, &domain, how).await {
+            tracing::warn!(%domain, %error, "cannot seal what was superseded; going on later");
         }
-        if sealed.kept > 0 {
-            let revisions = sealed.kept;
-            tracing::warn!(%domain, revisions, "some revisions are too large or damaged, and are not sealed");
+        if let Err(error) = merge_domain(buckets, &domain, how.rest).await {
+            tracing::warn!(%domain, %error, "cannot merge small parts of blocks; going on later");
         }
-        let how = Merging { parts: PARTS, rest: how.rest };
-        let merged = buckets.merge_archive(&domain, &BucketName::page(), how, &mut |_| {}).await?;
-        if merged.blocks > 0 {
-            let (parts, blocks) = (merged.parts, merged.blocks);
-            tracing::info!(%domain, parts, blocks, "merged small parts of blocks");
-        }
+    }
+    Ok(())
+}
+
+async fn seal_domain(buckets: &Revisioned, domain: &DomainName, how: Sealing) -> Result<(), Error> {
+    let sealed = buckets.seal(domain, &BucketName::page(), how, &mut |_| {}).await?;
+    if sealed.blocks > 0 {
+        let (revisions, blocks) = (sealed.revisions, sealed.blocks);
+        tracing::info!(%domain, revisions, blocks, "sealed what was superseded");
+    }
+    if sealed.kept > 0 {
+        let revisions = sealed.kept;
+        tracing::warn!(%domain, revisions, "some revisions are too large or damaged, and are not sealed");
+    }
+    Ok(())
+}
+
+async fn merge_domain(buckets: &Revisioned, domain: &DomainName, rest: Duration) -> Result<(), Error> {
+    let how = Merging { parts: PARTS, rest };
+    let merged = buckets.merge_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
+    if merged.blocks > 0 {
+        let (parts, blocks) = (merged.parts, merged.blocks);
+        tracing::info!(%domain, parts, blocks, "merged small parts of blocks");
     }
     Ok(())
 }
@@ -138,5 +153,64 @@ pub(crate) async fn sweep(buckets: Revisioned) {
             }
         };
         tokio::time::sleep(rest).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use async_trait::async_trait;
+    use rashomon_buckets::{
+        ArchiveSettings, NewProperty, NewRevision, Page, PropertyName, Revision, Settings, Title, schemas,
+    };
+    use rashomon_clock::{Clock, ManualClock, Timestamp};
+    use rashomon_tables::{Decorator, Error as StoreError, Memory, Result, Row, Scan, Schema, TableStore};
+
+    use super::*;
+
+    /// A store that cannot read the titles of one domain.
+    #[derive(Debug)]
+    struct Damaged(Memory);
+
+    #[async_trait]
+    impl Decorator for Damaged {
+        type Store = Memory;
+
+        fn below(&self) -> &Memory {
+            &self.0
+        }
+
+        async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<rashomon_tables::Page<Row>> {
+            if table.name() == schemas::TITLES.name() && scan.partition.first() == Some(&"dewiki".into()) {
+                return Err(StoreError::Corrupt("a title".to_owned()));
+            }
+            TableStore::scan(&self.0, table, scan).await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_sealed_of_a_domain_keeps_no_other_from_its_turn() {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_767_225_600_000_000)));
+        let store = Arc::new(Damaged(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+        let settings = Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() };
+        let buckets =
+            Revisioned::open(store, Arc::clone(&clock) as Arc<dyn Clock>, settings, 1).await.unwrap();
+        for domain in ["dewiki", "enwiki"] {
+            let (domain, title) = (DomainName::new(domain).unwrap(), Title::new("Main_Page").unwrap());
+            let page = Page { domain, bucket: BucketName::page(), title };
+            let name = PropertyName::new("wikitext").unwrap();
+            for number in 1..=3 {
+                let body = buckets.stage_bytes(&page, &name, b"text").await.unwrap();
+                let (name, other_headers) = (name.clone(), BTreeMap::new());
+                let text = NewProperty { name, content_type: None, other_headers, body };
+                let new = NewRevision::new(Revision::new(number).unwrap(), vec![text]);
+                buckets.put_revision(&page, new).await.unwrap();
+            }
+        }
+        clock.advance(Duration::from_secs(365 * 24 * 3600));
+        seal_once(&buckets, Sealing::default()).await.unwrap();
+        let stats = buckets.stats(&DomainName::new("enwiki").unwrap()).await.unwrap();
+        assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2));
     }
 }
