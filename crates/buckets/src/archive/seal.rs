@@ -345,18 +345,31 @@ impl<'a> Sealer<'a> {
         self.push(page, candidate).map_err(Ends::All)
     }
 
-    /// Whether there is enough to be sealed below a revision, or for long enough.
+    /// Whether there is enough to be sealed below a revision, or for long enough: since the next was stored.
     async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
-        let range = ClusteringRange::all().below(below.get());
-        let scan = Scan::new(partition_of(page), WORTH).range(range).reverse();
-        let rows = self.standing(&RENDERS, scan).await?;
         let old = self.cutoff.saturating_sub(age);
-        let is_old = match rows.items.first() {
-            Some(row) => RenderRow::from_row(row)?.stored_at <= old,
-            None => false,
-        };
-        Ok(is_old || rows.items.len() == WORTH.get())
+        let (mut renders, mut last, mut after) = (0, None, None);
+        loop {
+            let range = ClusteringRange::all().at_most(below.get());
+            let scan = Scan::new(partition_of(page), WORTH).range(range).reverse().after(after);
+            let rows = self.standing(&RENDERS, scan).await?;
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
+                let is_old = |(rev, at): (Revision, Timestamp)| rev < row.rev && at.max(row.stored_at) <= old;
+                if last.is_some_and(is_old) || renders == WORTH.get() {
+                    return Ok(true);
+                }
+                if row.rev == below {
+                    return Ok(false);
+                }
+                (renders, last) = (renders + 1, Some((row.rev, row.stored_at)));
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(false);
+            }
+        }
     }
 
     /// The revision below which all were superseded long enough: the highest that was stored as long ago.

@@ -14,6 +14,7 @@ on_every_store! {
     what_is_changed_after_it_was_sealed_is_sealed_again,
     a_block_that_no_page_names_is_collected,
     what_is_hardly_worth_it_waits,
+    what_was_superseded_a_short_time_ago_waits_however_old_it_is,
     statistics_tell_blocks_from_rows,
 }
 
@@ -102,6 +103,39 @@ async fn what_is_hardly_worth_it_waits(world: World) {
     }
     world.pass(later());
     assert_eq!(seal().await, 257, "many at once are worth it");
+}
+
+/// A page that is edited once in two months has what was superseded since sealed together.
+async fn what_was_superseded_a_short_time_ago_waits_however_old_it_is(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let how = Sealing { unless_younger: Some(100 * DAY), rest: Duration::ZERO };
+    let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+    let seal = || async { world.buckets.seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions };
+    world.edit(&page, 1..=1).await;
+    for number in 2..=3 {
+        world.pass(60 * DAY);
+        world.edit(&page, number..=number).await;
+        world.pass(later());
+        assert_eq!(seal().await, 0, "{number} came two days ago");
+    }
+    // The first was superseded 64 days ago, and could be sealed a day later.
+    world.pass(36 * DAY);
+    assert_eq!(seal().await, 0);
+    world.pass(DAY + HOUR);
+    assert_eq!(seal().await, 2, "and the second with it");
+    world.put_render(&page, 1, &[("html", "<p>late</p>")]).await.unwrap();
+    world.pass(later());
+    assert_eq!(seal().await, 0, "it could have been sealed a day ago");
+    world.pass(100 * DAY);
+    assert_eq!(seal().await, 1);
+    world.edit(&page, 4..=4).await;
+    for number in 0..260 {
+        world.put_render(&page, 4, &[("html", &format!("<p>{number}</p>"))]).await.unwrap();
+    }
+    world.pass(later());
+    assert_eq!(seal().await, 0, "renders of the latest are none that could be sealed");
+    world.assert_whole().await;
 }
 
 async fn statistics_tell_blocks_from_rows(world: World) {
