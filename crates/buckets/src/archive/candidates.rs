@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, TableStore};
+use rashomon_tables::{ClusteringRange, Scan, TableStore};
 
 use super::{
     decide::Texts,
     entries::{ArchivedBody, Bodies, Place, Unit},
+    large::LARGEST,
     merged::plain,
     seal::ROWS,
 };
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Stored},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, rows_of, unreadable},
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
     schemas::{RENDER_CONTENT, REVISION_CONTENT},
 };
 
@@ -24,19 +26,21 @@ pub(super) struct Candidate {
     pub(super) texts: Texts,
 }
 
-/// What a store has of some revisions, which follow one another.
+/// What a store has of some revisions, which follow one another. Of renders that will be left out no texts are read
+/// into memory.
 pub(super) async fn candidates(
     store: &dyn TableStore,
     page: &Page,
     step: Vec<(RevisionRow, Vec<RenderRow>)>,
+    left_out: &BTreeSet<Tid>,
 ) -> Result<Vec<Candidate>> {
     let (Some((first, _)), Some((last, _))) = (step.first(), step.last()) else { return Ok(Vec::new()) };
     let revs = (first.record.rev, last.record.rev);
     let of_revision = step.iter().flat_map(|(revision, _)| revision.properties.keys()).cloned().collect();
     let of_renders = step.iter().flat_map(|(_, renders)| renders);
     let of_renders = of_renders.flat_map(|render| render.properties.keys()).cloned().collect();
-    let mut found = bodies(store, page, Versions::Revision, of_revision, revs).await?;
-    found.append(&mut bodies(store, page, Versions::Render, of_renders, revs).await?);
+    let mut found = bodies(store, page, Versions::Revision, of_revision, revs, left_out).await?;
+    found.append(&mut bodies(store, page, Versions::Render, of_renders, revs, left_out).await?);
     let mut candidates = Vec::with_capacity(step.len());
     for (revision, renders) in step {
         let mut candidate = Candidate {
@@ -54,8 +58,16 @@ pub(super) async fn candidates(
     Ok(candidates)
 }
 
-/// Bodies as they stand, and when each was written, by the revision or render that they are of.
-type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, (BodyRow, Timestamp)>>;
+/// A body as it stands.
+struct Body {
+    row: BodyRow,
+    written_at: Timestamp,
+    /// Its text is not there.
+    is_left_out: bool,
+}
+
+/// Bodies by the revision or render that they are of.
+type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Body>>;
 
 /// The bodies of some properties, of the revisions from the first to the last.
 async fn bodies(
@@ -64,6 +76,7 @@ async fn bodies(
     versions: Versions,
     names: BTreeSet<PropertyName>,
     (first, last): (Revision, Revision),
+    left_out: &BTreeSet<Tid>,
 ) -> Result<Found> {
     let table = match versions {
         Versions::Revision => &*REVISION_CONTENT,
@@ -73,13 +86,28 @@ async fn bodies(
     for name in names {
         let range =
             ClusteringRange::prefix(vec![name.as_str().into()]).at_least(first.get()).at_most(last.get());
-        for row in rows_of(store, table, page, range, ROWS).await? {
-            let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
-            let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
-            // What expires goes by itself.
-            if row.expires_at.is_none() {
-                let body = (BodyRow::from_row(&row)?, written_at);
+        let mut after = None;
+        loop {
+            let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
+            let rows = store.scan(table, scan).await?;
+            for row in rows.items {
+                let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
+                let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
+                // What expires goes by itself.
+                if row.expires_at.is_some() {
+                    continue;
+                }
+                let BodyRow { info, mut stored } = BodyRow::from_row(&row)?;
+                let is_left_out = of.is_some_and(|of| left_out.contains(&of));
+                if is_left_out && !matches!(stored, Stored::Chunks(_)) {
+                    stored = Stored::Identity(Bytes::new());
+                }
+                let body = Body { row: BodyRow { info, stored }, written_at, is_left_out };
                 found.entry((rev, of)).or_default().insert(name.clone(), body);
+            }
+            after = rows.next;
+            if after.is_none() {
+                break;
             }
         }
     }
@@ -89,22 +117,26 @@ async fn bodies(
 /// The bodies of a revision or render, out of those that were found; their texts are added to the others.
 fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
     let mut bodies = Bodies::new();
-    for (name, (body, written_at)) in found.remove(&(rev, of)).unwrap_or_default() {
-        let place = match &body.stored {
+    for (name, Body { row, written_at, is_left_out }) in found.remove(&(rev, of)).unwrap_or_default() {
+        let place = match &row.stored {
             Stored::Chunks(set) => Place::Chunks(set.clone()),
+            _ if is_left_out => Place::Entry(0),
             // What cannot be unpacked is damaged: no text is that of its SHA-1.
             Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
-                let text = plain(&body).ok().flatten().unwrap_or_default();
+                let text = plain(&row).ok().flatten().unwrap_or_default();
                 texts.insert((name.clone(), of), text);
                 Place::Entry(0)
             }
         };
-        bodies.insert(name, ArchivedBody { info: body.info, written_at, place });
+        bodies.insert(name, ArchivedBody { info: row.info, written_at, place });
     }
     bodies
 }
 
-pub(super) fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow]) -> u64 {
-    let of_renders = renders.iter().flat_map(|render| render.properties.values());
-    revision.properties.values().chain(of_renders).map(|info| info.size).sum()
+/// Bytes that a block takes of a revision, without the renders that are left out and what stays in chunks.
+pub(super) fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> u64 {
+    let kept = renders.iter().filter(|render| !render.left_out && !left_out.contains(&render.tid));
+    let of_renders = kept.flat_map(|render| render.properties.values());
+    let sizes = revision.properties.values().chain(of_renders).map(|info| info.size);
+    sizes.filter(|size| *size <= LARGEST).sum()
 }

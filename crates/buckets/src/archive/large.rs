@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Bodies with more bytes stay in chunks: of what a block has, whoever reads it has all in memory.
-const LARGEST: u64 = 4 << 20;
+pub(super) const LARGEST: u64 = 4 << 20;
 
 /// Takes bodies of a revision out of their chunks, and gives the chunks that are not needed any more. Those of what
 /// cannot be read stay, for `verify` to name.

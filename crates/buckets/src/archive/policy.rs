@@ -1,6 +1,6 @@
 //! Which renders the archive keeps: decided without I/O.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use rashomon_clock::Timestamp;
 
@@ -8,7 +8,7 @@ use super::{
     decide::Texts,
     entries::{Place, Unit},
 };
-use crate::content::ChunkSet;
+use crate::{Tid, content::ChunkSet, rows::RenderRow};
 
 /// Which renders of superseded revisions the archive keeps. Revisions, and the properties that are theirs, are
 /// always kept, and so is what is known of each render.
@@ -55,16 +55,10 @@ impl Thinning {
     /// Takes the bodies of what is not kept out of a revision, and gives the chunks of those that had some. The rows
     /// stay, and say so.
     pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<ChunkSet> {
+        let left_out = self.left_out(unit.renders.iter().map(|(render, _)| render));
         let mut gone = Vec::new();
-        // A render of which nothing is known is none that is kept in the place of others.
-        let mut is_first = true;
         for (render, bodies) in &mut unit.renders {
-            if render.properties.is_empty() || render.left_out {
-                continue;
-            }
-            let made_at = render.tid.time();
-            if self.policy.keeps(std::mem::replace(&mut is_first, false), made_at, self.last) {
-                self.last = Some(made_at);
+            if !left_out.contains(&render.tid) {
                 continue;
             }
             render.left_out = true;
@@ -76,6 +70,22 @@ impl Thinning {
             }
         }
         gone
+    }
+
+    /// The renders of a revision that are not kept, where it comes next of its page.
+    pub(super) fn left_out<'r>(&mut self, renders: impl IntoIterator<Item = &'r RenderRow>) -> BTreeSet<Tid> {
+        let mut left_out = BTreeSet::new();
+        // A render of which nothing is known is none that is kept in the place of others.
+        let mut is_first = true;
+        for render in renders.into_iter().filter(|one| !one.properties.is_empty() && !one.left_out) {
+            let made_at = render.tid.time();
+            if self.policy.keeps(std::mem::replace(&mut is_first, false), made_at, self.last) {
+                self.last = Some(made_at);
+            } else {
+                left_out.insert(render.tid);
+            }
+        }
+        left_out
     }
 }
 

@@ -4,6 +4,8 @@
 //! with what went in. Then one batch a page puts its index row and takes the rows away; readers find each row
 //! in one of both. Whoever is cut off leaves at most a block that no page names, and a note of it.
 
+mod worth;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
@@ -29,7 +31,7 @@ use super::{
     policy::Thinning,
 };
 use crate::{
-    BucketName, DomainName, Error, Page, Result, Revision, Revisioned, Title,
+    BucketName, DomainName, Error, Page, Result, Revision, Revisioned, Tid, Title,
     content::{ChunkSet, ChunkStore},
     revisioned::{Shared, rev_key},
     rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rows_of},
@@ -45,11 +47,8 @@ pub(super) const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 /// Bytes of bodies, as they came, that are read together, but for one revision that alone has more.
 const STEP_BYTES: u64 = 8 << 20;
 
-/// Bytes of bodies that one revision with its renders may have to be sealed. One with more stays where it is.
+/// Bytes of bodies that a block may take of one revision with its renders. One with more stays where it is.
 pub(super) const MAX_UNIT: u64 = 64 << 20;
-
-/// Revisions of a page that are worth a block, or its part of one, at once.
-const WORTH: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// Titles that are looked at together.
 const TITLES: usize = 500;
@@ -270,7 +269,7 @@ impl<'a> Sealer<'a> {
             return Ok(());
         }
         let index = index_of(&*self.blocks.store, &partition_of(page)).await?;
-        self.thinning = Thinning::new(self.policy, index.iter().filter_map(|row| row.kept_at).max());
+        self.thinning = self.thinning_on(&index);
         if !index.is_empty() {
             self.parts = self.renders_alone(page, below).await?;
         }
@@ -290,6 +289,11 @@ impl<'a> Sealer<'a> {
             self.parts.remove(&rev);
         }
         Ok(())
+    }
+
+    /// What is thinned out of a page that has this index.
+    fn thinning_on(&self, index: &[IndexRow]) -> Thinning {
+        Thinning::new(self.policy, index.iter().filter_map(|row| row.kept_at).max())
     }
 
     fn had_its_turn(&mut self, rev: Revision) {
@@ -321,20 +325,16 @@ impl<'a> Sealer<'a> {
     /// Takes a revision as readers see it: what a block has of it, and what was written since. Nothing of it is
     /// thinned out: what is late was made since somebody asked for it.
     async fn anew(&mut self, page: &Page, rev: Revision) -> Taken {
-        let through = &*self.shared.store;
-        let of_rev = || ClusteringRange::prefix(rev_key(rev));
-        let standing = self.all(&RENDERS, page, of_rev()).await?;
+        let standing = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
         let standing = standing.iter().map(|row| Some((clustering_tid(row, 1)?, row.written_at)));
         let Some(standing) = standing.collect::<Option<Vec<_>>>() else { return Ok(()) };
-        let Some(row) = self.shared.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(()) };
-        let revision = RevisionRow::from_row(&row)?;
-        let renders = rows_of(through, &RENDERS, page, of_rev(), ROWS).await?;
-        let renders = renders.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
-        if size_of_unit(&revision, &renders) > MAX_UNIT {
+        let Some((revision, renders)) = self.as_read(page, rev).await? else { return Ok(()) };
+        if size_of_unit(&revision, &renders, &BTreeSet::new()) > MAX_UNIT {
             self.sealed.kept += 1;
             return Ok(());
         }
-        let mut candidates = candidates(through, page, vec![(revision, renders)]).await?;
+        let of_rev = vec![(revision, renders)];
+        let mut candidates = candidates(&*self.shared.store, page, of_rev, &BTreeSet::new()).await?;
         let Some(candidate) = candidates.pop() else { return Ok(()) };
         if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
             self.stays(page, rev, why);
@@ -345,50 +345,13 @@ impl<'a> Sealer<'a> {
         self.push(page, candidate).map_err(Ends::All)
     }
 
-    /// Whether there is enough to be sealed below a revision, or for long enough: since the next was stored.
-    async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
-        let Some(age) = self.how.unless_younger else { return Ok(true) };
-        let old = self.cutoff.saturating_sub(age);
-        let (mut renders, mut last, mut after) = (0, None, None);
-        loop {
-            let range = ClusteringRange::all().at_most(below.get());
-            let scan = Scan::new(partition_of(page), WORTH).range(range).reverse().after(after);
-            let rows = self.standing(&RENDERS, scan).await?;
-            for row in &rows.items {
-                let row = RenderRow::from_row(row)?;
-                let is_old = |(rev, at): (Revision, Timestamp)| rev < row.rev && at.max(row.stored_at) <= old;
-                if last.is_some_and(is_old) || renders == WORTH.get() {
-                    return Ok(true);
-                }
-                if row.rev == below {
-                    return Ok(false);
-                }
-                (renders, last) = (renders + 1, Some((row.rev, row.stored_at)));
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// The revision below which all were superseded long enough: the highest that was stored as long ago.
-    async fn superseded_below(&self, page: &Page) -> Result<Option<Revision>> {
-        let (mut limit, mut after) = (NonZeroUsize::MIN, None);
-        loop {
-            let scan = Scan::new(partition_of(page), limit).after(after);
-            let rows = self.standing(&RENDERS, scan).await?;
-            for row in &rows.items {
-                let row = RenderRow::from_row(row)?;
-                if row.stored_at <= self.cutoff && row.written_at <= self.cutoff {
-                    return Ok(Some(row.rev));
-                }
-            }
-            (limit, after) = (ROWS, rows.next);
-            if after.is_none() {
-                return Ok(None);
-            }
-        }
+    /// A revision and its renders as readers see them.
+    async fn as_read(&self, page: &Page, rev: Revision) -> Result<Option<(RevisionRow, Vec<RenderRow>)>> {
+        let Some(row) = self.shared.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let renders = rows_of(&*self.shared.store, &RENDERS, page, of_rev, ROWS).await?;
+        let renders = renders.iter().map(RenderRow::from_row).collect::<Result<_>>()?;
+        Ok(Some((RevisionRow::from_row(&row)?, renders)))
     }
 
     /// Takes revisions that follow one another, as many at once as may be in memory.
@@ -400,27 +363,44 @@ impl<'a> Sealer<'a> {
             let row = RenderRow::from_row(&row)?;
             renders.entry(row.rev).or_default().push(row);
         }
-        let (mut step, mut bytes) = (Vec::new(), 0);
+        let (mut step, mut bytes, all) = (Vec::new(), 0, BTreeSet::new());
         for revision in revisions {
             let renders = renders.remove(&revision.record.rev).unwrap_or_default();
-            let more = size_of_unit(&revision, &renders);
-            if more > MAX_UNIT {
-                self.sealed.kept += 1;
-                continue;
-            }
+            let more = size_of_unit(&revision, &renders, &all);
             if bytes + more > STEP_BYTES && !step.is_empty() {
-                self.step(page, std::mem::take(&mut step)).await?;
+                self.step(page, std::mem::take(&mut step), &all).await?;
                 bytes = 0;
+            }
+            if more > MAX_UNIT {
+                self.large(page, revision, renders).await?;
+                continue;
             }
             bytes += more;
             step.push((revision, renders));
         }
-        self.step(page, step).await
+        self.step(page, step, &all).await
     }
 
-    /// Reads the bodies of some revisions, and takes those that may go.
-    async fn step(&mut self, page: &Page, step: Vec<(RevisionRow, Vec<RenderRow>)>) -> Taken {
-        for candidate in candidates(&*self.blocks.store, page, step).await? {
+    /// Takes a revision of which not everything may be in memory: so much of it as is kept, unless that is too much.
+    async fn large(&mut self, page: &Page, revision: RevisionRow, renders: Vec<RenderRow>) -> Taken {
+        let mut thinning = self.thinning;
+        let left_out = thinning.left_out(&renders);
+        if size_of_unit(&revision, &renders, &left_out) <= MAX_UNIT {
+            return self.step(page, vec![(revision, renders)], &left_out).await;
+        }
+        self.sealed.kept += 1;
+        self.had_its_turn(revision.record.rev);
+        Ok(())
+    }
+
+    /// Reads the bodies of some revisions but for the renders that will be left out, and takes those that may go.
+    async fn step(
+        &mut self,
+        page: &Page,
+        step: Vec<(RevisionRow, Vec<RenderRow>)>,
+        left_out: &BTreeSet<Tid>,
+    ) -> Taken {
+        for candidate in candidates(&*self.blocks.store, page, step, left_out).await? {
             let rev = candidate.unit.revision.record.rev;
             match judge(&candidate.unit, &candidate.texts, self.cutoff) {
                 Ok(()) => self.take(page, candidate).await?,

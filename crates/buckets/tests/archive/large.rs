@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{Body, Page, Tid, schemas};
+use rashomon_buckets::{
+    ArchivePolicy, ArchiveSettings, Body, BucketArchive, Page, Sealing, Settings, Tid, schemas,
+};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Memory, Row};
 
@@ -14,6 +16,9 @@ on_every_store! {
     what_is_larger_stays_in_chunks,
     what_lies_in_a_block_is_written_again_in_chunks,
     chunks_that_cannot_be_read_stay_where_they_are,
+    what_is_left_out_of_a_revision_does_not_make_it_too_large,
+    what_stays_in_chunks_does_not_make_a_revision_too_large,
+    a_revision_that_is_too_large_makes_no_page_worth_sealing,
 }
 
 /// The text of a revision: as much as takes two chunks, and a little of its own.
@@ -137,6 +142,71 @@ async fn chunks_that_cannot_be_read_stay_where_they_are(world: World) {
         assert!(matches!(property.body, Body::Chunked(_)), "{title}");
     }
     assert_eq!(world.verify().await.problems.len(), 2);
+}
+
+/// Writes a revision with more renders than a block takes of one, and gives the tid of the first.
+async fn too_large(world: &World, page: &Page, number: i64) -> Tid {
+    let html = |render: u8| [("html", vec![render; 990_000])];
+    let first = world.put_revision(page, number, &html(0)).await.unwrap().tid;
+    for render in 1..70 {
+        world.put_render(page, number, &html(render)).await.unwrap();
+    }
+    world.pass(HOUR);
+    first
+}
+
+async fn what_is_left_out_of_a_revision_does_not_make_it_too_large(world: World) {
+    let all = BucketArchive { policy: ArchivePolicy::FirstRender, after: DAY };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
+    let world = world.under(Settings { archive, ..settings() }).await;
+    let page = page("Main_Page");
+    let first = too_large(&world, &page, 1).await;
+    world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
+    world.pass(later());
+    let sealed = world.seal().await;
+    assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 70, 0, 990_000));
+    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1, "that of the latest");
+    let world = world.reopened().await;
+    assert!(world.read(&page, first, "html").await == vec![0; 990_000]);
+    let renders = world.buckets.revision(&page, rev(1)).await.unwrap().renders;
+    assert_eq!(renders.iter().filter(|render| !render.stored).count(), 69);
+    world.assert_whole().await;
+}
+
+async fn what_stays_in_chunks_does_not_make_a_revision_too_large(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let html = |render: u8| [("html", vec![render; 5 << 20])];
+    world.put_revision(&page, 1, &html(0)).await.unwrap();
+    for render in 1..14 {
+        world.put_render(&page, 1, &html(render)).await.unwrap();
+    }
+    world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
+    world.pass(later());
+    let sealed = world.seal().await;
+    assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 14, 0, 0));
+    assert_eq!(world.chunks().await, 14 * 6);
+    world.assert_whole().await;
+}
+
+async fn a_revision_that_is_too_large_makes_no_page_worth_sealing(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    too_large(&world, &page, 1).await;
+    world.put_revision(&page, 2, &[("html", "<p>2")]).await.unwrap();
+    world.pass(60 * DAY);
+    world.put_revision(&page, 3, &[("html", "<p>3")]).await.unwrap();
+    world.pass(later());
+    let how = Sealing { unless_younger: Some(30 * DAY), rest: Duration::ZERO };
+    let seal = || async {
+        let sealed = world.buckets.seal(&page.domain, &page.bucket, how, &mut |_| {}).await.unwrap();
+        (sealed.revisions, sealed.kept)
+    };
+    assert_eq!(seal().await, (0, 0), "the second was superseded two days ago");
+    world.pass(30 * DAY);
+    assert_eq!(seal().await, (1, 1));
+    assert_eq!(seal().await, (0, 0));
+    world.assert_whole().await;
 }
 
 /// Of several processes one cannot know who is reading what is in no table any more; what is erased goes at once.
