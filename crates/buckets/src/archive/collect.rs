@@ -27,7 +27,7 @@ pub(super) enum Regard {
     Named,
     /// Some of its pages name it. The note stays: who erases something of another has to find it.
     NamedBySome,
-    /// None does, but one did a short time ago, or may have: somebody may be reading it.
+    /// None does, but one left it a short time ago, or may have: somebody may be reading it.
     LeftLately,
     Nobodys,
 }
@@ -192,38 +192,38 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Who needs a block, of pages that had no other index since `due`.
+    /// Who needs a block. It was left lately where it was noted after `due`: it is noted anew before a page leaves it,
+    /// and other blocks of its pages come and go meanwhile.
     pub(super) async fn regard(&self, note: &Note, due: Timestamp) -> Result<Regard> {
-        let (mut named_by, mut changed_at) = (0, Timestamp::MIN);
+        let mut named_by = 0;
         for page in &note.pages {
-            let (named, at) = self.names(page, note.id).await?;
-            named_by += usize::from(named);
-            changed_at = changed_at.max(at);
+            named_by += usize::from(self.names(page, note.id).await?);
         }
         Ok(if named_by == note.pages.len() {
             Regard::Named
         } else if named_by > 0 {
             Regard::NamedBySome
-        } else if changed_at > due {
+        } else if self.noted_at(note.id).await?.is_some_and(|noted_at| noted_at > due) {
             Regard::LeftLately
         } else {
             Regard::Nobodys
         })
     }
 
-    /// Whether a page names a block, and when its index was written last.
-    pub(super) async fn names(&self, page: &Page, id: BlockId) -> Result<(bool, Timestamp)> {
-        let (mut named, mut changed_at, mut after) = (false, Timestamp::MIN, None);
+    /// Whether a page names a block.
+    pub(super) async fn names(&self, page: &Page, id: BlockId) -> Result<bool> {
+        let mut after = None;
         loop {
-            let scan = Scan::new(partition_of(page), ROWS).after(after);
-            let rows = self.store.scan(&ARCHIVE_INDEX, scan).await?;
+            let rows =
+                self.store.scan(&ARCHIVE_INDEX, Scan::new(partition_of(page), ROWS).after(after)).await?;
             for row in &rows.items {
-                named |= IndexRow::from_row(row)?.block == id;
-                changed_at = changed_at.max(row.written_at);
+                if IndexRow::from_row(row)?.block == id {
+                    return Ok(true);
+                }
             }
             after = rows.next;
             if after.is_none() {
-                return Ok((named, changed_at));
+                return Ok(false);
             }
         }
     }

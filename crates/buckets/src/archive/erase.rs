@@ -203,7 +203,7 @@ impl Shared {
         let marked = RevisionRow::from_row(&row)?;
         let mut left = BTreeSet::new();
         for (note, noted_at) in blocks.noted_of(page).await? {
-            let (named_by_page, _) = blocks.names(page, note.id).await?;
+            let named_by_page = blocks.names(page, note.id).await?;
             match blocks.regard(&note, Timestamp::MAX).await? {
                 Regard::Named => {}
                 Regard::NamedBySome if named_by_page => {}

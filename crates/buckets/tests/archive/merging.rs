@@ -5,8 +5,8 @@ use std::time::Duration;
 use rashomon_buckets::{BucketName, DomainName, Merged, Merging, schemas};
 use rashomon_tables::{Batch, TableStore as _, Value};
 
-use super::{HOUR, archiving, later};
-use crate::support::{World, name, on_every_store, page};
+use super::{DAY, HOUR, archiving, later};
+use crate::support::{START, World, name, on_every_store, page};
 
 on_every_store! {
     what_is_merged_is_read_as_before,
@@ -15,6 +15,8 @@ on_every_store! {
     a_page_with_many_parts_is_merged_part_by_part,
     what_is_damaged_is_not_merged,
     a_body_in_chunks_is_merged,
+    what_was_left_is_collected_though_its_pages_are_sealed_every_day,
+    what_was_left_a_short_time_ago_stays_however_early_it_was_noted,
 }
 
 impl World {
@@ -185,4 +187,43 @@ async fn a_body_in_chunks_is_merged(world: World) {
     let property = world.buckets.property(&page, tid, &name("wikitext")).await.unwrap();
     assert_eq!(crate::support::bytes(&property).await, large);
     world.assert_whole().await;
+}
+
+async fn what_was_left_is_collected_though_its_pages_are_sealed_every_day(world: World) {
+    let world = archiving(world).await;
+    world.sealed_in_parts().await;
+    world.merge().await;
+    assert_eq!(world.blocks().await, 4 + 1);
+    world.edit(&page("Main_Page"), 9..=10).await;
+    for day in 1..=3 {
+        world.edit(&page("Main_Page"), 10 + day..=10 + day).await;
+        world.pass(DAY - HOUR);
+        assert!(world.seal().await.revisions > 0);
+        world.buckets.collect_orphans(DAY).await.unwrap();
+    }
+    assert_eq!(world.blocks().await, 1 + 3, "what was merged, and a block a day");
+    assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
+    world.reopened().await.assert_whole().await;
+}
+
+/// The note of a block that some of its pages do not name stays.
+async fn what_was_left_a_short_time_ago_stays_however_early_it_was_noted(world: World) {
+    let world = archiving(world).await;
+    world.sealed_in_parts().await;
+    let noted_at = START;
+    for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
+        let mut noted = Batch::new(vec![Value::Int(noted_at.as_micros() / HOUR.as_micros() as i64)]);
+        let values = ["enwiki", "page", r#"["Main_Page","Other"]"#].map(|text| Some(text.into()));
+        let values = values.into_iter().chain([Some(noted_at.into())]).collect();
+        noted.put(&schemas::ARCHIVE_NOTES, vec![row.key.partition[2].clone()], values, noted_at);
+        world.store.write(Vec::new(), noted).await.unwrap();
+    }
+    world.merge().await;
+    world.pass(HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.blocks().await, 4 + 1, "somebody may be reading them");
+    world.pass(2 * HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.blocks().await, 1);
+    assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
 }
