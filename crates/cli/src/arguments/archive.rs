@@ -26,7 +26,8 @@ pub(crate) enum ArchiveCommand {
     ///
     /// A page that is sealed often has many small blocks, which take more room and more time than a few large ones.
     /// What is merged is read as before. No page leaves a block before the one that has its revisions was read back and
-    /// compared; a merging that was cut off loses nothing. The old blocks are deleted some hours later, by a server.
+    /// compared; a merging that was cut off loses nothing. The old blocks are deleted at once where the
+    /// command alone has the store, else a day later, by a server.
     #[command(
         after_help = "Exit codes:\n  0  it is done\n  1  an error ended it, or something is damaged; what was merged \
         is merged\n  2  the command line is wrong, or there is no store\n  130, 143  interrupted; what was merged is \

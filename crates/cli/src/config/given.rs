@@ -34,7 +34,8 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")]
     pub(crate) cache_size: Option<ByteSize>,
 
-    /// How often the pieces of large bodies whose upload was never finished are collected; 0s for never
+    /// How often what nobody names is collected: the pieces of large bodies whose upload was never finished, or that
+    /// sealing let go of, and blocks of the archive; 0s for never
     /// [default: 1h]
     #[arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")]
     pub(crate) collect_every: Option<Span>,
