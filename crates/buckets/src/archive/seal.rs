@@ -220,7 +220,7 @@ impl<'a> Sealer<'a> {
             self.epoch = Some(self.blocks.epoch(page).await?);
         }
         (self.parts, self.rest) = (BTreeSet::new(), ClusteringRange::all());
-        match self.what_may_go(page).await {
+        match Box::pin(self.what_may_go(page)).await {
             Err(Ends::Page(what)) => {
                 let rest = self.count_rest(page).await? + self.parts.len() as u64;
                 self.damaged(page, &what, rest.max(1));
