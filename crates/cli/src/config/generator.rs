@@ -1,7 +1,7 @@
 //! What makes properties that are stored nowhere: `[generator]` for all buckets, and a table of a bucket's own
 //! instead of it.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName, PropertyName};
 use rashomon_generator_http::{self as http, HttpGenerator};
@@ -111,6 +111,16 @@ impl Settings {
             authorities: all.and_then(|all| all.authorities.clone()),
         };
         HttpGenerator::new(settings).map(Some).map_err(|error| format!("[generator]: {error}"))
+    }
+
+    /// How long a reader may wait for a renderer: first for a place among its requests, then for the answer.
+    pub(super) fn longest_generation(&self) -> Duration {
+        let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
+        let of_buckets = of_buckets.filter_map(|bucket| bucket.generator.as_ref());
+        let all = of_buckets.chain(self.generator.as_ref().map(|all| &all.renderer));
+        let longest =
+            all.filter(|renderer| !renderer.properties.is_empty()).map(|renderer| renderer.timeout.0).max();
+        2 * longest.unwrap_or_default()
     }
 
     fn upstream(&self, renderer: &Renderer) -> http::Upstream {

@@ -17,17 +17,23 @@ use crate::{
 
 const PAGE: &str = "/v1/wiki/page/Night";
 
-/// Renders every revision but the third. Gives its port, and how often it was asked.
+/// Renders every revision, but fails with the third, and never answers for the second. Gives its port, and how often it
+/// was asked.
 fn renderer() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&asked);
     thread::spawn(move || {
+        let mut unanswered = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let head: Vec<_> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
             counter.fetch_add(1, Ordering::SeqCst);
+            if head[0].contains("/2 ") {
+                unanswered.push(stream);
+                continue;
+            }
             let status = if head[0].contains("/3 ") { "500 Internal Server Error" } else { "200 OK" };
             let body = format!("<p>made: {}", head[0]);
             let length = body.len();
@@ -60,7 +66,7 @@ fn what_is_stored_nowhere_is_made_once_and_kept() {
     home.write(
         "made.toml",
         &format!(
-            "[retention]\n[generator]\nhosts = ['127.0.0.1:{port}']\n\
+            "read_timeout = '1s'\n[retention]\n[generator]\ntimeout = '1s'\nhosts = ['127.0.0.1:{port}']\n\
              [generator.properties.html]\nurl = 'http://127.0.0.1:{port}/{{title}}/{{rev}}'\n"
         ),
     );
@@ -79,13 +85,16 @@ fn what_is_stored_nowhere_is_made_once_and_kept() {
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     let failed = follow(&address, &format!("{PAGE}?rev/3/html"));
     assert!(failed.starts_with("HTTP/1.1 502 "), "{failed}");
+    // Not that the store took too long.
+    let late = follow(&address, &format!("{PAGE}?rev/2/html"));
+    assert!(late.starts_with("HTTP/1.1 504 "), "{late}");
     let latest = follow(&address, &format!("{PAGE}?rev/latest/html"));
     assert!(latest.ends_with("<p>made: GET /Night/4 HTTP/1.1"), "{latest}");
     let metrics = get(&address, "/metrics");
     for line in [
         "generator_hits_total 1",
-        "generator_misses_total 3",
-        "generator_failures_total 1",
+        "generator_misses_total 4",
+        "generator_failures_total 2",
         "generator_in_flight 0",
     ] {
         assert!(metrics.contains(&format!("\n{line}")), "{line}: {metrics}");
@@ -95,6 +104,6 @@ fn what_is_stored_nowhere_is_made_once_and_kept() {
     let (server, address) = home.serve(&["--config", "made.toml"]);
     let kept = follow(&address, &format!("{PAGE}?rev/1/html"));
     assert!(kept.ends_with("<p>made: GET /Night/1 HTTP/1.1"), "{kept}");
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
     server.stop().ends_with(0);
 }
