@@ -53,7 +53,7 @@ pub(super) struct OpenBlock {
 
 #[derive(Debug)]
 enum Texts {
-    Unpacked(Unpacked),
+    Unpacked(Box<Unpacked>),
     /// Not all of it can be read. What can be is looked for each time, what cannot be is kept in mind.
     Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
 }
@@ -202,7 +202,7 @@ impl OpenBlock {
         });
         let parts = parts.ok_or_else(|| not_understood(id))?;
         let texts = match damage {
-            None => Texts::Unpacked(block.unpack().map_err(|error| unreadable(id, &error))?),
+            None => Texts::Unpacked(Box::new(block.unpack().map_err(|error| unreadable(id, &error))?)),
             Some(damage) => {
                 tracing::error!(block = in_hex(id), %damage, "a block of the archive is damaged");
                 Texts::Damaged(bytes.clone(), Mutex::default())
