@@ -73,7 +73,7 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")]
     pub(crate) idle_timeout: Option<Span>,
 
-    /// How long a read may wait for the store [default: 30s]
+    /// How long a read may wait for the store; where there is a renderer, for twice its timeout longer [default: 30s]
     #[arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")]
     pub(crate) read_timeout: Option<Span>,
 
