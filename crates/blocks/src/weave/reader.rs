@@ -55,10 +55,7 @@ impl WeaveReader {
         index: usize,
         kept: &Kept,
     ) -> Result<Vec<u8>, Error> {
-        let step = |index| self.step(chunks, index);
-        let known = |index| kept.lists().get(index).cloned();
-        let keep = |index, list| kept.lists().keep(index, &Arc::new(list));
-        let list = fold_from(index, chunks.limits().content, step, known, keep);
+        let list = kept.list(index, chunks.limits().content, |index| self.step(chunks, index));
         self.copy(chunks, &list.ok_or_else(|| damaged(chunks, index))?)
     }
 
@@ -252,6 +249,18 @@ impl Kept {
         Self(Mutex::new(Lists { most, ..Lists::default() }))
     }
 
+    /// The list of an entry, from the nearest one that is kept.
+    fn list<'a>(
+        &self,
+        index: usize,
+        limit: usize,
+        script: impl Fn(usize) -> Option<Step<'a>>,
+    ) -> Option<Vec<Segment>> {
+        let known = |index| self.lists().get(index).cloned();
+        let keep = |index, list| self.lists().keep(index, &Arc::new(list));
+        fold_from(index, limit, script, known, keep)
+    }
+
     /// The most bytes that they come to have.
     pub(crate) fn memory(&self) -> usize {
         self.lists().most * size_of::<Segment>()
@@ -298,11 +307,7 @@ mod tests {
             })
         };
         let kept = Kept::new(entries as usize);
-        let read = |index: usize| {
-            let known = |index| kept.lists().get(index).cloned();
-            let keep = |index, list| kept.lists().keep(index, &Arc::new(list));
-            fold_from(index, 1 << 20, step, known, keep)
-        };
+        let read = |index: usize| kept.list(index, 1 << 20, step);
         let last = entries as usize - 1;
         read(last).unwrap();
         let steps = looked_at.replace(0);

@@ -27,8 +27,6 @@ pub(super) enum Regard {
     Named,
     /// Some of its pages name it. The note stays: who erases something of another has to find it.
     NamedBySome,
-    /// None does, but one left it a short time ago, or may have: somebody may be reading it.
-    LeftLately,
     Nobodys,
 }
 
@@ -121,10 +119,13 @@ impl BlockStore {
                         if noted_at > due {
                             continue;
                         }
-                        match self.regard(&note, due).await? {
+                        match self.regard(&note).await? {
                             Regard::Named => {}
-                            Regard::NamedBySome | Regard::LeftLately => continue,
+                            Regard::NamedBySome => continue,
                             Regard::Nobodys => {
+                                if self.was_left_after(note.id, due).await? {
+                                    continue;
+                                }
                                 self.delete_block(&note, now).await?;
                                 collected += 1;
                             }
@@ -177,9 +178,9 @@ impl BlockStore {
         now: Timestamp,
     ) -> Result<()> {
         let note = Note { id, pages };
-        match self.regard(&note, Timestamp::MAX).await? {
+        match self.regard(&note).await? {
             Regard::Named | Regard::NamedBySome => Ok(()),
-            Regard::LeftLately | Regard::Nobodys => self.delete_noted(&note, now).await,
+            Regard::Nobodys => self.delete_noted(&note, now).await,
         }
     }
 
@@ -192,9 +193,8 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Who needs a block. It was left lately where it was noted after `due`: it is noted anew before a page leaves it,
-    /// and other blocks of its pages come and go meanwhile.
-    pub(super) async fn regard(&self, note: &Note, due: Timestamp) -> Result<Regard> {
+    /// Who needs a block.
+    pub(super) async fn regard(&self, note: &Note) -> Result<Regard> {
         let mut named_by = 0;
         for page in &note.pages {
             named_by += usize::from(self.names(page, note.id).await?);
@@ -203,11 +203,15 @@ impl BlockStore {
             Regard::Named
         } else if named_by > 0 {
             Regard::NamedBySome
-        } else if self.noted_at(note.id).await?.is_some_and(|noted_at| noted_at > due) {
-            Regard::LeftLately
         } else {
             Regard::Nobodys
         })
+    }
+
+    /// Whether a page left a block after that, or may have, so that somebody may be reading it: it is noted anew before
+    /// a page leaves it, and other blocks of its pages come and go meanwhile. Asked once no page names it.
+    async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
+        Ok(self.noted_at(id).await?.is_some_and(|noted_at| noted_at > due))
     }
 
     /// Whether a page names a block.

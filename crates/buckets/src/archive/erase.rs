@@ -204,7 +204,7 @@ impl Shared {
         let mut left = BTreeSet::new();
         for (note, noted_at) in blocks.noted_of(page).await? {
             let named_by_page = blocks.names(page, note.id).await?;
-            match blocks.regard(&note, Timestamp::MAX).await? {
+            match blocks.regard(&note).await? {
                 Regard::Named => {}
                 Regard::NamedBySome if named_by_page => {}
                 Regard::NamedBySome => {
@@ -217,8 +217,8 @@ impl Shared {
                     }
                     left.insert(note.id);
                 }
-                Regard::LeftLately | Regard::Nobodys if noted_at > due => drop(left.insert(note.id)),
-                Regard::LeftLately | Regard::Nobodys => blocks.delete_noted(&note, now).await?,
+                Regard::Nobodys if noted_at > due => drop(left.insert(note.id)),
+                Regard::Nobodys => blocks.delete_noted(&note, now).await?,
             }
         }
         done.left = left.len() as u64;
