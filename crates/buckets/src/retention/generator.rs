@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use moka::future::Cache;
 
+use super::Policy;
 use crate::{
     Error, NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision, Revisioned, Tid,
     content::Staged,
@@ -128,9 +129,29 @@ impl Shared {
         let latest = self.first(&RENDERS, page, rashomon_tables::ClusteringRange::all()).await?;
         let is_latest = latest.as_ref().and_then(|row| crate::rows::clustering_rev(row, 0)) == Some(rev);
         match self.settings.retention.of(page) {
-            Some(policy) if !is_latest => self.store_historical(page, policy, rev, made).await,
-            _ => self.store_render(page, rev, made).await,
+            Some(policy) if is_latest => self.store_kept(page, policy, rev, made).await,
+            Some(policy) => self.store_historical(page, policy, rev, made).await,
+            None => self.store_render(page, rev, made).await,
         }
+    }
+
+    /// Stores what was made of the latest. Once something takes its place, which may be at once, it stays for a grace;
+    /// whoever it was made for may come back for as long as the `ttl`.
+    async fn store_kept(
+        &self,
+        page: &Page,
+        policy: &Policy,
+        rev: Revision,
+        made: Vec<Generated>,
+    ) -> Result<Tid> {
+        let goes_sooner = policy.grace < policy.ttl || policy.strategy.deletes_what_it_has_not_copied();
+        let name = made.first().filter(|_| goes_sooner).map(|made| made.name.clone());
+        let tid = self.store_render(page, rev, made).await?;
+        if let Some(name) = name {
+            // Its whole render is copied with it.
+            self.keep_latest(page, policy, (rev, tid), &name).await?;
+        }
+        Ok(tid)
     }
 
     async fn store_render(&self, page: &Page, rev: Revision, made: Vec<Generated>) -> Result<Tid> {
@@ -147,7 +168,7 @@ impl Shared {
     async fn store_historical(
         &self,
         page: &Page,
-        policy: &super::Policy,
+        policy: &Policy,
         rev: Revision,
         made: Vec<Generated>,
     ) -> Result<Tid> {

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use rashomon_buckets::{
-    ArchiveSettings, BucketArchive, BucketName, Current, DomainName, Error, Fill, Revisioned, Sealed,
-    Sealing, Settings, Strategy, Tid, schemas,
+    ArchiveSettings, BucketArchive, BucketName, DomainName, Error, Revisioned, Sealed, Sealing, Settings,
+    Strategy, Tid, schemas,
 };
 
 use crate::{
-    DAY, HOUR, by, retaining,
+    DAY, HOUR, STRATEGIES, by, retaining,
     support::{World, on_every_store, page},
 };
 
@@ -21,17 +21,6 @@ on_every_store![
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
-
-const STRATEGIES: [Strategy; 8] = [
-    Strategy::AppTtl,
-    Strategy::TwoTable,
-    Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate),
-    Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnRead),
-    Strategy::TablePerQuery(Current::OneRow, Fill::WriteThrough),
-    Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate),
-    Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnRead),
-    Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
-];
 
 /// As a server has it: no policy, and what was superseded for a day is sealed.
 fn archive() -> Settings {

@@ -10,19 +10,21 @@ use std::{
 
 use async_trait::async_trait;
 use rashomon_buckets::{
-    Error, GenerateError, Generated, Generator, Missing, Page, PropertyName, Retention, Revision, Settings,
-    schemas,
+    Error, GenerateError, Generated, Generator, Missing, Page, Policy, PropertyName, Retention, Revision,
+    Settings, schemas,
 };
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
-    DAY, HOUR, SECOND, policy, settings,
+    DAY, HOUR, SECOND, STRATEGIES, by, policy, settings,
     support::{World, name, on_every_store, page, rev},
 };
 
 on_every_store![
     an_old_revision_is_rendered_once_and_kept,
     what_is_made_of_the_latest_is_a_render_of_it,
+    what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once,
+    what_stays_for_its_time_by_the_grace_is_not_copied,
     many_who_ask_at_once_wait_for_one_round,
     a_failure_stores_nothing_and_is_remembered_for_a_moment,
     without_retention_what_is_made_is_a_render,
@@ -74,7 +76,11 @@ impl Generator for Fake {
 }
 
 fn generating(generator: &Arc<Fake>) -> Settings {
-    let mut settings = settings(policy());
+    generating_under(policy(), generator)
+}
+
+fn generating_under(policy: Policy, generator: &Arc<Fake>) -> Settings {
+    let mut settings = settings(policy);
     settings.retention.generator = Some(Arc::clone(generator) as Arc<dyn Generator>);
     settings
 }
@@ -124,6 +130,39 @@ async fn what_is_made_of_the_latest_is_a_render_of_it(world: World) {
     world.sweep().await;
     assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
     assert_eq!(generator.asked(), 1);
+}
+
+async fn what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once(world: World) {
+    let mut world = world;
+    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
+        let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
+        let policy = Policy { ttl: 3 * DAY, ..by(strategy) };
+        world = world.under(generating_under(policy, &generator)).await;
+        world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+        let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        world.put_revision(&page, 2, &[("wikitext", "other"), ("html", "second")]).await.unwrap();
+        world.pass(3 * DAY - SECOND);
+        world.sweep().await;
+        for property in ["html", "data-parsoid"] {
+            let places = world.places(made, property).await;
+            assert!(!places.is_empty(), "{property}, {strategy:?}");
+            let read = world.read(&page, made, property).await;
+            assert_eq!(read, format!("Page_{number} 1 made in round 1").into_bytes(), "{strategy:?}");
+        }
+        assert_eq!(generator.asked(), 1);
+        // It has been read, so it stays for twice its time at most.
+        world.pass(6 * DAY + HOUR);
+        world.sweep().await;
+        world.assert_somewhere(made, "html", false).await;
+    }
+}
+
+async fn what_stays_for_its_time_by_the_grace_is_not_copied(world: World) {
+    let generator = Fake::new();
+    let (world, page) = (world.under(generating(&generator)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(world.places(made, "html").await, [schemas::RENDER_CONTENT.name()]);
 }
 
 async fn many_who_ask_at_once_wait_for_one_round(world: World) {

@@ -19,7 +19,9 @@ mod turning_on;
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use rashomon_buckets::{Error, Missing, Page, Policy, Retention, Settings, Strategy, Sweep, Tid, schemas};
+use rashomon_buckets::{
+    Current, Error, Fill, Missing, Page, Policy, Retention, Settings, Strategy, Sweep, Tid, schemas,
+};
 use rashomon_tables::{Row, Value};
 
 use support::{World, bytes, name};
@@ -27,6 +29,18 @@ use support::{World, bytes, name};
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// All there are, with each of their settings.
+pub(crate) const STRATEGIES: [Strategy; 8] = [
+    Strategy::AppTtl,
+    Strategy::TwoTable,
+    Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate),
+    Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnRead),
+    Strategy::TablePerQuery(Current::OneRow, Fill::WriteThrough),
+    Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate),
+    Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnRead),
+    Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
+];
 
 /// The defaults, and no culling but by the sweep.
 pub(crate) fn policy() -> Policy {

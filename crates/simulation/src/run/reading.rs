@@ -108,6 +108,7 @@ impl Run {
         page: usize,
         name: Name,
     ) -> Result<String> {
+        let rounds = self.rounds();
         let buckets = &self.world.processes[process].buckets;
         let result = match buckets.latest(&self.world.pages[page], name.get()).await {
             Ok(property) => sha1_of(&property).await.map(|sha1| Some((property.version.tid, sha1))),
@@ -119,7 +120,12 @@ impl Run {
         let latest = self.pages[page].latest();
         let expected = latest.and_then(|(rev, tid)| Some((tid, self.body(page, rev, tid, name)?)));
         match result {
-            Ok(found) if found == expected => Ok(format!("read {found:?}")),
+            Ok(found) if found == expected => {
+                if let (Some((rev, tid)), true) = (latest, self.rounds() > rounds) {
+                    self.promise_made(page, rev, tid);
+                }
+                Ok(format!("read {found:?}"))
+            }
             Ok(found) => Err(Violation::new(
                 Promise::R1,
                 format!("{name} of the latest is {expected:?}, and is read as {found:?}"),
@@ -142,6 +148,7 @@ impl Run {
         let newest = newest.map(|(tid, _)| *tid);
         let stays = newest.filter(|tid| self.must_be_current(page, rev, *tid, name));
         let expires = self.world.setup.expires();
+        let rounds = self.rounds();
         let buckets = &self.world.processes[process].buckets;
         match buckets.newest_with(&self.world.pages[page], rev, name.get()).await {
             // What is the revision's own may be copied with any of its renders.
@@ -151,6 +158,9 @@ impl Run {
             }
             Ok(tid) => {
                 self.learn_made(page, rev, tid).await?;
+                if self.rounds() > rounds {
+                    self.promise_made(page, rev, tid);
+                }
                 self.read(process, disturbed, page, (rev, tid), name).await
             }
             Err(Error::NotFound(missing)) if stays.is_some() => {
@@ -162,6 +172,23 @@ impl Run {
                 }
                 self.refused(Err(error), disturbed)
             }
+        }
+    }
+
+    /// How often something was made, or was to be.
+    fn rounds(&self) -> u64 {
+        self.world.maker.as_ref().map_or(0, |maker| maker.rounds())
+    }
+
+    /// Whoever a render of the latest was made for may come back for it.
+    fn promise_made(&mut self, page: usize, rev: Revision, tid: Tid) {
+        let Some(policy) = &self.policy else { return };
+        let until = self.world.now.saturating_add(policy.ttl);
+        let revision = self.pages[page].revisions.get_mut(&rev);
+        let Some(render) = revision.and_then(|found| found.renders.get_mut(&tid)) else { return };
+        for name in [Name::Html, Name::Parsoid] {
+            let promised = render.promised.entry(name).or_insert(until);
+            *promised = (*promised).max(until);
         }
     }
 

@@ -31,6 +31,11 @@ impl Maker {
         Self { makes, rounds: AtomicU64::new(0), made: Mutex::default() }
     }
 
+    /// How often it was asked so far.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
     /// Whether it ever made this.
     pub(crate) fn has_made(&self, body: Sha1) -> bool {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&body)
