@@ -173,7 +173,7 @@ async fn a_title_without_a_page_counts_for_nothing() {
     world.put_revision(&never, 1, &[("html", "x")]).await.unwrap_err();
     world.pass(Duration::from_secs(1));
     assert_eq!(titles(&world, &there, 10).await, ["Never", "There"]);
-    let stats = world.buckets.stats(&there.domain).await.unwrap();
+    let stats = world.buckets.stats(&there.domain, &mut |_| {}).await.unwrap();
     assert_eq!((stats.pages, stats.revisions, stats.renders), (1, 1, 1));
     assert_eq!(world.latest_rev(&never).await, None);
 }

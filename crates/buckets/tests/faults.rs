@@ -257,7 +257,7 @@ async fn a_read_that_fails_says_so() {
             assert_said!(buckets.history(&page, None, 10));
             assert_said!(buckets.memento(&page, &html, None));
             assert_said!(buckets.mementos(&page, &html, None, 10));
-            assert_said!(buckets.stats(&page.domain));
+            assert_said!(buckets.stats(&page.domain, &mut |_| {}));
             assert_said!(buckets.verify(&mut |_| {}));
         }
     }

@@ -301,7 +301,7 @@ async fn what_could_not_be_read_is_no_damage() {
 #[tokio::test]
 async fn counts_add_up() {
     let (world, _) = world().await;
-    let stats = world.buckets.stats(&page("x").domain).await.unwrap();
+    let stats = world.buckets.stats(&page("x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
     let bodies = |property: &str| {
         let stats = &stats.properties[&name(property)];
@@ -319,6 +319,6 @@ async fn counts_add_up() {
     let chunks: usize = chunks.iter().flat_map(|row| row.values.iter().flatten()).map(Value::size).sum();
     assert_eq!(stats.properties[&name("meta")].stored_bytes, chunks as u64);
     assert!(stats.properties[&name("html")].stored_bytes < html as u64, "what repeats is compressed");
-    let german = world.buckets.stats(&page_of("dewiki", "x").domain).await.unwrap();
+    let german = world.buckets.stats(&page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((german.pages, german.revisions, german.renders, german.raw_bytes), (1, 1, 1, 4));
 }

@@ -210,7 +210,7 @@ mod tests {
         }
         clock.advance(Duration::from_secs(365 * 24 * 3600));
         seal_once(&buckets, Sealing::default()).await.unwrap();
-        let stats = buckets.stats(&DomainName::new("enwiki").unwrap()).await.unwrap();
+        let stats = buckets.stats(&DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
         assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2));
     }
 }

@@ -198,10 +198,10 @@ async fn a_block_that_is_gone_is_said_for_each_page() {
     let wiki = Wiki::on(Arc::clone(&sealed.store), Arc::clone(&sealed.clock), settings()).await;
     let page = wiki.page("A");
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());
-    let stats = wiki.buckets.stats(&wiki.domain).await;
+    let stats = wiki.buckets.stats(&wiki.domain, &mut |_| {}).await;
     assert!(stats.is_err(), "{stats:?}");
     wiki.buckets.pass_over_damage();
-    let stats = wiki.buckets.stats(&wiki.domain).await.unwrap();
+    let stats = wiki.buckets.stats(&wiki.domain, &mut |_| {}).await.unwrap();
     let archive = stats.archive.unwrap();
     assert_eq!((stats.revisions, archive.blocks, archive.damaged_blocks), (3, 1, 1), "{archive:?}");
 }

@@ -65,8 +65,13 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Revisioned {
-    /// Counts all that a domain's pages have, by reading it.
-    pub async fn stats(&self, domain: &DomainName) -> Result<DomainStats> {
+    /// Counts all that a domain's pages have, by reading it. `progress` is told, now and then, what was counted so
+    /// far.
+    pub async fn stats(
+        &self,
+        domain: &DomainName,
+        progress: &mut (dyn FnMut(&DomainStats) + Send),
+    ) -> Result<DomainStats> {
         let mut stats = DomainStats::default();
         let mut archive = Counter::default();
         let mut last = None;
@@ -75,12 +80,13 @@ impl Revisioned {
                 self.catalog().titles(domain, &BucketName::page(), last.as_ref(), TITLES_PAGE).await?;
             for title in titles.items {
                 let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
-                self.count_page(&page, &mut stats).await?;
+                self.count_page(&page, &mut stats, progress).await?;
                 if let Some(blocks) = &self.0.blocks {
                     archive.add(blocks, &page).await?;
                 }
                 // It is told by the blocks that are damaged.
                 drop(self.passed_over());
+                progress(&stats);
             }
             last = titles.next;
             if last.is_none() {
@@ -97,7 +103,12 @@ impl Revisioned {
         }
     }
 
-    async fn count_page(&self, page: &Page, stats: &mut DomainStats) -> Result<()> {
+    async fn count_page(
+        &self,
+        page: &Page,
+        stats: &mut DomainStats,
+        progress: &mut (dyn FnMut(&DomainStats) + Send),
+    ) -> Result<()> {
         let shared = &self.0;
         let mut after = None;
         let revisions_before = stats.revisions;
@@ -118,6 +129,7 @@ impl Revisioned {
                     let Ok(name) = PropertyName::new(name) else { continue };
                     self.count_body(name, &BodyRow::from_row(row)?, stats).await?;
                 }
+                progress(stats);
             }
         }
         Ok(())

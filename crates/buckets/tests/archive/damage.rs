@@ -120,7 +120,7 @@ async fn what_comes_behind_damage_is_given(world: World) {
         assert_eq!(world.seal().await.revisions, sealed);
     }
     let domain = page.domain.clone();
-    let stats = world.buckets.stats(&domain).await.unwrap();
+    let stats = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
     let row =
         (world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter()).max_by_key(Row::size).expect("two blocks");
     let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
@@ -137,7 +137,7 @@ async fn what_comes_behind_damage_is_given(world: World) {
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
             seen = true;
             assert!(bodies.len() >= 500 - lost.len(), "at {place}");
-            let counted = world.buckets.stats(&domain).await.unwrap();
+            let counted = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
             assert_eq!(counted.revisions, 530);
             let bodies = |stats: &rashomon_buckets::DomainStats| stats.properties[&name("wikitext")].bodies;
             assert_eq!(bodies(&counted) + lost.len() as u64, bodies(&stats), "at {place}: {}", lost.len());

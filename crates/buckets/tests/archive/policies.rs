@@ -78,7 +78,7 @@ async fn of_each_revision_the_first_render_is_kept(world: World) {
         assert_eq!(kept(htmls(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
         world.assert_whole().await;
     }
-    let stats = world.buckets.stats(&page("Main_Page").domain).await.unwrap().archive.unwrap();
+    let stats = world.buckets.stats(&page("Main_Page").domain, &mut |_| {}).await.unwrap().archive.unwrap();
     assert_eq!((stats.renders, stats.left_out), (6, 4));
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "those of the latest revision");
 }
@@ -111,7 +111,7 @@ async fn a_bucket_has_a_policy_and_a_time_of_its_own(world: World) {
         assert_eq!(outcomes, [ImportOutcome::Created]);
     }
     archiver.finish().await.unwrap();
-    let stats = world.buckets.stats(&imported.domain).await.unwrap().archive.unwrap();
+    let stats = world.buckets.stats(&imported.domain, &mut |_| {}).await.unwrap().archive.unwrap();
     assert_eq!(stats.left_out, 4 + 2, "of the two pages");
 }
 

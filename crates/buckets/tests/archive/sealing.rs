@@ -144,9 +144,13 @@ async fn statistics_tell_blocks_from_rows(world: World) {
     world.edit(&page, 1..=6).await;
     world.pass(later());
     let domain = DomainName::new("enwiki").unwrap();
-    let before = world.buckets.stats(&domain).await.unwrap();
+    let before = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
     world.seal().await;
-    let after = world.buckets.stats(&domain).await.unwrap();
+    let mut told = Vec::new();
+    let after = world.buckets.stats(&domain, &mut |stats| told.push(stats.raw_bytes)).await.unwrap();
+    // Of a page of very many revisions it is told while they are counted.
+    assert!(told.is_sorted() && told.len() > after.pages as usize, "{told:?}");
+    assert_eq!(told.last(), Some(&after.raw_bytes));
     assert_eq!((after.pages, after.revisions, after.renders), (1, 6, 6));
     assert_eq!(after.raw_bytes, before.raw_bytes);
     let html = &after.properties[&name("html")];

@@ -10,6 +10,7 @@ use rashomon_buckets::{
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
+use super::stats::stats_of;
 use crate::{
     arguments::{
         ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
@@ -53,7 +54,7 @@ async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -
         ArchiveCommand::Erase(arguments) if arguments.status => erase::status(arguments, store).await,
         ArchiveCommand::Erase(arguments) => erase::erase(arguments, store).await,
         ArchiveCommand::Verify(_) => verify(store, clock).await,
-        ArchiveCommand::Stats(arguments) => stats(arguments, store).await,
+        ArchiveCommand::Stats(arguments) => stats(arguments, store, clock).await,
     }
 }
 
@@ -279,11 +280,15 @@ impl Report {
     }
 }
 
-async fn stats(arguments: &ArchiveStatsArguments, store: &Store) -> Result<Exit, CommandError> {
+async fn stats(
+    arguments: &ArchiveStatsArguments,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+) -> Result<Exit, CommandError> {
     let mut reports = BTreeMap::new();
     store.buckets().pass_over_damage();
     for domain in domains(store, arguments.domain.as_ref()).await? {
-        let stats = store.buckets().stats(&domain).await?;
+        let stats = stats_of(store, clock, &domain).await?;
         reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));
     }
     if arguments.json {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use rashomon_buckets::{DomainName, DomainStats};
-use rashomon_clock::SystemClock;
+use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted},
+    progress::{Done, Progress},
     store::{Absent, Store},
 };
 
@@ -57,9 +58,9 @@ struct Table {
 /// Prints what a store holds.
 pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
-    let clock = Arc::new(SystemClock::new());
-    let store = Store::open_offline(&arguments.store, clock, Absent::Refuse).await?;
-    let counted = Box::pin(count(&store)).await;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
+    let counted = Box::pin(count(&store, &clock)).await;
     store.close().await;
     let stats = counted?;
     if arguments.json {
@@ -71,11 +72,11 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     Ok(tell_damaged(archives.map(|archive| archive.damaged_blocks).sum()))
 }
 
-async fn count(store: &Store) -> Result<Stats, CommandError> {
+async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {
     let mut domains = BTreeMap::new();
     store.buckets().pass_over_damage();
     for domain in store.buckets().catalog().domains().await? {
-        let stats = store.buckets().stats(&domain).await?;
+        let stats = stats_of(store, clock, &domain).await?;
         domains.insert(domain, stats);
     }
     let sqlite = match store.sqlite() {
@@ -87,6 +88,21 @@ async fn count(store: &Store) -> Result<Stats, CommandError> {
         keyspace: cluster.keyspace().to_owned(),
     });
     Ok(Stats { domains, sqlite, cassandra })
+}
+
+/// Counts what a domain has, and shows how far that has come.
+pub(super) async fn stats_of(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    domain: &DomainName,
+) -> Result<DomainStats, CommandError> {
+    let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
+    let mut show = |stats: &DomainStats| {
+        progress.show(Done { items: stats.revisions, bytes: stats.raw_bytes, position: stats.pages });
+    };
+    let stats = store.buckets().stats(domain, &mut show).await;
+    progress.finish();
+    Ok(stats?)
 }
 
 async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
