@@ -110,6 +110,16 @@ pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// The chunk sets that copies of a revision's bodies have, or had until others took their place: by these what is
+/// erased is found. Expires with the copy.
+pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
+    of_a_page("chunk_copies")
+        .clustering("rev", Int, Descending)
+        .clustering("chunk_set", Blob, Ascending)
+        .value("until", Timestamp)
+        .build()
+});
+
 /// Renders that somebody asked for after they were superseded, or that were made because somebody asked: whole,
 /// with the properties of their revisions, until they expire.
 pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
@@ -365,7 +375,7 @@ pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All of them.
 #[must_use]
-pub fn all() -> [&'static Schema; 30] {
+pub fn all() -> [&'static Schema; 31] {
     [
         &REVISIONS,
         &RENDERS,
@@ -375,6 +385,7 @@ pub fn all() -> [&'static Schema; 30] {
         &REVISIONS_BY_TID,
         &PAGES,
         &CHUNK_REFERENCES,
+        &CHUNK_COPIES,
         &HISTORICAL,
         &BY_REV,
         &CURRENT,

@@ -21,9 +21,9 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{CHUNK_SIZE, Stored, compress};
 use crate::{
-    Page, Result,
+    Page, Result, Revision,
     rows::{self, partition_of},
-    schemas::{CHUNK_REFERENCES, CHUNK_SETS, CHUNKS},
+    schemas::{CHUNK_COPIES, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -67,8 +67,9 @@ pub(crate) enum Lifetime<'a> {
     /// For as long as this page names the set: before the first chunk it is noted, so that somebody looks
     /// whether it does.
     Named(&'a Page),
-    /// Until this time and a while longer. Nobody needs to look.
-    Until(Timestamp),
+    /// Until this time and a while longer, for a copy of what this revision has. Nobody needs to look; before the first
+    /// chunk it is noted for whoever erases the revision.
+    Until(&'a Page, Revision, Timestamp),
 }
 
 /// Writes and reads chunks.
@@ -108,12 +109,15 @@ impl ChunkStore {
 
     async fn append_frame(&self, lifetime: Lifetime<'_>, set: &mut ChunkSet, frame: Bytes) -> Result<()> {
         let now = self.clock.now();
-        let (first, expires_at) = match lifetime {
-            Lifetime::Named(page) if set.count == 0 => (vec![Self::intent(page, set, now)], None),
-            Lifetime::Named(_) => (Vec::new(), None),
-            // Whoever found the body at its last moment reads it to its end.
-            Lifetime::Until(until) => (Vec::new(), Some(until.saturating_add(HOUR))),
+        let (note, expires_at) = match lifetime {
+            Lifetime::Named(page) => (Self::intent(page, set, now), None),
+            Lifetime::Until(page, rev, until) => {
+                // Whoever found the body at its last moment reads it to its end.
+                let until = until.saturating_add(HOUR);
+                (Self::copied(page, rev, set, now, until), Some(until))
+            }
         };
+        let first = if set.count == 0 { vec![note] } else { Vec::new() };
         let mut chunk = Batch::new(vec![set.name()]);
         chunk.mutations.push(Mutation::Put {
             table: &CHUNKS,
@@ -134,6 +138,19 @@ impl ChunkStore {
         let mut values: Vec<_> = values.into_iter().map(|text| Some(text.into())).collect();
         values.push(Some(now.into()));
         note.put(&CHUNK_SETS, vec![set.name()], values, now);
+        note
+    }
+
+    /// The note of a set that a copy has.
+    fn copied(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
+        let mut note = Batch::new(partition_of(page));
+        note.mutations.push(Mutation::Put {
+            table: &CHUNK_COPIES,
+            clustering: vec![Value::Int(rev.get()), set.name()],
+            values: vec![Some(until.into())],
+            written_at: now,
+            expires_at: Some(until),
+        });
         note
     }
 

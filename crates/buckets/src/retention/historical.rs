@@ -144,7 +144,7 @@ impl Shared {
         };
         let mut copies = Vec::new();
         for (clustering, written_at, until) in self.standing_copies(page, (rev, tid), of_name).await? {
-            let stored = self.copied_until(&body.stored, until).await?;
+            let stored = self.copied_until((page, rev), &body.stored, until).await?;
             copies.push(Mutation::Put {
                 table: &HISTORICAL,
                 clustering,

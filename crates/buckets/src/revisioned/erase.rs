@@ -27,8 +27,8 @@ use crate::{
     retention::whose,
     rows::{self, Properties, RenderRow, RevisionRow, partition_of, rows_of, unreadable},
     schemas::{
-        BY_REV, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT, RENDERS,
-        REVISION_CONTENT, REVISIONS,
+        BY_REV, CHUNK_COPIES, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT,
+        RENDERS, REVISION_CONTENT, REVISIONS,
     },
 };
 
@@ -37,6 +37,10 @@ const BODIES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 /// Rows of renders that are written in one batch.
 const RENDER_ROWS: usize = 400;
+
+/// Who read a body before it was erased may be copying it still, on another server, and does not look again: for so long
+/// no copy comes to stand.
+const COPYING: Duration = Duration::from_secs(3600);
 
 /// How often a row of the latest is tried to be deleted that others set at the same time.
 const ATTEMPTS: usize = 16;
@@ -205,8 +209,9 @@ impl Shared {
             write.then.delete_range(&REVISION_CONTENT, of(Value::Int(rev.get())), at);
             write.then.delete_range(&RENDER_CONTENT, of(Value::Int(rev.get())), at);
         }
-        write.then.delete_range(&HISTORICAL, ClusteringRange::prefix(rev_key(rev)), at);
-        write.then.delete_range(&BY_REV, ClusteringRange::prefix(rev_key(rev)), at);
+        let copied = at.saturating_add(COPYING);
+        write.then.delete_range(&HISTORICAL, ClusteringRange::prefix(rev_key(rev)), copied);
+        write.then.delete_range(&BY_REV, ClusteringRange::prefix(rev_key(rev)), copied);
         for set in &standing.chunks {
             // With the revision, so that they are found again, and deleted at once.
             let values = vec![Some(at.into()), Some(Value::Int(rev.get())), None];
@@ -325,25 +330,43 @@ impl Shared {
         Ok(self.store.write(vec![ChunkStore::intent(page, set, at)], batch).await?)
     }
 
-    /// Deletes the chunks of an erased revision; where nobody else has the store, also all that nobody names.
+    /// Deletes the chunks of an erased revision, and of all copies of it; where nobody else has the store, also all that
+    /// nobody names.
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
+        let copies = ClusteringRange::prefix(rev_key(rev));
+        for row in rows_of(&*self.store, &CHUNK_COPIES, page, copies, INDEX_PAGE).await? {
+            let [_, name] = &row.key.clustering[..] else { return Err(unreadable("chunk_copies", &row)) };
+            self.erase_chunk_set(page, name, &CHUNK_COPIES, &row).await?;
+        }
         for row in rows_of(&*self.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
-            if rows::timestamp(&row, 0).is_none() || rows::int(&row, 1) != Some(rev.get()) {
+            // Released or not: a strategy may have deleted the row that named it, and left the rest to the sweep.
+            if rows::int(&row, 1) != Some(rev.get()) {
                 continue;
             }
             let [name] = &row.key.clustering[..] else { return Err(unreadable("chunk_references", &row)) };
-            let mut chunks = Batch::new(vec![name.clone()]);
-            let at = self.clock.now().saturating_add(self.settings.skew);
-            chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
-            let mut unnamed = Batch::new(partition_of(page));
-            unnamed.delete(&CHUNK_REFERENCES, row.key.clustering.clone(), row.written_at);
-            self.store.write(vec![chunks], unnamed).await?;
+            self.erase_chunk_set(page, name, &CHUNK_REFERENCES, &row).await?;
         }
         if self.is_alone() {
             // Nobody else is receiving any.
             self.chunks.collect_due(Timestamp::MAX).await?;
         }
         Ok(())
+    }
+
+    /// Deletes a set of chunks, and then what says of it that it is the revision's.
+    async fn erase_chunk_set(
+        &self,
+        page: &Page,
+        name: &Value,
+        table: &'static Schema,
+        row: &Row,
+    ) -> Result<()> {
+        let mut chunks = Batch::new(vec![name.clone()]);
+        let at = self.clock.now().saturating_add(self.settings.skew);
+        chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
+        let mut unnamed = Batch::new(partition_of(page));
+        unnamed.delete(table, row.key.clustering.clone(), row.written_at);
+        Ok(self.store.write(vec![chunks], unnamed).await?)
     }
 
     /// The revisions of the page that have a body with the same bytes: some, and how many there are.

@@ -7,6 +7,7 @@ mod support;
 
 mod archived;
 mod culling;
+mod erasing;
 mod generating;
 mod keeping;
 mod late;

@@ -16,14 +16,14 @@ use crate::{
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
 /// The first of two processes can be stopped at a call of the store.
-struct Two {
-    one: World,
-    calls_of_one: Arc<Faulty<AnyStore>>,
-    other: World,
+pub(crate) struct Two {
+    pub(crate) one: World,
+    pub(crate) calls_of_one: Arc<Faulty<AnyStore>>,
+    pub(crate) other: World,
 }
 
 impl Two {
-    async fn under(strategy: Strategy) -> Self {
+    pub(crate) async fn under(strategy: Strategy) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let store: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let calls_of_one = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));

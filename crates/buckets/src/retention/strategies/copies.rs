@@ -45,7 +45,7 @@ impl Shared {
     ) -> Result<Vec<Batch>> {
         let mut batches = Vec::new();
         let mut by_tid = Batch::new(partition_of(page));
-        for (name, body) in self.fit_until(bodies.clone(), until).await? {
+        for (name, body) in self.fit_until((page, rev), bodies.clone(), until).await? {
             by_tid.mutations.push(Mutation::Put {
                 table: &HISTORICAL,
                 clustering: copy_key(rev, tid, &name),
@@ -57,7 +57,7 @@ impl Shared {
         batches.push(by_tid);
         if policy.strategy.is_per_query() && self.is_newest(page, rev, tid).await? {
             let mut by_rev = Batch::new(partition_of(page));
-            for (name, body) in self.fit_until(bodies.clone(), until).await? {
+            for (name, body) in self.fit_until((page, rev), bodies.clone(), until).await? {
                 let mut values = body.to_values();
                 values.push(Some(tid.as_time_uuid().into()));
                 by_rev.mutations.push(Mutation::Put {
@@ -98,17 +98,29 @@ impl Shared {
     }
 
     /// Bodies that fit into one batch, the large ones with chunks of their own that expire.
-    async fn fit_until(&self, mut bodies: Bodies, until: Timestamp) -> Result<Bodies> {
+    async fn fit_until(
+        &self,
+        (page, rev): (&Page, Revision),
+        mut bodies: Bodies,
+        until: Timestamp,
+    ) -> Result<Bodies> {
         for body in bodies.values_mut() {
-            body.stored = self.copied_until(&body.stored, until).await?;
+            body.stored = self.copied_until((page, rev), &body.stored, until).await?;
         }
-        self.fit(Lifetime::Until(until), bodies, MAX_BODIES).await
+        self.fit(Lifetime::Until(page, rev, until), bodies, MAX_BODIES).await
     }
 
     /// A stored body, its chunks copied where it has some.
-    pub(crate) async fn copied_until(&self, stored: &Stored, until: Timestamp) -> Result<Stored> {
+    pub(crate) async fn copied_until(
+        &self,
+        (page, rev): (&Page, Revision),
+        stored: &Stored,
+        until: Timestamp,
+    ) -> Result<Stored> {
         Ok(match stored {
-            Stored::Chunks(set) => Stored::Chunks(self.chunks.copy(Lifetime::Until(until), set).await?),
+            Stored::Chunks(set) => {
+                Stored::Chunks(self.chunks.copy(Lifetime::Until(page, rev, until), set).await?)
+            }
             stored => stored.clone(),
         })
     }
