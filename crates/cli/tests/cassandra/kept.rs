@@ -19,6 +19,8 @@ use scylla::{
     statement::Statement,
 };
 
+use crate::false_clock::FalseClock;
+
 /// In which a dump of some megabytes is half imported.
 pub(crate) const A_MOMENT: Duration = Duration::from_secs(5);
 
@@ -43,6 +45,15 @@ const PATIENCE: &str = "attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnec
 pub(crate) const PATIENT: &str = "patient.toml";
 /// The configuration with the timeouts that there are without one.
 pub(crate) const IMPATIENT: &str = "impatient.toml";
+
+/// What a configuration says of an archive: all that was superseded an hour ago may be sealed.
+const ARCHIVE: &str = "[archive]\nafter = '1h'\n";
+
+/// Others may have a store, too: what nobody needs any more is deleted a day later.
+pub(crate) const ALONE: bool = false;
+
+/// What `archive erase --status` says of what was erased.
+pub(crate) const ERASED: &str = "deleted; gone from the nodes' files by a compaction after 20";
 
 /// Dropping thirteen tables takes its time.
 const DROP_LIMIT: Duration = Duration::from_secs(60);
@@ -92,6 +103,7 @@ pub(crate) struct Kept {
     prefix: String,
     used: Mutex<BTreeSet<String>>,
     roles: Mutex<BTreeSet<String>>,
+    clock: Option<FalseClock>,
 }
 
 impl Kept {
@@ -106,7 +118,33 @@ impl Kept {
         fs::set_permissions(password, fs::Permissions::from_mode(0o600)).unwrap();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("cli_{}_{number}", std::process::id());
-        Some(Self { node, prefix, used: Mutex::default(), roles: Mutex::default() })
+        Some(Self { node, prefix, used: Mutex::default(), roles: Mutex::default(), clock: None })
+    }
+
+    /// The stores have an archive, and time passes when a test says so: whoever shares a store with others has to wait
+    /// until he may seal anything.
+    pub(crate) fn archive(&mut self, directory: &Path) {
+        for name in [PATIENT, IMPATIENT] {
+            let known = fs::read_to_string(directory.join(name)).unwrap();
+            fs::write(directory.join(name), known + ARCHIVE).unwrap();
+        }
+        self.clock = Some(FalseClock::new(directory));
+    }
+
+    /// What has `archive seal` take all that was superseded, when its time has come.
+    #[allow(clippy::unused_self, reason = "elsewhere too")]
+    pub(crate) fn sealing(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// A day passes.
+    pub(crate) fn pass_a_day(&self) {
+        self.clock.as_ref().expect("it has an archive").pass(Duration::from_secs(24 * 3600));
+    }
+
+    /// What commands have in their environment.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        self.clock.as_ref().map(FalseClock::environment).unwrap_or_default()
     }
 
     pub(crate) fn node(&self) -> &str {

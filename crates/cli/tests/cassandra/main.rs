@@ -6,6 +6,7 @@ mod access;
 mod cluster;
 mod comparing;
 mod conditions;
+mod false_clock;
 mod kept;
 mod migrating;
 mod mutations;

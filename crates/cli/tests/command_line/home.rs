@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Home {
     // Stores go before the directory that may hold them.
-    kept: Kept,
+    pub(crate) kept: Kept,
     directory: TempDir,
 }
 
@@ -22,6 +22,13 @@ impl Home {
     pub(crate) fn new() -> Option<Self> {
         let directory = tempdir().unwrap();
         Some(Self { kept: Kept::new(directory.path())?, directory })
+    }
+
+    /// One whose stores have an archive.
+    pub(crate) fn archiving() -> Option<Self> {
+        let mut home = Self::new()?;
+        home.kept.archive(home.directory.path());
+        Some(home)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -41,7 +48,7 @@ impl Home {
     /// A command on another store.
     pub(crate) fn command_on(&self, store: &str, words: &[&str]) -> Command {
         let mut command = rashomon(self.path());
-        command.args(words).args(self.kept.arguments(store));
+        command.args(words).args(self.kept.arguments(store)).envs(self.kept.environment());
         command
     }
 
@@ -76,6 +83,17 @@ impl Home {
     #[track_caller]
     pub(crate) fn everything(&self) -> String {
         self.export(&["--history", "--format", "jsonl"]).ends_with(0).stdout
+    }
+
+    /// Seals all that was superseded.
+    pub(crate) fn seal(&self) -> Ran {
+        self.pass_a_day();
+        self.run(&[&["archive", "seal"], self.kept.sealing()].concat())
+    }
+
+    /// What has to be waited for is over after that.
+    pub(crate) fn pass_a_day(&self) {
+        self.kept.pass_a_day();
     }
 
     /// Starts a server of the store, and gives it with its address.

@@ -1,0 +1,204 @@
+//! `rashomon archive`: what is sealed is read as before, by every command and over HTTP, and what was erased by nobody.
+
+use serde_json::Value;
+
+use crate::{
+    home::Home,
+    http::get,
+    kept::{ALONE, ERASED},
+    process::run,
+    wiki::{dump, pages},
+};
+
+/// What a reader gets of an address, with its ETag, but for the header fields that tell one answer from another.
+fn read(address: &str, target: &str) -> String {
+    let answer = get(address, target);
+    let status = answer.split(' ').nth(1).unwrap_or_default();
+    assert!(matches!(status, "200" | "302"), "{target}: {answer}");
+    let own = ["date:", "x-request-id:"];
+    let told = answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name)));
+    told.collect::<Vec<_>>().join("\n")
+}
+
+/// Every way in which a page is asked for: by its lists, by number, by tid, by time.
+fn read_every_way(address: &str, page: &str) -> Vec<String> {
+    let list = get(address, &format!("{page}?rev/"));
+    let list: Value = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let renders = list["revisions"].as_array().unwrap();
+    let by_tid = renders.iter().map(|render| format!("?rev/{}/wikitext", render["tid"].as_str().unwrap()));
+    let others = [
+        "?rev/",
+        "?rev/3",
+        "?rev/3/",
+        "?rev/3/wikitext",
+        "?rev/2020-01-01T00:00:10Z/wikitext",
+        "?rev/latest/wikitext",
+        "?timegate/wikitext",
+        "?timemap/wikitext",
+    ];
+    let targets = others.map(str::to_owned).into_iter().chain(by_tid);
+    targets.map(|target| read(address, &format!("{page}{target}"))).collect()
+}
+
+#[test]
+fn what_is_sealed_is_read_as_before() {
+    let Some(home) = Home::archiving() else { return };
+    let texts: Vec<(String, String)> =
+        (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
+    let revisions: Vec<(&str, &str)> =
+        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
+    home.write("dump.xml", &dump("A", &revisions));
+    home.write("pages.xml", &pages(20));
+    let import = ["import", "--domain", "wiki", "dump.xml", "pages.xml"];
+    home.run(&import).ends_with(0);
+    let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
+    let before = home.run(&export).ends_with(0).stdout;
+    let answers = |home: &Home| {
+        let (server, address) = home.serve(&[]);
+        let answers = read_every_way(&address, "/v1/wiki/page/A");
+        server.stop().ends_with(0);
+        answers
+    };
+    let read_before = answers(&home);
+    let bodies = read_before.iter().filter(|answer| answer.contains("the end"));
+    assert!(bodies.clone().count() >= 31, "{read_before:?}");
+    assert!(bodies.clone().all(|answer| answer.to_lowercase().contains("\netag: ")), "{read_before:?}");
+
+    home.run(&["archive", "seal"]).ends_with(0).prints(&["wiki: sealed 0 revisions"]);
+    let sealed = home.seal().ends_with(0);
+    sealed.prints(&["wiki: sealed 29 revisions with 29 renders of 21 pages", "1 block"]);
+
+    assert_eq!(home.run(&export).ends_with(0).stdout, before);
+    assert_eq!(answers(&home), read_before);
+    // More of it, in blocks of its own: merged, it is read as before.
+    let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
+    home.write("more.xml", &dump("A", &more));
+    home.run(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
+    home.seal().ends_with(0).prints(&["sealed 3 revisions"]);
+    let unmerged = home.run(&export).ends_with(0).stdout;
+    let merged = home.run(&["archive", "merge"]).ends_with(0);
+    let merged =
+        merged.prints(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
+    let deleted = ["deleted 2 blocks that nobody needs any more"];
+    if ALONE {
+        merged.prints(&deleted);
+    } else {
+        home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 3 blocks"]);
+        home.pass_a_day();
+        home.run(&["archive", "merge"]).ends_with(0).prints(&["merged 0 parts"]).prints(&deleted);
+    }
+    assert_eq!(answers(&home).len(), read_before.len() + 3);
+    assert_eq!(home.run(&export).ends_with(0).stdout, unmerged);
+    home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 1 block"]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "1 block"]);
+    // What comes again is known.
+    home.run(&import).ends_with(0).prints(&["0 stored"]);
+    let stats = home.run(&["archive", "stats", "--json"]).ends_with(0);
+    let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
+    let stats = &stats["wiki"]["page"];
+    assert_eq!(stats["revisions"], 32, "{stats}");
+    assert_eq!(stats["open_revisions"], 21, "{stats}");
+    let wikitext = &stats["properties"]["wikitext"];
+    assert_eq!((&wikitext["bodies"], &wikitext["blocks"]), (&32.into(), &1.into()), "{stats}");
+    let records = stats["record_bytes"].as_u64().unwrap();
+    assert_eq!(wikitext["stored_bytes"].as_u64().unwrap() + records, stats["block_bytes"], "{stats}");
+    home.run(&["archive", "stats"]).ends_with(0).prints(&[
+        "wiki/page: 32 revisions and 32 renders in 1 block",
+        "wikitext: 32 times in 1 block, ",
+        "records and checksums: ",
+        "the goal for a wiki with a long history is 1.90 %",
+    ]);
+    home.run(&["archive", "seal", "--domain", "nowhere"])
+        .ends_with(2)
+        .tells(&["nothing of the domain nowhere"]);
+}
+
+/// A history that goes into blocks as it comes is exported and verified as one that came as rows.
+#[test]
+fn an_import_goes_straight_into_blocks() {
+    let Some(home) = Home::archiving() else { return };
+    let texts: Vec<(String, String)> =
+        (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
+    let revisions: Vec<(&str, &str)> =
+        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
+    let whole = dump("A", &revisions);
+    home.write("dump.xml", &whole);
+    home.write("pages.xml", &pages(20));
+    let files = ["--domain", "wiki", "dump.xml", "pages.xml"];
+    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "rows"]].concat());
+    on_a_file(&[&["import"], &files[..]].concat()).ends_with(0);
+    let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
+    let as_rows = on_a_file(&export).ends_with(0).stdout;
+
+    let import = [&["import", "--archive"], &files[..]].concat();
+    home.run(&import).ends_with(0).prints(&["50 stored", "29 revisions in 1 block"]);
+    assert_eq!(home.everything(), as_rows);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 50 revisions", "1 block"]);
+    home.run(&import).ends_with(0).prints(&["0 stored, 50 stood so already"]);
+    run(home.path(), &[&import[..], &["--to", "http://127.0.0.1:1"]].concat())
+        .ends_with(2)
+        .tells(&["--archive", "--to"]);
+    // The first page is read from its first block on, and the damage is told.
+    let cut = whole.replace("</page>", "").replace("</mediawiki>", "");
+    home.write("cut.xml", &cut);
+    home.run(&["import", "--archive", "--domain", "cut", "cut.xml"]).ends_with(1).prints(&["30 stored"]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 22 pages, 80 revisions", "2 blocks"]);
+}
+
+#[test]
+fn what_is_erased_is_given_to_nobody() {
+    let Some(home) = Home::archiving() else { return };
+    let revisions =
+        [("1", "one"), ("2", "two"), ("3", "Mr Zwyxhorn, Qurmel Street 41"), ("4", "four"), ("5", "five")];
+    home.write("dump.xml", &dump("A", &revisions));
+    let import = ["import", "--domain", "wiki", "dump.xml"];
+    home.run(&import).ends_with(0);
+    home.seal().ends_with(0).prints(&["sealed 4 revisions"]);
+    let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--by", "Bea", "--rev"];
+    let erase = |rev| home.run(&[&erase[..], &[rev]].concat());
+    erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block made anew"]);
+    erase("3").ends_with(0).prints(&["erased revision 3, which had been erased before"]);
+    erase("9").ends_with(2).tells(&["the page has no revision 9"]);
+    let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
+    home.run(&several).ends_with(2).tells(&["the page has no revision 9"]);
+    home.run(&["archive", "erase", "--status"])
+        .ends_with(0)
+        .prints(&["wiki: revision 3 of A, ", &format!(" by Bea: {ERASED}")]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound"]);
+
+    let xml = home.run(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
+    assert!(!xml.contains("Zwyxhorn") && xml.contains("deleted=\"deleted\" />"), "{xml}");
+    let lines = home.run(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]);
+    home.write("lines.jsonl", &lines.ends_with(0).stdout);
+    home.run(&import).ends_with(3).tells(&["revision 3 of A was left out: it was erased on "]);
+    // Whoever takes the export knows that it was erased, too.
+    run(home.path(), &["import", "--domain", "wiki", "lines.jsonl", "--data", "other"]).ends_with(0);
+    let other = ["export", "--domain", "wiki", "--history", "--format", "jsonl", "--data", "other"];
+    let lines = std::fs::read_to_string(home.path().join("lines.jsonl")).unwrap();
+    assert_eq!(run(home.path(), &other).ends_with(0).stdout, lines);
+
+    let (server, address) = home.serve(&[]);
+    let answer = get(&address, "/v1/wiki/page/A?rev/3/wikitext");
+    assert!(
+        answer.starts_with("HTTP/1.1 410 ") && answer.contains("urn:rashomon:problem:erased"),
+        "{answer}"
+    );
+    assert!(answer.contains("revision 3 was erased on 20"), "{answer}");
+    let by_time = get(&address, "/v1/wiki/page/A?rev/2020-01-01T00:00:02Z/wikitext");
+    assert!(by_time.starts_with("HTTP/1.1 410 "), "{by_time}");
+    for target in ["/v1/wiki/page/A?rev/", "/v1/wiki/page/A?rev/3/"] {
+        let answer = get(&address, target);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"by\":\"Bea\""), "{answer}");
+    }
+    let history = get(&address, "/pages/wiki/A");
+    assert!(history.contains("erased <time") && history.contains("<bdi>Bea</bdi>"), "{history}");
+    // Nobody else may have a file; of a cluster's servers each learns of it.
+    home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4"]).ends_with(if ALONE {
+        1
+    } else {
+        0
+    });
+    let answer = get(&address, "/v1/wiki/page/A?rev/4/wikitext");
+    assert_eq!(answer.starts_with("HTTP/1.1 410 "), !ALONE, "{answer}");
+    server.stop().ends_with(0);
+}
