@@ -101,12 +101,13 @@ impl Node {
     }
 
     /// What tests find it by.
-    pub(crate) fn environment(&self) -> [(&'static str, String); 3] {
+    pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
         let certificate = self.folder.join(CERTIFICATE);
         [
             (FOR_TESTS, Self::address(self.number).to_string()),
             ("RASHOMON_TEST_NODETOOL", self.nodetool.display().to_string()),
             ("RASHOMON_TEST_CASSANDRA_AUTHORITIES", certificate.display().to_string()),
+            ("RASHOMON_TEST_CASSANDRA_STORAGE", self.folder.display().to_string()),
         ]
     }
 

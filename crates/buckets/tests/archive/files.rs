@@ -1,56 +1,12 @@
 //! What was erased is in no file of the store: not as it came, and not as it was ever stored.
 
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-};
+use std::{collections::HashSet, path::Path};
 
 use rashomon_buckets::{Erasing, schemas};
 use rashomon_tables::Value;
 
 use super::{HOUR, archiving, later};
-use crate::support::{World, noise, page, rev};
-
-/// Bytes that are searched for together.
-const WINDOW: usize = 32;
-
-/// Letters without any order, which are theirs alone.
-fn letters(seed: u64, length: usize) -> String {
-    noise(seed, length).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
-}
-
-/// Pieces of bytes, by the first eight of each.
-#[derive(Debug, Default)]
-struct Wanted(HashMap<u64, HashSet<[u8; WINDOW]>>);
-
-impl Wanted {
-    fn add(&mut self, bytes: &[u8]) {
-        for piece in bytes.as_chunks::<WINDOW>().0 {
-            // What repeats one byte is everywhere.
-            if piece.iter().collect::<HashSet<_>>().len() > WINDOW / 4 {
-                self.0.entry(first(piece)).or_default().insert(*piece);
-            }
-        }
-    }
-
-    /// Those that are somewhere in the bytes.
-    fn found_in(&self, bytes: &[u8]) -> HashSet<[u8; WINDOW]> {
-        let mut found = HashSet::new();
-        for window in bytes.windows(WINDOW) {
-            if let Some(pieces) = self.0.get(&first(window))
-                && let Ok(window) = <&[u8; WINDOW]>::try_from(window)
-                && pieces.contains(window)
-            {
-                found.insert(*window);
-            }
-        }
-        found
-    }
-}
-
-fn first(bytes: &[u8]) -> u64 {
-    bytes.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
+use crate::support::{Wanted, World, letters, page, rev};
 
 /// All values of bytes that stand.
 async fn stored(world: &World) -> Vec<Vec<u8>> {
@@ -79,7 +35,7 @@ fn files(directory: &Path) -> Vec<u8> {
 async fn what_was_erased_is_in_no_file() {
     let world = archiving(World::in_sqlite().await).await;
     let (main, directory) = (page("Main_Page"), world.directory().to_owned());
-    let mut wanted = Wanted::default();
+    let mut wanted = Wanted::new();
     let mut texts = Vec::new();
     // A life: it is written, replaced, gets renders, is sealed, replaced in the archive, sealed again, and merged.
     for number in 1..=6_i64 {
@@ -115,7 +71,7 @@ async fn what_was_erased_is_in_no_file() {
     for number in 1..=5 {
         world.buckets.erase(&main, rev(number), Erasing::default()).await.unwrap();
     }
-    let mut erased = Wanted::default();
+    let mut erased = Wanted::new();
     for (_, texts) in &texts[..5] {
         texts.iter().for_each(|text| erased.add(text.as_bytes()));
     }

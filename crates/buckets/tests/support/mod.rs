@@ -7,6 +7,7 @@
 
 mod altered;
 mod cluster;
+mod wanted;
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +28,11 @@ use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-pub(crate) use self::{altered::Altered, cluster::Cluster};
+pub(crate) use self::{
+    altered::Altered,
+    cluster::Cluster,
+    wanted::{Wanted, letters},
+};
 
 /// The store that a test stands on, whichever it is.
 pub(crate) type AnyStore = Arc<dyn TableStore>;

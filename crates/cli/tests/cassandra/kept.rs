@@ -33,6 +33,9 @@ const AUTHORITIES: &str = "RASHOMON_TEST_CASSANDRA_AUTHORITIES";
 /// The path of a nodetool for that node.
 const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
 
+/// The folder in which that node has its tables and its commit log.
+const STORAGE: &str = "RASHOMON_TEST_CASSANDRA_STORAGE";
+
 /// The user that a new node knows, and its password.
 pub(crate) const USER: &str = "cassandra";
 
@@ -83,6 +86,15 @@ pub(crate) fn authorities() -> Option<PathBuf> {
         skip(&format!("{AUTHORITIES} names no certificate"));
     }
     file
+}
+
+/// The folder in which the node has its files, if it can be looked into.
+pub(crate) fn storage() -> Option<PathBuf> {
+    let folder = std::env::var_os(STORAGE).map(PathBuf::from);
+    if folder.is_none() {
+        skip(&format!("{STORAGE} names no folder; `cargo xtask cassandra up --for-tests` prints one"));
+    }
+    folder
 }
 
 /// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none.

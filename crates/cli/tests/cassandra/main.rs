@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod access;
+mod archiving;
 mod cluster;
 mod comparing;
 mod conditions;
@@ -15,6 +16,10 @@ mod proxy;
 // How batches are counted is known to the tests of the store.
 #[path = "../../../tables-cassandra/tests/cassandra/batches.rs"]
 mod batches;
+
+// How one looks for what was erased is known to the tests of the archive.
+#[path = "../../../buckets/tests/support/wanted.rs"]
+mod wanted;
 
 // What holds on every store is written down once, beside the tests on SQLite.
 #[path = "../command_line/every_store/mod.rs"]

@@ -1,0 +1,71 @@
+//! Pieces of bytes that are looked for in files.
+
+use std::collections::{HashMap, HashSet};
+
+/// Bytes that are searched for together.
+const WINDOW: usize = 32;
+
+/// Bytes by which a piece may be found.
+const FIRST: usize = 8;
+
+/// Marks, of which each piece sets one: of most places in a file it is seen by these that no piece begins there.
+const MARKS: usize = 1 << 22;
+
+/// Letters without any order, which are theirs alone.
+pub(crate) fn letters(seed: u64, length: usize) -> String {
+    // Never 0, of which nothing else would come.
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let letter = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'a' + (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u8 % 26)
+    };
+    (0..length).map(letter).collect()
+}
+
+/// Pieces of bytes, by the first bytes of each.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pieces: HashMap<u64, HashSet<[u8; WINDOW]>>,
+    marks: Vec<bool>,
+}
+
+impl Wanted {
+    pub(crate) fn new() -> Self {
+        Self { pieces: HashMap::new(), marks: vec![false; MARKS] }
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        for piece in bytes.as_chunks::<WINDOW>().0 {
+            // What repeats one byte is everywhere.
+            if piece.iter().collect::<HashSet<_>>().len() > WINDOW / 4 {
+                let first = piece[..FIRST].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+                self.marks[mark(first)] = true;
+                self.pieces.entry(first).or_default().insert(*piece);
+            }
+        }
+    }
+
+    /// Those that are somewhere in the bytes.
+    pub(crate) fn found_in(&self, bytes: &[u8]) -> HashSet<[u8; WINDOW]> {
+        let mut found = HashSet::new();
+        let mut first = 0;
+        for (at, byte) in bytes.iter().enumerate() {
+            first = first << 8 | u64::from(*byte);
+            if self.marks[mark(first)]
+                && let Some(pieces) = self.pieces.get(&first)
+                && let Some(start) = (at + 1).checked_sub(FIRST)
+                && let Some(window) = bytes[start..].first_chunk::<WINDOW>()
+                && pieces.contains(window)
+            {
+                found.insert(*window);
+            }
+        }
+        found
+    }
+}
+
+fn mark(first: u64) -> usize {
+    (first.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 42) as usize
+}
