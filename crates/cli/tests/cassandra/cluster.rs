@@ -23,7 +23,7 @@ const FOUND: Duration = Duration::from_secs(120);
 
 /// Asks until the answer has that status.
 #[track_caller]
-fn until(status: u16, answer: impl Fn() -> String) -> String {
+pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
     let clock = SystemClock::new();
     let started = clock.monotonic();
     loop {

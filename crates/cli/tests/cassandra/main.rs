@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod access;
+mod archive_kills;
 mod archiving;
 mod cluster;
 mod comparing;
 mod conditions;
 mod false_clock;
 mod kept;
+mod killing;
 mod migrating;
 mod mutations;
 mod proxy;

@@ -1,0 +1,204 @@
+//! `rashomon archive` is killed before each of its writes, while a server of the cluster is read: nothing that can be
+//! read is lost, and the next command does what was left.
+
+use std::{
+    cell::{Cell, RefCell},
+    ops::RangeBounds,
+};
+
+use serde_json::Value;
+
+use crate::{
+    cluster::until,
+    home::Home,
+    http::{get, post},
+    kept::PATIENT,
+    killing::KillingProxy,
+    process::{Ran, Running, rashomon},
+};
+
+/// Of each of them some is in every block.
+const PAGES: [&str; 2] = ["A", "B"];
+
+/// The revisions that a page gets at once.
+const MORE: u64 = 3;
+
+/// No command of so little writes more often.
+const MOST: u64 = 30;
+
+/// A render as it was written: its page, its tid, its revision and its properties.
+struct Render {
+    page: &'static str,
+    tid: String,
+    rev: u64,
+    properties: [(&'static str, String); 2],
+}
+
+/// Pages in a store with an archive, which a server reads and writes.
+struct Wiki {
+    home: Home,
+    server: Running,
+    address: String,
+    latest: Cell<u64>,
+    renders: RefCell<Vec<Render>>,
+}
+
+impl Wiki {
+    fn new() -> Option<Self> {
+        let home = Home::archiving()?;
+        let (server, address) = home.serve(&[]);
+        until(200, || get(&address, "/readyz"));
+        Some(Self { home, server, address, latest: Cell::new(0), renders: RefCell::default() })
+    }
+
+    /// Gives each page some more revisions.
+    fn edit(&self) {
+        let from = self.latest.get() + 1;
+        self.latest.set(self.latest.get() + MORE);
+        for page in PAGES {
+            for rev in from..from + MORE {
+                let properties = ["wikitext", "html"].map(|name| (name, format!("{name}-{page}-{rev}")));
+                let [wikitext, html] = &properties;
+                let form = format!("_rev={rev}&wikitext={}&html={}", wikitext.1, html.1);
+                let written = post(&self.address, &format!("/v1/wiki/page/{page}?rev/"), &form);
+                assert!(written.starts_with("HTTP/1.1 201"), "{written}");
+                let list = get(&self.address, &format!("/v1/wiki/page/{page}?rev/{rev}/"));
+                let list: Value = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
+                let tid = list["renders"][0]["tid"].as_str().unwrap_or_else(|| panic!("{list}")).to_owned();
+                self.renders.borrow_mut().push(Render { page, tid, rev, properties });
+            }
+        }
+    }
+
+    fn archive(&self, words: &[&str]) -> Ran {
+        self.home.run(&[&["archive"], words].concat())
+    }
+
+    /// Kills the command when so many of its writes passed. `false` where it made no more, and came to its end.
+    fn kill(&self, words: &[&str], writes: u64) -> bool {
+        let kept = &self.home.kept;
+        let proxy = KillingProxy::new(kept.node());
+        let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
+        let mut command = rashomon(self.home.path());
+        command.arg("archive").args(words).args(["--store", &url, "--config", PATIENT]);
+        let process = Running::start(command.envs(kept.environment()));
+        proxy.kill_after(writes, process.id());
+        let ran = process.wait();
+        if ran.code.is_some() {
+            ran.ends_with(0);
+            return false;
+        }
+        assert!(writes < MOST, "it writes without an end");
+        true
+    }
+
+    /// Reads all that was ever written of these revisions. What is erased may be refused, and what was erased is.
+    fn assert_readable(&self, revs: impl RangeBounds<u64>, erased: &[u64], begun: &[u64]) {
+        let renders = self.renders.borrow();
+        for Render { page, tid, rev, properties } in renders.iter().filter(|it| revs.contains(&it.rev)) {
+            for (name, text) in properties {
+                let read = get(&self.address, &format!("/v1/wiki/page/{page}?rev/{tid}/{name}"));
+                let is_there =
+                    read.starts_with("HTTP/1.1 200 ") && read.ends_with(&format!("\r\n\r\n{text}"));
+                let is_erased = read.starts_with("HTTP/1.1 410 ") && !read.contains(text);
+                let of = |revs: &[u64]| *page == PAGES[0] && revs.contains(rev);
+                let as_expected = if of(erased) { is_erased } else { is_there || of(begun) && is_erased };
+                assert!(as_expected, "{page} {rev} {name}: {read}");
+            }
+        }
+    }
+
+    /// Everything is as it is to be, and a process that has nothing in memory finds it so.
+    fn assert_sound(self, erased: &[u64]) {
+        self.assert_readable(.., erased, &[]);
+        self.server.stop().ends_with(0);
+        self.home.run(&["verify"]).ends_with(0).prints(&["sound: 2 pages"]);
+        let exported = self.home.everything();
+        for Render { page, rev, properties, .. } in &*self.renders.borrow() {
+            let is_erased = *page == PAGES[0] && erased.contains(rev);
+            for (_, text) in properties {
+                let text = format!("\"{text}\"");
+                assert_eq!(exported.contains(&text), !is_erased, "{page} {rev}: {text} in {exported}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sealing_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_the_next() {
+    let Some(wiki) = Wiki::new() else { return };
+    let mut writes = 0;
+    loop {
+        wiki.edit();
+        wiki.home.pass_a_day();
+        let was_killed = wiki.kill(&["seal"], writes);
+        wiki.assert_readable(.., &[], &[]);
+        wiki.archive(&["verify"]).ends_with(0).prints(&["sound: "]);
+        if !was_killed {
+            break;
+        }
+        writes += 1;
+    }
+    // A note, the block, a batch of each page, and that the note is not needed any more.
+    assert!(writes >= 5, "{writes} writes");
+    wiki.archive(&["stats"]).ends_with(0).prints(&["; 2 revisions not in blocks"]);
+    wiki.assert_sound(&[]);
+}
+
+#[test]
+fn merging_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_the_next() {
+    let Some(wiki) = Wiki::new() else { return };
+    wiki.edit();
+    wiki.home.seal().ends_with(0);
+    let mut writes = 0;
+    loop {
+        wiki.edit();
+        wiki.home.seal().ends_with(0);
+        let was_killed = wiki.kill(&["merge"], writes);
+        wiki.assert_readable(.., &[], &[]);
+        wiki.archive(&["verify"]).ends_with(0).prints(&["sound: "]);
+        if !was_killed {
+            break;
+        }
+        // Else there were more to be merged each time, and more to be written.
+        wiki.archive(&["merge"]).ends_with(0);
+        writes += 1;
+    }
+    assert!(writes >= 5, "{writes} writes");
+    wiki.home.pass_a_day();
+    wiki.archive(&["merge"]).ends_with(0).prints(&["that nobody needs any more"]);
+    wiki.archive(&["stats"]).ends_with(0).prints(&[" in 1 block, "]);
+    wiki.assert_sound(&[]);
+}
+
+#[test]
+fn erasing_that_is_killed_before_any_of_its_writes_is_finished_by_the_same_command() {
+    let Some(wiki) = Wiki::new() else { return };
+    (0..12).for_each(|_| wiki.edit());
+    wiki.home.seal().ends_with(0);
+    let erase = ["erase", "--domain", "wiki", "--title", PAGES[0], "--rev"];
+    let mut begun = Vec::new();
+    loop {
+        // Whoever is killed holds the page for some minutes, and may be about to have a block named for some hours.
+        wiki.home.pass_a_day();
+        let writes = begun.len() as u64;
+        let rev = writes + 1;
+        begun.push(rev);
+        let was_killed = wiki.kill(&[&erase[..], &[&rev.to_string()]].concat(), writes);
+        let erased = [rev];
+        // The last that were begun, and some more.
+        wiki.assert_readable(rev.saturating_sub(2)..=rev + 2, if was_killed { &[] } else { &erased }, &begun);
+        if !was_killed {
+            break;
+        }
+    }
+    assert!(begun.len() > 8, "{begun:?}");
+    let status = wiki.archive(&["erase", "--status"]).ends_with(1);
+    // One was killed before it said that it began, and the last was not killed.
+    assert!(status.stdout.matches("NOT DONE: give the command again").count() >= 5, "{status:?}");
+    let revs: Vec<String> = begun.iter().map(|rev| format!("--rev={rev}")).collect();
+    let revs: Vec<&str> = revs.iter().map(String::as_str).collect();
+    wiki.archive(&[&erase[..5], &revs].concat()).ends_with(0);
+    wiki.archive(&["erase", "--status"]).ends_with(0).prints(&["deleted; "]);
+    wiki.assert_sound(&begun);
+}
