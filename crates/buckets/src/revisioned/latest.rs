@@ -263,9 +263,9 @@ impl Shared {
             };
             let body = match body {
                 Some(body) => BodyRow::from_row(&body)?,
-                // Its row is being set.
-                None if one_row => match self.historical(page, None, rev, tid, name).await? {
-                    Some(body) => body,
+                // Its row is being set, or whoever was to set it was cut off; a render may have come since.
+                None if one_row => match self.copy_of(page, rev, tid, name, versions).await? {
+                    Some(copy) => BodyRow::from_row(&copy)?,
                     None => continue,
                 },
                 None => continue,

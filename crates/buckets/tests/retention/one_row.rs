@@ -186,6 +186,28 @@ async fn what_is_replaced_as_its_copies_expire_is_read_as_it_is() {
     }
 }
 
+/// What a revision has, and its writer was cut off before he had set, is read of the render that came after his: from
+/// the copies of his, and for good once the sweep has set it.
+#[tokio::test]
+async fn what_was_not_set_is_read_of_the_next_render() {
+    for swap in 1..=HTML.len() as u64 {
+        let plan = Plan::empty().on(Call::Swap, swap, Fault::Before);
+        let (world, _) = World::with(|store| Faulty::new(store, plan.clone()), settings(by(ONE_ROW))).await;
+        let page = page("Main_Page");
+        world.put_revision(&page, 1, HTML).await.unwrap_err();
+        let next = world.put_render(&page, 1, &[("html", "next"), ("data-parsoid", "{}")]).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(world.read_latest(&page, "wikitext").await, b"text", "{swap}");
+            assert_eq!(world.read(&page, next.tid, "wikitext").await, b"text", "{swap}");
+            assert_eq!(world.read_latest(&page, "html").await, b"next", "{swap}");
+            world.pass(DAY + HOUR);
+            world.sweep().await;
+            world.pass(30 * DAY);
+        }
+        world.assert_whole().await;
+    }
+}
+
 /// R6 on a cluster, of a write whose rows were set by half: where its batch had its bodies too, they go with the sweep,
 /// as a whole, and not some of them with their copies.
 #[tokio::test]
