@@ -61,15 +61,24 @@ impl TestNode {
 
 /// Runs the tests that are about Cassandra.
 pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
-    run_tests(toolbox, "cassandra", &["cassandra".to_owned()], &[])
+    // Each makes tables of its own, and the node makes one after another.
+    run_tests(toolbox, "cassandra", 4, &["cassandra".to_owned()], &[])
 }
 
 /// Runs the tests that are about no store, on this one.
 pub(super) fn run_on_any_store(toolbox: &mut Toolbox) -> Result<Outcome> {
-    run_tests(toolbox, "cluster", &targets_on_any_store()?, OF_ONE_STORE)
+    // They wait for the node most of the time.
+    run_tests(toolbox, "cluster", 8, &targets_on_any_store()?, OF_ONE_STORE)
 }
 
-fn run_tests(toolbox: &mut Toolbox, name: &str, targets: &[String], skipped: &[&str]) -> Result<Outcome> {
+/// Runs test targets on the node, so many tests at once.
+fn run_tests(
+    toolbox: &mut Toolbox,
+    name: &str,
+    threads: usize,
+    targets: &[String],
+    skipped: &[&str],
+) -> Result<Outcome> {
     let node = toolbox.node()?;
     let mut command = Command::new(cargo());
     // The features of all crates, as in the other steps, so that nothing is compiled twice.
@@ -77,8 +86,7 @@ fn run_tests(toolbox: &mut Toolbox, name: &str, targets: &[String], skipped: &[&
     for target in targets {
         command.args(["--test", target]);
     }
-    // They wait for the node most of the time.
-    command.args(["--", "--test-threads", "8"]);
+    command.args(["--", "--test-threads", &threads.to_string()]);
     for module in skipped {
         command.args(["--skip", module]);
     }

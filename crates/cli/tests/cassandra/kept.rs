@@ -56,7 +56,8 @@ const ARCHIVE: &str = "[archive]\nafter = '1h'\n";
 pub(crate) const ALONE: bool = false;
 
 /// What `archive erase --status` says of what was erased.
-pub(crate) const ERASED: &str = "deleted; gone from the nodes' files by a compaction after 20";
+pub(crate) const ERASED: &str =
+    "deleted; gone from the nodes' files with a compaction, and for sure with one after 20";
 
 /// Dropping thirteen tables takes its time.
 const DROP_LIMIT: Duration = Duration::from_secs(60);

@@ -144,10 +144,10 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
         ))?;
     }
     match erased.kept_for {
-        Some(time) => output::line(format_args!(
-            "the nodes keep what was deleted for {} s, and until a compaction ran after that: see --status",
-            time.as_secs()
-        )),
+        Some(_) => output::line(
+            "the nodes' files have it until they are compacted: on each, `nodetool flush` and `nodetool compact`; \
+             docs/archive.md says what else has it",
+        ),
         None => Ok(()),
     }
 }
@@ -167,7 +167,10 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
                 }
                 (Some(_), None) => "gone".to_owned(),
                 (Some(_), Some(until)) => {
-                    format!("deleted; gone from the nodes' files by a compaction after {}", time(*until))
+                    format!(
+                        "deleted; gone from the nodes' files with a compaction, and for sure with one after {}",
+                        time(*until)
+                    )
                 }
             };
             let (title, at) = (&page.title, time(erasure.at));
