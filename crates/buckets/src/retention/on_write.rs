@@ -19,8 +19,8 @@ const ONE: NonZeroUsize = NonZeroUsize::MIN;
 pub(crate) const CULLS: usize = 4;
 
 impl Shared {
-    /// When to write these revisions of a page, or renders of them: now, or, as long as what was culled before
-    /// somebody set the clock back would hide them, later than that was.
+    /// When to write these revisions of a page, or renders of them: now, or, as long as what was culled or taken back
+    /// before somebody set the clock back would hide them, later than that was.
     pub(crate) async fn time_to_write(
         &self,
         page: &Page,
@@ -35,7 +35,9 @@ impl Shared {
         }
         let culled = self.culls(page, lowest, highest).await?.until(lowest);
         // Under a reservation it gets an earlier time.
-        Ok(culled.map_or(now, |culled| now.max(culled.saturating_add(self.early()).just_after())))
+        let culled = culled.map(|culled| culled.saturating_add(self.early()));
+        let hidden = culled.max(self.taken_back(page).await?);
+        Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
     }
 
     /// Adds to a write the note of when what it supersedes falls due.

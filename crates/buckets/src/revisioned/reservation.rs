@@ -306,6 +306,16 @@ impl Shared {
         Ok(true)
     }
 
+    /// Up to when what is written to the page may be hidden by deletes of what was taken back, or may be yet.
+    pub(crate) async fn taken_back(&self, page: &Page) -> Result<Option<Timestamp>> {
+        if self.is_alone() {
+            return Ok(None);
+        }
+        let head = Head::from_row(self.store.get(&HEADS, &Head::key(page)).await?.as_ref())?;
+        let announced = head.held.and_then(|held| held.announced);
+        Ok(head.later_than.max(announced.map(|announced| announced.at.just_after())))
+    }
+
     /// Sees to it that a write has happened as a whole or never will: `None` where it has, else the time at
     /// which its rows were deleted. What comes later of it is hidden by that.
     async fn take_back(&self, page: &Page, announced: &Announced) -> Result<Option<Timestamp>> {

@@ -12,7 +12,7 @@ use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, policy, retaining, settings,
-    support::{Cluster, START, World, noise, on_every_store, page, rev},
+    support::{AnyStore, Cluster, START, World, noise, on_every_store, page, rev},
 };
 
 on_every_store![
@@ -341,6 +341,37 @@ async fn on_a_cluster_what_was_culled_before_the_clock_was_set_back_hides_nothin
     for set_back in [SetBack::WhileItRuns, SetBack::WhileNobodyRuns] {
         let (world, _) = World::over_memory(Cluster::new).await;
         hides_nothing(retaining(world, policy()).await, set_back).await;
+    }
+}
+
+/// Nor does what was taken back, or is by whoever finds it: a write on a condition that did not come.
+#[tokio::test]
+async fn what_was_taken_back_before_the_clock_was_set_back_hides_nothing() {
+    for writes in 1..=2 {
+        let (world, faulty) =
+            World::over_memory(|store| Faulty::new(Arc::new(Cluster::new(store)) as AnyStore, Plan::empty()))
+                .await;
+        let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+        world.put_revision(&page, 1, HTML).await.unwrap();
+        world.pass(HOUR);
+        let new = world.new_revision(&page, 2, HTML).await;
+        let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(1))), ..new };
+        // The second is that which takes it back.
+        let plan = (1..=writes).fold(Plan::empty(), |plan, write| plan.on(Call::Write, write, Fault::Before));
+        faulty.set_plan(plan);
+        world.buckets.put_revision(&page, conditional).await.unwrap_err();
+        faulty.set_plan(Plan::empty());
+        world.clock.set(world.clock.now().saturating_sub(10 * DAY));
+        let again = world.put_revision(&page, 2, &[("html", "again")]).await.unwrap();
+        assert_eq!(world.read_latest(&page, "html").await, b"again");
+        assert_eq!(world.read(&page, again.tid, "html").await, b"again");
+        // On a condition, so that he sees to what was left.
+        world.pass(60 * SECOND);
+        let new = world.new_revision(&page, 3, HTML).await;
+        let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
+        world.buckets.put_revision(&page, conditional).await.unwrap();
+        assert_eq!(world.read(&page, again.tid, "html").await, b"again");
+        world.assert_whole().await;
     }
 }
 
