@@ -117,7 +117,7 @@ impl Shared {
         let below = self.look_from_the_top(page, policy, cutoff).await?;
         let mut culled = Culled::default();
         if let Some(below) = below {
-            culled += self.cull_below(page, below, cutoff, written).await?;
+            culled += self.cull_below(page, policy, below, cutoff, written).await?;
         }
         let stay = below.map_or(*written.start(), |below| below.max(*written.start()))..=*written.end();
         if !stay.is_empty() {
@@ -130,19 +130,34 @@ impl Shared {
     pub(crate) async fn cull_below(
         &self,
         page: &Page,
+        policy: &Policy,
         below: Revision,
         cutoff: Timestamp,
         written: &RangeInclusive<Revision>,
     ) -> Result<Culled> {
         // Where the policy came to keep more than it did, what came since and was kept stands below the mark.
         let done = self.marks(page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
+        let done = self.once_kept_below(page, policy, done).await?;
         let mut culled = self.cull_revisions(page, done..below, below, cutoff).await?;
         // What came late lies below what was done already.
         let until = below.min(done).min(written.end().next().unwrap_or(below));
         if *written.start() < until {
-            culled += self.cull_revisions(page, *written.start()..until, below, cutoff).await?;
+            let start = self.once_kept_below(page, policy, *written.start()).await?;
+            culled += self.cull_revisions(page, start..until, below, cutoff).await?;
         }
         Ok(culled)
+    }
+
+    /// The lowest revision below one that the policy may have kept, as one of the newest, when it fell due.
+    async fn once_kept_below(&self, page: &Page, policy: &Policy, rev: Revision) -> Result<Revision> {
+        let newest = policy.kept();
+        if newest == NonZeroUsize::MIN || rev == Revision::MIN {
+            return Ok(rev);
+        }
+        let range = ClusteringRange::all().below(rev.get());
+        let lower = self.scan(&REVISIONS, Scan::new(partition_of(page), newest).range(range)).await?;
+        let lowest = lower.items.last().and_then(|row| clustering_rev(row, 0));
+        Ok(lowest.unwrap_or(rev))
     }
 
     /// The revision below which whole revisions may go.

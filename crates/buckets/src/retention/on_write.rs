@@ -138,6 +138,6 @@ impl Shared {
         let lowest_kept =
             clustering_rev(lowest_kept, 0).ok_or_else(|| unreadable("revisions", lowest_kept))?;
         let below = found.next().unwrap_or(found).min(lowest_kept);
-        self.cull_below(page, below, cutoff, &(written..=written)).await
+        self.cull_below(page, policy, below, cutoff, &(written..=written)).await
     }
 }

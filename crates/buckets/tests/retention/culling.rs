@@ -25,6 +25,7 @@ on_every_store![
     what_falls_due_together_goes_as_a_whole,
     large_bodies_are_collected,
     the_newest_stay,
+    what_was_kept_below_what_was_culled_goes,
     where_only_renders_go_every_revision_keeps_its_newest,
     a_write_culls_by_the_timeline,
     nothing_is_culled_early_without_the_timeline,
@@ -204,6 +205,36 @@ async fn the_newest_stay(world: World) {
         world.assert_stored(written[index].tid, "html", stays).await;
     }
     world.assert_stored(again.tid, "html", true).await;
+    world.assert_whole().await;
+}
+
+/// What was replaced below what had been culled, and was among the newest that a policy had come to keep when it fell
+/// due, goes when it is one of them no longer.
+async fn what_was_kept_below_what_was_culled_goes(world: World) {
+    let keeping = |newest| Policy { min_keep: NonZeroU32::new(newest).unwrap(), ..policy() };
+    let (world, page) = (retaining(world, keeping(1)).await, page("Main_Page"));
+    let mut replaced = Vec::new();
+    for number in [1, 2, 9] {
+        replaced.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
+    }
+    replaced.pop();
+    world.pass(2 * DAY);
+    for tid in &replaced {
+        world.rewrite(&page, *tid, "html", "mended").await.unwrap();
+    }
+    world.sweep().await;
+    let world = retaining(world, keeping(3)).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    for number in [7, 8] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+        world.pass(2 * DAY);
+        world.sweep().await;
+        for (tid, stays) in replaced.iter().zip([false, number == 7]) {
+            world.assert_stored(*tid, "html", stays).await;
+            world.assert_stored(*tid, "data-parsoid", stays).await;
+        }
+    }
     world.assert_whole().await;
 }
 
