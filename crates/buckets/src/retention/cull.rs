@@ -201,10 +201,12 @@ impl Shared {
             let last = RevisionRow::from_row(last)?.record.rev;
             let marks = self.marks(page).await?;
             let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
-            let mut anything = false;
+            let (mut anything, mut names) = (false, Names::new());
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
                 let written_at = row.written_at;
+                // A revision that got one of its properties later is not done, and has others that go now, each by itself.
+                names.extend(row.properties.keys().cloned());
                 let done = marks.have(row.record.rev, &row.properties, written_at);
                 anything |= of_revisions.add(row.properties, written_at, done, cutoff);
             }
@@ -225,7 +227,7 @@ impl Shared {
                 }
             }
             if anything {
-                let names = of_revisions.names.union(&of_renders.names).cloned().collect();
+                names.extend(of_renders.names);
                 self.delete_below(page, last, may_go, marks, names, cutoff).await?;
             }
             culled += of_revisions.culled;

@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{Cull, MemoryTimeline, NewRevision, Parent, Policy, RenderBase, Timeline, schemas};
+use rashomon_buckets::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, policy, retaining, settings,
-    support::{AnyStore, Cluster, START, World, noise, on_every_store, page, rev},
+    support::{Cluster, START, World, noise, on_every_store, page, rev},
 };
 
 on_every_store![
@@ -26,15 +26,10 @@ on_every_store![
     large_bodies_are_collected,
     the_newest_stay,
     what_was_kept_below_what_was_culled_goes,
+    what_a_revision_had_before_it_got_more_goes_with_its_chunks,
     where_only_renders_go_every_revision_keeps_its_newest,
     a_write_culls_by_the_timeline,
     nothing_is_culled_early_without_the_timeline,
-    after_a_jump_of_the_clock_nothing_goes_for_a_grace,
-    what_was_written_after_the_clock_was_set_back_goes,
-    what_was_culled_before_the_clock_was_set_back_hides_nothing,
-    after_a_jump_that_another_saw_nothing_goes_for_a_grace,
-    what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing,
-    what_a_clock_wrote_that_is_ahead_goes_too,
     culling_twice_is_culling_once,
     a_repeated_revision_is_known_after_its_bodies_went,
 ];
@@ -238,6 +233,28 @@ async fn what_was_kept_below_what_was_culled_goes(world: World) {
     world.assert_whole().await;
 }
 
+/// What belongs to a revision goes by its own time, with its chunks, though the revision has got something else since.
+async fn what_a_revision_had_before_it_got_more_goes_with_its_chunks(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let large = noise(1, 1_500_000);
+    let bodies: [(&str, &[u8]); 2] = [("html", b"<p>"), ("slot-notes", &large)];
+    let first = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
+    world.put_revision(&page, 6, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    let render = world.put_render(&page, 5, &[("html", "<b>"), ("wikitext", "late")]).await.unwrap().tid;
+    world.sweep().await;
+    assert_eq!(world.read_if_kept(&page, first, "slot-notes").await, None);
+    // Were it kept from now on, nothing of it would be half gone.
+    let keeping = Policy { min_keep: NonZeroU32::new(4).unwrap(), ..policy() };
+    let world = retaining(world, keeping).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.read_if_kept(&page, render, "slot-notes").await, None);
+    assert_eq!(world.read(&page, render, "wikitext").await, b"late");
+    world.assert_whole().await;
+}
+
 async fn where_only_renders_go_every_revision_keeps_its_newest(world: World) {
     let policy = Policy { cull: Cull::Renders, ..policy() };
     let (world, page) = (retaining(world, policy).await, page("Main_Page"));
@@ -298,172 +315,6 @@ async fn nothing_is_culled_early_without_the_timeline(world: World) {
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", true).await;
     world.assert_stored(third.tid, "html", true).await;
-}
-
-async fn after_a_jump_of_the_clock_nothing_goes_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
-    world.sweep().await;
-    let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    world.put_revision(&page, 2, HTML).await.unwrap();
-    world.pass(HOUR);
-    // Held against each other once, so that the jump is seen.
-    world.sweep().await;
-    world.put_revision(&page, 3, HTML).await.unwrap();
-    world.clock.set(world.clock.now().saturating_add(30 * DAY));
-    assert!(world.sweep().await.paused);
-    world.assert_stored(first.tid, "html", true).await;
-    // By the clock as it is set now it was due long ago: whoever watches is told so.
-    let watched = world.buckets.retention_stats();
-    assert!(watched.paused && watched.overdue > 28 * DAY, "{watched:?}");
-    world.pass(DAY + SECOND);
-    assert!(!world.sweep().await.paused);
-    world.assert_stored(first.tid, "html", false).await;
-    let watched = world.buckets.retention_stats();
-    assert!(!watched.paused && watched.overdue.is_zero(), "{watched:?}");
-}
-
-/// R8, for who begins after it: what was kept before he began counts.
-async fn after_a_jump_that_another_saw_nothing_goes_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
-    let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    world.put_revision(&page, 2, HTML).await.unwrap();
-    world.sweep().await;
-    world.clock.set(world.clock.now().saturating_add(20 * DAY));
-    world.sweep().await;
-    world.pass(HOUR);
-    let world = world.reopened().await;
-    world.pass(DAY - HOUR - SECOND);
-    assert!(world.sweep().await.paused);
-    world.assert_stored(first.tid, "html", true).await;
-    // Of which the clock of who saw it may be behind.
-    world.pass(policy().skew + 2 * SECOND);
-    assert!(!world.sweep().await.paused);
-    world.assert_stored(first.tid, "html", false).await;
-}
-
-async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
-    world.sweep().await;
-    world.clock.set(world.clock.now().saturating_sub(30 * DAY));
-    world.sweep().await;
-    let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    world.put_revision(&page, 2, HTML).await.unwrap();
-    world.pass(DAY);
-    world.sweep().await;
-    world.assert_stored(first.tid, "html", true).await;
-    world.pass(policy().slack);
-    world.sweep().await;
-    world.assert_stored(first.tid, "html", false).await;
-}
-
-/// R8: what is written again where something was culled by a later clock can be read.
-async fn what_was_culled_before_the_clock_was_set_back_hides_nothing(world: World) {
-    hides_nothing(retaining(world, policy()).await, SetBack::WhileItRuns).await;
-}
-
-/// R8, for who begins after it.
-async fn what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing(world: World) {
-    hides_nothing(retaining(world, policy()).await, SetBack::WhileNobodyRuns).await;
-}
-
-/// The same on a cluster, where deletes are kept in mind.
-#[tokio::test]
-async fn on_a_cluster_what_was_culled_before_the_clock_was_set_back_hides_nothing() {
-    for set_back in [SetBack::WhileItRuns, SetBack::WhileNobodyRuns] {
-        let (world, _) = World::over_memory(Cluster::new).await;
-        hides_nothing(retaining(world, policy()).await, set_back).await;
-    }
-}
-
-/// Nor does what was taken back, or is by whoever finds it: a write on a condition that did not come.
-#[tokio::test]
-async fn what_was_taken_back_before_the_clock_was_set_back_hides_nothing() {
-    for writes in 1..=2 {
-        let (world, faulty) =
-            World::over_memory(|store| Faulty::new(Arc::new(Cluster::new(store)) as AnyStore, Plan::empty()))
-                .await;
-        let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
-        world.put_revision(&page, 1, HTML).await.unwrap();
-        world.pass(HOUR);
-        let new = world.new_revision(&page, 2, HTML).await;
-        let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(1))), ..new };
-        // The second is that which takes it back.
-        let plan = (1..=writes).fold(Plan::empty(), |plan, write| plan.on(Call::Write, write, Fault::Before));
-        faulty.set_plan(plan);
-        world.buckets.put_revision(&page, conditional).await.unwrap_err();
-        faulty.set_plan(Plan::empty());
-        world.clock.set(world.clock.now().saturating_sub(10 * DAY));
-        let again = world.put_revision(&page, 2, &[("html", "again")]).await.unwrap();
-        assert_eq!(world.read_latest(&page, "html").await, b"again");
-        assert_eq!(world.read(&page, again.tid, "html").await, b"again");
-        // On a condition, so that he sees to what was left.
-        world.pass(60 * SECOND);
-        let new = world.new_revision(&page, 3, HTML).await;
-        let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
-        world.buckets.put_revision(&page, conditional).await.unwrap();
-        assert_eq!(world.read(&page, again.tid, "html").await, b"again");
-        world.assert_whole().await;
-    }
-}
-
-#[derive(PartialEq)]
-enum SetBack {
-    WhileItRuns,
-    WhileNobodyRuns,
-}
-
-async fn hides_nothing(mut world: World, set_back: SetBack) {
-    let page = page("Main_Page");
-    for number in [1, 2, 4] {
-        world.put_revision(&page, number, HTML).await.unwrap();
-    }
-    let kept = world.put_revision(&page, 5, HTML).await.unwrap();
-    for html in ["<b>", "<i>"] {
-        world.put_render(&page, 5, &[("html", html)]).await.unwrap();
-    }
-    world.pass(20 * DAY);
-    let swept = world.sweep().await;
-    assert_eq!(swept.renders, 5, "{swept:?}");
-    world.clock.set(world.clock.now().saturating_sub(10 * DAY));
-    if set_back == SetBack::WhileNobodyRuns {
-        world = world.reopened().await;
-    }
-    assert!(world.sweep().await.notes == 0);
-    let late = world.put_revision(&page, 3, HTML).await.unwrap();
-    let render = world.put_render(&page, 2, &[("html", "<u>"), ("data-parsoid", "[]")]).await.unwrap();
-    let new = world.new_revision(&page, 6, HTML).await;
-    let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(5))), ..new };
-    let newest = world.buckets.put_revision(&page, conditional).await.unwrap();
-    let of_history = START.saturating_sub(DAY);
-    let imported = world.put_render_at(&page, 5, of_history, &[("html", "<s>")]).await.unwrap();
-    for (tid, html) in [(late.tid, "<p>"), (render.tid, "<u>"), (newest.tid, "<p>"), (imported.tid, "<s>")] {
-        assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(html.as_bytes()));
-    }
-    for number in [2, 3, 6] {
-        let revision = world.buckets.revision(&page, rev(number)).await.unwrap();
-        assert!(revision.renders[0].stored, "{revision:?}");
-    }
-    assert_eq!(world.read_if_kept(&page, kept.tid, "html").await, None);
-    world.assert_whole().await;
-}
-
-/// The second render is written later than the third, which supersedes it.
-async fn what_a_clock_wrote_that_is_ahead_goes_too(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
-    let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    let now = world.clock.now();
-    world.pass(policy().skew);
-    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
-    world.clock.set(now.saturating_add(SECOND));
-    world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
-    world.pass(DAY + policy().skew + SECOND);
-    world.sweep().await;
-    world.assert_stored(second.tid, "html", true).await;
-    // Where others write too, either may have been written early, and goes as much later.
-    world.pass(policy().slack);
-    world.sweep().await;
-    world.assert_stored(first.tid, "html", false).await;
-    world.assert_stored(second.tid, "html", false).await;
 }
 
 async fn culling_twice_is_culling_once(world: World) {

@@ -6,6 +6,7 @@
 mod support;
 
 mod archived;
+mod clocks;
 mod culling;
 mod erasing;
 mod generating;
