@@ -287,7 +287,7 @@ impl Shared {
         let at = covered.iter().fold(at, |at, (_, mark)| at.max(self.after(mark.extent.written_at)));
         let keys = covered.into_iter().map(|(rev, mark)| render_key(*rev, mark.below));
         delete_marks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
-        self.delete(page, batch, extent.until, |rev, _| rev < below).await
+        self.delete(page, batch, &extent, |rev, _| rev < below).await
     }
 
     /// Culls the renders of revisions that stay, each up to the newest that is old enough.
@@ -427,17 +427,32 @@ impl Shared {
         let key = vec![Value::Int(rev.get()), below.as_time_uuid().into()];
         batch.put(&CULLED_RENDERS, key, extent.to_values(), at);
         batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
-        self.delete(page, batch, extent.until, |of, tid| of == rev && tid.is_some_and(|tid| tid < below))
-            .await
+        self.delete(page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
+    }
+
+    /// Whether a revision, or a render, has nothing but properties of these names. Of which of them the chunks are that it
+    /// names nobody knows: where some stay, all do, until the rest goes.
+    async fn goes_whole(&self, page: &Page, rev: Revision, tid: Option<Tid>, names: &Names) -> Result<bool> {
+        let properties = match tid {
+            Some(tid) => {
+                let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
+                row.map(|row| RenderRow::from_row(&row)).transpose()?.map(|render| render.properties)
+            }
+            None => {
+                let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
+                row.map(|row| RevisionRow::from_row(&row)).transpose()?.map(|revision| revision.properties)
+            }
+        };
+        Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
     }
 
     /// Carries out a batch of deletes; the chunks of the large bodies that go with it are released. `goes` says
-    /// of a revision and a render (`None`: of the revision's own bodies) whether it goes.
+    /// of a revision and a render (`None`: of the revision's own bodies) whether it is culled.
     async fn delete(
         &self,
         page: &Page,
         mut batch: Batch,
-        cutoff: Timestamp,
+        extent: &Extent,
         goes: impl Fn(Revision, Option<Tid>) -> bool,
     ) -> Result<()> {
         self.note_clock().await?;
@@ -449,7 +464,11 @@ impl Shared {
             let references = self.scan(&CHUNK_REFERENCES, scan).await?;
             for row in &references.items {
                 let Some(rev) = rows::int(row, 1).and_then(Revision::new) else { continue };
-                if row.written_at > cutoff || !goes(rev, rows::tid(row, 2)) {
+                let tid = rows::tid(row, 2);
+                if row.written_at > extent.until || !goes(rev, tid) {
+                    continue;
+                }
+                if !self.goes_whole(page, rev, tid, &extent.names).await? {
                     continue;
                 }
                 let id = match row.key.clustering.first() {

@@ -27,6 +27,7 @@ on_every_store![
     the_newest_stay,
     what_was_kept_below_what_was_culled_goes,
     what_a_revision_had_before_it_got_more_goes_with_its_chunks,
+    what_came_late_keeps_its_chunks_until_it_goes,
     where_only_renders_go_every_revision_keeps_its_newest,
     a_write_culls_by_the_timeline,
     nothing_is_culled_early_without_the_timeline,
@@ -252,6 +253,33 @@ async fn what_a_revision_had_before_it_got_more_goes_with_its_chunks(world: Worl
     world.buckets.collect_orphans(DAY).await.unwrap();
     assert_eq!(world.read_if_kept(&page, render, "slot-notes").await, None);
     assert_eq!(world.read(&page, render, "wikitext").await, b"late");
+    world.assert_whole().await;
+}
+
+/// Nor do its chunks go without it, when what lies above it is culled before it falls due by its own note.
+async fn what_came_late_keeps_its_chunks_until_it_goes(world: World) {
+    let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
+    settings.retention.sample = Duration::ZERO;
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    for number in [3, 5, 6] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    world.sweep().await;
+    let large = noise(1, 1_500_000);
+    let bodies: [(&str, &[u8]); 3] = [("html", b"<b>"), ("data-parsoid", b"[]"), ("slot-late", &large)];
+    let late = world.put_render(&page, 3, &bodies).await.unwrap().tid;
+    world.put_revision(&page, 7, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.pass(DAY + HOUR);
+    world.put_revision(&page, 8, HTML).await.unwrap();
+    world.buckets.settle().await;
+    let keeping = Policy { min_keep: NonZeroU32::new(10).unwrap(), ..policy() };
+    let world = retaining(world, keeping).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.read(&page, late, "slot-late").await, large);
     world.assert_whole().await;
 }
 
