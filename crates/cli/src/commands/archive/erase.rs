@@ -144,10 +144,11 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
         ))?;
     }
     match erased.kept_for {
-        Some(_) => output::line(
-            "the nodes' files have it until they are compacted: on each, `nodetool flush` and `nodetool compact`; \
-             docs/archive.md says what else has it",
-        ),
+        Some(time) => output::line(format_args!(
+            "the nodes' files have it until they are compacted: for sure by a compaction after {} s (see --status), \
+             at once by `nodetool flush` and `nodetool compact` on each; docs/archive.md says what else has it",
+            time.as_secs()
+        )),
         None => Ok(()),
     }
 }
