@@ -84,8 +84,9 @@ impl Revisioned {
         }
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
-            // What is copied before it is written may not have come yet, or not at all.
-            && (tid == newest.tid || (tid > newest.tid && shared.has_tid(page, tid).await?))
+            // What was made of what the newest lacks may have more than that. And what is copied before it is written may not
+            // have come yet, or not at all.
+            && (tid == newest.tid || (!named && tid > newest.tid && shared.has_tid(page, tid).await?))
         {
             return Ok(tid);
         }

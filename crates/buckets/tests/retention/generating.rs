@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use rashomon_buckets::{
-    Error, GenerateError, Generated, Generator, Missing, Page, Policy, PropertyName, Retention, Revision,
-    Settings, schemas,
+    Error, Fill, GenerateError, Generated, Generator, Missing, Page, Policy, PropertyName, Retention,
+    Revision, Settings, Strategy, schemas,
 };
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
@@ -25,6 +25,7 @@ on_every_store![
     what_is_made_of_the_latest_is_a_render_of_it,
     what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once,
     what_stays_for_its_time_by_the_grace_is_not_copied,
+    what_was_made_takes_no_place_of_what_stands,
     many_who_ask_at_once_wait_for_one_round,
     a_failure_stores_nothing_and_is_remembered_for_a_moment,
     without_retention_what_is_made_is_a_render,
@@ -163,6 +164,27 @@ async fn what_stays_for_its_time_by_the_grace_is_not_copied(world: World) {
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_eq!(world.places(made, "html").await, [schemas::RENDER_CONTENT.name()]);
+}
+
+/// What a render has is read of it, though another was made, since it lacks something else.
+async fn what_was_made_takes_no_place_of_what_stands(world: World) {
+    let mut world = world;
+    let keep = STRATEGIES.into_iter().filter(|strategy| {
+        !matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
+    });
+    for (number, strategy) in keep.enumerate() {
+        let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
+        world = world.under(generating_under(by(strategy), &generator)).await;
+        let first = world.put_revision(&page, 1, &[("data-parsoid", "{}")]).await.unwrap().tid;
+        world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
+        world.pass(SECOND);
+        let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        assert!(made > first, "{strategy:?}");
+        assert_eq!(world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap(), made);
+        let parsoid = world.buckets.newest_with(&page, rev(1), &name("data-parsoid")).await.unwrap();
+        assert_eq!(parsoid, first, "{strategy:?}");
+        assert_eq!(world.read(&page, first, "data-parsoid").await, b"{}", "{strategy:?}");
+    }
 }
 
 async fn many_who_ask_at_once_wait_for_one_round(world: World) {
