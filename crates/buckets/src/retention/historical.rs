@@ -189,16 +189,12 @@ impl Shared {
         bodies: Bodies,
     ) -> Result<()> {
         let now = self.clock.now();
-        let times = |copy: Row| Some((copy.written_at, copy.expires_at));
-        let standing = self.standing_copies(page, (rev, Some(tid)), times).await?;
-        // Who read it before, by a longer time to live, may come back for as long.
         let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
-        let until = standing.iter().filter_map(|(_, expires_at)| *expires_at).fold(until, Ord::max);
         // Later than whatever replaced one of them just now, by a clock that is ahead of ours, as ours may have been: it
         // would stand above the new copy, and go before the others.
-        let written_at = now.saturating_add(policy.skew);
-        let written_at = standing.iter().map(|(at, _)| at.just_after()).fold(written_at, Ord::max);
-        let times = (written_at, until);
+        let times = (now.saturating_add(policy.skew), until);
+        let times = self.in_place_of_copies(page, (rev, tid), times).await?;
+        let until = times.1;
         let mut copies = self.copies(page, policy, (rev, tid), &bodies, times).await?;
         let by_tid = copies.swap_remove(0);
         self.store.write(copies, by_tid).await?;
@@ -207,6 +203,21 @@ impl Shared {
             self.copies.0.insert((page.clone(), tid, name), until);
         }
         Ok(())
+    }
+
+    /// When to write copies of a render, and until when they are to stand, if they take the place of others: who read it
+    /// before, by a longer time to live, may come back for as long.
+    pub(in crate::retention) async fn in_place_of_copies(
+        &self,
+        page: &Page,
+        (rev, tid): (Revision, Tid),
+        (written_at, until): (Timestamp, Timestamp),
+    ) -> Result<(Timestamp, Timestamp)> {
+        let times = |copy: Row| Some((copy.written_at, copy.expires_at));
+        let standing = self.standing_copies(page, (rev, Some(tid)), times).await?;
+        let written_at = standing.iter().map(|(at, _)| at.just_after()).fold(written_at, Ord::max);
+        let until = standing.iter().filter_map(|(_, expires_at)| *expires_at).fold(until, Ord::max);
+        Ok((written_at, until))
     }
 
     /// The way from the tid of a render that the indexes do not have, for as long as the render is kept.

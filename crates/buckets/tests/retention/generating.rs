@@ -141,8 +141,10 @@ async fn what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_a
         world = world.under(generating_under(policy, &generator)).await;
         world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
         let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        // What supersedes it copies it once more, if the strategy does, and for a shorter time.
+        world.pass(HOUR);
         world.put_revision(&page, 2, &[("wikitext", "other"), ("html", "second")]).await.unwrap();
-        world.pass(3 * DAY - SECOND);
+        world.pass(3 * DAY - HOUR - SECOND);
         world.sweep().await;
         for property in ["html", "data-parsoid"] {
             let places = world.places(made, property).await;

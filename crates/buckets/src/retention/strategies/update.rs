@@ -87,6 +87,11 @@ impl Shared {
         let written_at = rows.map(|(.., written_at)| *written_at).max();
         let times = (self.after(written_at.unwrap_or(Timestamp::MIN)), self.kept_for_the_grace(policy));
         if let Some(old) = &superseded {
+            let times = match policy.ttl > policy.grace {
+                // It may have been made for somebody who may come back for longer than the grace.
+                true => self.in_place_of_copies(page, (old.rev, old.tid), times).await?,
+                false => times,
+            };
             let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, times).await?;
             // Of a revision that stays, what is new is what is asked for by revision.
             let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
