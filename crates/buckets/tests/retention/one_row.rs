@@ -202,7 +202,7 @@ async fn what_was_not_set_is_read_of_the_next_render() {
             assert_eq!(world.read_latest(&page, "html").await, b"next", "{swap}");
             world.pass(DAY + HOUR);
             world.sweep().await;
-            world.pass(30 * DAY);
+            world.pass(2 * DAY);
         }
         world.assert_whole().await;
     }
