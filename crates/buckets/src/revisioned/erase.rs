@@ -335,16 +335,13 @@ impl Shared {
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
         let copies = ClusteringRange::prefix(rev_key(rev));
         for row in rows_of(&*self.store, &CHUNK_COPIES, page, copies, INDEX_PAGE).await? {
-            let [_, name] = &row.key.clustering[..] else { return Err(unreadable("chunk_copies", &row)) };
-            self.erase_chunk_set(page, name, &CHUNK_COPIES, &row).await?;
+            self.erase_chunk_set(page, &CHUNK_COPIES, &row).await?;
         }
         for row in rows_of(&*self.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
             // Released or not: a strategy may have deleted the row that named it, and left the rest to the sweep.
-            if rows::int(&row, 1) != Some(rev.get()) {
-                continue;
+            if rows::int(&row, 1) == Some(rev.get()) {
+                self.erase_chunk_set(page, &CHUNK_REFERENCES, &row).await?;
             }
-            let [name] = &row.key.clustering[..] else { return Err(unreadable("chunk_references", &row)) };
-            self.erase_chunk_set(page, name, &CHUNK_REFERENCES, &row).await?;
         }
         if self.is_alone() {
             // Nobody else is receiving any.
@@ -354,13 +351,9 @@ impl Shared {
     }
 
     /// Deletes a set of chunks, and then what says of it that it is the revision's.
-    async fn erase_chunk_set(
-        &self,
-        page: &Page,
-        name: &Value,
-        table: &'static Schema,
-        row: &Row,
-    ) -> Result<()> {
+    async fn erase_chunk_set(&self, page: &Page, table: &'static Schema, row: &Row) -> Result<()> {
+        // Both tables have it last.
+        let name = row.key.clustering.last().ok_or_else(|| unreadable(table.name(), row))?;
         let mut chunks = Batch::new(vec![name.clone()]);
         let at = self.clock.now().saturating_add(self.settings.skew);
         chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);

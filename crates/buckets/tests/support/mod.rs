@@ -31,7 +31,7 @@ use tempfile::TempDir;
 pub(crate) use self::{
     altered::Altered,
     cluster::Cluster,
-    wanted::{Wanted, letters},
+    wanted::{Wanted, letters, noise},
 };
 
 /// The store that a test stands on, whichever it is.
@@ -68,18 +68,6 @@ pub(crate) fn page_of(domain: &str, title: &str) -> Page {
         bucket: BucketName::page(),
         title: Title::new(title).expect("a title"),
     }
-}
-
-/// Bytes that no compressor makes smaller, others for each seed.
-pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = (0..length.div_ceil(8)).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
-    });
-    words.take(length).collect()
 }
 
 /// A clock, a store, and the buckets over it.

@@ -11,17 +11,21 @@ const FIRST: usize = 8;
 /// Marks, of which each piece sets one: of most places in a file it is seen by these that no piece begins there.
 const MARKS: usize = 1 << 22;
 
-/// Letters without any order, which are theirs alone.
-pub(crate) fn letters(seed: u64, length: usize) -> String {
-    // Never 0, of which nothing else would come.
+/// Bytes that no compressor makes smaller, others for each seed.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let letter = |_| {
+    let words = (0..length.div_ceil(8)).flat_map(|_| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        char::from(b'a' + (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u8 % 26)
-    };
-    (0..length).map(letter).collect()
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
+    });
+    words.take(length).collect()
+}
+
+/// Letters without any order, which are theirs alone.
+pub(crate) fn letters(seed: u64, length: usize) -> String {
+    noise(seed, length).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
 
 /// Pieces of bytes, by the first bytes of each.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rashomon_buckets::{Error, Property, Revision, Sha1, Strategy, Tid};
+use rashomon_clock::Timestamp;
 
 use super::{Run, is_unavailable};
 use crate::{
@@ -94,10 +95,7 @@ impl Run {
                 None => return Ok(()),
             },
         };
-        for name in names {
-            let promised = promised.entry(name).or_insert(until);
-            *promised = (*promised).max(until);
-        }
+        extend(promised, names, until);
         Ok(())
     }
 
@@ -186,10 +184,7 @@ impl Run {
         let until = self.world.now.saturating_add(policy.ttl);
         let revision = self.pages[page].revisions.get_mut(&rev);
         let Some(render) = revision.and_then(|found| found.renders.get_mut(&tid)) else { return };
-        for name in [Name::Html, Name::Parsoid] {
-            let promised = render.promised.entry(name).or_insert(until);
-            *promised = (*promised).max(until);
-        }
+        extend(&mut render.promised, [Name::Html, Name::Parsoid], until);
     }
 
     /// Takes a render into the model that was made because somebody asked.
@@ -236,6 +231,14 @@ impl Run {
         let render = model.render(rev, tid)?;
         let unit = if name.is_of_revision() { model.own(rev, name)? } else { &render.unit };
         unit.bodies.get(&name).copied()
+    }
+}
+
+/// Promises these until a time, unless they are for longer.
+fn extend(promised: &mut BTreeMap<Name, Timestamp>, names: impl IntoIterator<Item = Name>, until: Timestamp) {
+    for name in names {
+        let promised = promised.entry(name).or_insert(until);
+        *promised = (*promised).max(until);
     }
 }
 

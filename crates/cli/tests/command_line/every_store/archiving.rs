@@ -40,14 +40,19 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
     targets.map(|target| read(address, &format!("{page}{target}"))).collect()
 }
 
-#[test]
-fn what_is_sealed_is_read_as_before() {
-    let Some(home) = Home::archiving() else { return };
+/// A page of thirty revisions, each of them a line longer.
+fn growing() -> String {
     let texts: Vec<(String, String)> =
         (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
     let revisions: Vec<(&str, &str)> =
         texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
-    home.write("dump.xml", &dump("A", &revisions));
+    dump("A", &revisions)
+}
+
+#[test]
+fn what_is_sealed_is_read_as_before() {
+    let Some(home) = Home::archiving() else { return };
+    home.write("dump.xml", &growing());
     home.write("pages.xml", &pages(20));
     let import = ["import", "--domain", "wiki", "dump.xml", "pages.xml"];
     home.run(&import).ends_with(0);
@@ -117,11 +122,7 @@ fn what_is_sealed_is_read_as_before() {
 #[test]
 fn an_import_goes_straight_into_blocks() {
     let Some(home) = Home::archiving() else { return };
-    let texts: Vec<(String, String)> =
-        (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
-    let revisions: Vec<(&str, &str)> =
-        texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
-    let whole = dump("A", &revisions);
+    let whole = growing();
     home.write("dump.xml", &whole);
     home.write("pages.xml", &pages(20));
     let files = ["--domain", "wiki", "dump.xml", "pages.xml"];
