@@ -4,6 +4,10 @@
 //! The tests of one process share a keyspace of the node, where each has a namespace of its own, and its
 //! connections: making tables takes longer than most tests do, and so does logging in. Those of another process
 //! have another one, since whoever lists a table goes through what all have left in it.
+//!
+//! A Redis each test starts for itself.
+
+mod redis;
 
 use std::{
     sync::{
@@ -18,6 +22,8 @@ use rashomon_tables::{Isolated, Memory, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Credentials, Options, Replication};
 use tokio::{runtime::Runtime, sync::OnceCell};
 use xxhash_rust::xxh3::xxh3_64;
+
+pub use self::redis::Redis;
 
 /// The address of a node for tests, `HOST:PORT`; `elsewhere` where another run of the tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";

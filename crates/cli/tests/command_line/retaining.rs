@@ -2,6 +2,8 @@
 
 use std::{thread::sleep, time::Duration};
 
+use rashomon_clock::{Clock as _, SystemClock};
+use rashomon_test_stores::Redis;
 use serde_json::Value;
 
 use crate::{
@@ -12,7 +14,9 @@ use crate::{
 
 const PAGE: &str = "/v1/wiki/page/Night";
 
-/// Two seconds, and no more than half a second longer.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// [`GRACE`], and no more than half a second longer.
 const SHORT: &str =
     "skew = '100ms'\n[retention]\ngrace = '2s'\nttl = '2s'\nslack = '500ms'\nskew = '100ms'\n";
 
@@ -30,8 +34,38 @@ fn list(address: &str) -> Value {
 #[test]
 fn a_server_culls_a_page_that_is_never_written_again() {
     let Some(home) = Home::new() else { return };
-    home.write("short.toml", SHORT);
+    is_culled(&home, SHORT, |_| {});
+}
+
+/// The same with the timeline in Redis, which forgets all it knows at the worst time.
+#[test]
+fn a_server_culls_with_the_timeline_in_a_redis() {
+    let Some(home) = Home::new() else { return };
+    let Some(redis) = Redis::start() else { return };
+    let config = format!("{SHORT}timeline = '{}'\n", redis.url());
+    is_culled(&home, &config, |metrics| {
+        assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
+        assert_eq!(redis.say("DBSIZE"), ":1");
+        assert_eq!(redis.say("FLUSHALL"), "+OK");
+    });
+}
+
+/// One that is gone, or hangs, costs nobody his save, and nothing goes sooner or later for it.
+#[test]
+fn a_server_culls_where_its_redis_is_gone() {
+    let Some(home) = Home::new() else { return };
+    let Some(mut redis) = Redis::start() else { return };
+    let config = format!("{SHORT}timeline = '{}'\n", redis.url());
+    redis.kill();
+    is_culled(&home, &config, |_| ());
+}
+
+/// Two revisions are written, and the first goes, not before its time, while the second stays.
+fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
+    home.write("short.toml", config);
     let (server, address) = home.serve(&["--config", "short.toml"]);
+    let clock = SystemClock::new();
+    let begun = clock.monotonic();
     for number in 1..=2 {
         let form = format!("_rev={number}&html=the+light+{number}&data-parsoid={{}}");
         let written = post(&address, &format!("{PAGE}?rev/"), &form);
@@ -39,13 +73,15 @@ fn a_server_culls_a_page_that_is_never_written_again() {
     }
     let first = list(&address)["revisions"][1]["tid"].as_str().unwrap().to_owned();
     let metrics = || get(&address, "/metrics");
-    assert!(metrics().contains("\nretention_culled_renders_total 0\n"), "{}", metrics());
+    meanwhile(&metrics());
     for attempt in 0.. {
-        sleep(Duration::from_millis(250));
         if metrics().contains("\nretention_culled_renders_total 1\n") {
+            let waited = clock.monotonic().saturating_sub(begun);
+            assert!(waited >= GRACE, "{waited:?}");
             break;
         }
         assert!(attempt < 80, "{}", metrics());
+        sleep(Duration::from_millis(250));
     }
     let list = list(&address);
     assert_eq!(list["revisions"][1]["stored"], false, "{list}");

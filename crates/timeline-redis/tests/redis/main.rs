@@ -1,20 +1,18 @@
 //! The timeline in a real Redis, which each test starts for itself: what the timeline in memory keeps it keeps
 //! too, and a Redis that forgets, hangs or is gone costs nothing that was promised.
-#![allow(clippy::unwrap_used, clippy::print_stderr)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod buckets;
 mod outages;
 mod real_time;
-mod server;
 mod suite;
 
 use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName, Page, Revision, Timeline, Title};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_test_stores::Redis;
 use rashomon_timeline_redis::{RedisTimeline, Settings};
-
-use server::Redis;
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -1,4 +1,5 @@
 //! A Redis of a test's own, which keeps nothing.
+#![allow(clippy::print_stderr)] // What is skipped is said.
 
 use std::{
     io::{BufRead as _, BufReader, ErrorKind, Write as _},
@@ -18,7 +19,7 @@ const BEAT: Duration = Duration::from_millis(20);
 
 /// A server that ends with the test.
 #[derive(Debug)]
-pub(crate) struct Redis {
+pub struct Redis {
     port: u16,
     directory: TempDir,
     child: Option<Child>,
@@ -27,14 +28,26 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts one. Where Redis is not installed, says so in a line and gives `None`; with `CI=true` that is a
     /// failure.
-    pub(crate) fn start() -> Option<Self> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let mut redis = Self { port, directory: tempfile::tempdir().unwrap(), child: None };
+    ///
+    /// # Panics
+    ///
+    /// Where it does not come to answer.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let mut redis = Self { port, directory, child: None };
+        drop(listener);
         redis.begin().then_some(redis)
     }
 
     /// Starts it, and waits until it answers. `false` where there is none to start.
-    pub(crate) fn begin(&mut self) -> bool {
+    ///
+    /// # Panics
+    ///
+    /// Where it does not come to answer.
+    pub fn begin(&mut self) -> bool {
         let child = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
             .arg(self.port.to_string())
@@ -63,34 +76,53 @@ impl Redis {
     }
 
     /// Kills it: all that it knew is lost.
-    pub(crate) fn kill(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// Where it cannot be killed.
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+            child.kill().expect("it is ours");
+            child.wait().expect("it is ours");
         }
     }
 
     /// From now on it takes connections and answers nothing.
-    pub(crate) fn hang(&self) {
+    ///
+    /// # Panics
+    ///
+    /// Where it does not run.
+    pub fn hang(&self) {
         self.signal(Signal::STOP);
     }
 
     /// It goes on where it hung.
-    pub(crate) fn go_on(&self) {
+    ///
+    /// # Panics
+    ///
+    /// Where it does not run.
+    pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
+        let child = self.child.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("it is ours");
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// What a configuration has to say.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
     /// Says a line to it, and gives the first line of the answer.
-    pub(crate) fn say(&self, line: &str) -> String {
-        self.try_to_say(line).unwrap()
+    ///
+    /// # Panics
+    ///
+    /// Where it does not answer.
+    pub fn say(&self, line: &str) -> String {
+        self.try_to_say(line).expect("it answers")
     }
 
     fn try_to_say(&self, line: &str) -> std::io::Result<String> {
