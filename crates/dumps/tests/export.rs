@@ -7,12 +7,18 @@ use std::{
     collections::BTreeMap,
     io::Write,
     process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
 };
 
-use rashomon_buckets::{NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision, Title};
-use rashomon_clock::Timestamp;
+use rashomon_buckets::{
+    ArchiveSettings, BucketName, NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision,
+    Sealing, Settings, Title, schemas,
+};
+use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_dumps::{Event, ExportOptions, Format, Loss};
-use wiki::{Wiki, data, fixture};
+use rashomon_tables::{Counting, Kind, Memory};
+use wiki::{NOW, Wiki, data, fixture};
 
 /// Checks an export against the schema of version 0.11, where `xmllint` and the schema are there.
 #[allow(clippy::print_stderr)]
@@ -369,4 +375,40 @@ async fn a_revision_of_many_large_renders_comes_back() {
     assert!(second.export(Format::JsonLines).await.1 == lines);
     let report = second.import(&lines).await.unwrap();
     assert_eq!((report.created, report.unchanged), (0, 1));
+}
+
+/// A page whose bodies fill many blocks is exported in one passage: a block is fetched once, and not again for the next
+/// revision in it, where there is memory for those that a few revisions lie in.
+#[tokio::test]
+async fn each_block_is_fetched_once() {
+    let clock = Arc::new(ManualClock::new(NOW));
+    let counting = Arc::new(Counting::new(Memory::new(clock.clone())));
+    // Less than half of what the blocks take there.
+    let archive = ArchiveSettings { cache_bytes: 12 << 20, ..ArchiveSettings::default() };
+    let settings = Settings { archive: Some(archive), ..Settings::default() };
+    let wiki = Wiki::on(counting.clone(), clock.clone(), settings.clone()).await;
+    for rev in 1..=200_i64 {
+        // Nothing that a revision has in common with another: blocks are full soon.
+        let noise = |salt: u64| -> String {
+            let seed = (rev as u64) << 32 | salt << 16;
+            let word = |part: u64| (seed | part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (0..4000).map(|part| format!("{:016x}", word(part))).collect()
+        };
+        let (text, html) = (noise(1), noise(2));
+        let properties = [("wikitext", None, text.as_bytes()), ("html", None, html.as_bytes())];
+        let new = NewRevision::new(Revision::new(rev).unwrap(), staged(&wiki, "A", &properties).await);
+        wiki.buckets.put_revision(&wiki.page("A"), new).await.unwrap();
+        clock.advance(Duration::from_secs(1));
+    }
+    clock.advance(Duration::from_secs(3 * 24 * 3600));
+    let bucket = BucketName::page();
+    let sealed = wiki.buckets.seal(&wiki.domain, &bucket, Sealing::default(), &mut |_| {}).await.unwrap();
+    assert!(sealed.blocks > 60, "{sealed:?}");
+    for format in [Format::Xml, Format::JsonLines] {
+        let wiki = Wiki::on(counting.clone(), clock.clone(), settings.clone()).await;
+        let before = counting.counts();
+        wiki.export(format).await;
+        let fetched = (counting.counts() - &before).of(schemas::ARCHIVE_BLOCKS.name(), Kind::Scan).operations;
+        assert_eq!(fetched, sealed.blocks as u64, "{format:?}");
+    }
 }

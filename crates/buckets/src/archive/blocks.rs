@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use moka::future::Cache;
+use moka::{future::Cache, policy::EvictionPolicy};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Result, Row, Scan, TableStore, Value};
@@ -63,6 +63,9 @@ impl BlockStore {
         let unpacked = Cache::builder()
             .max_capacity(cache_bytes)
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
+            // Who reads one block after another reads each of them many times, and comes back to none: the last has to get
+            // in where those before it were asked for as often.
+            .eviction_policy(EvictionPolicy::lru())
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
         Self { store, sealing, damage, unpacked, last: Mutex::default() }
