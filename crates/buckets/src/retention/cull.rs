@@ -7,7 +7,7 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, Value};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use super::{
     Policy,
@@ -201,12 +201,12 @@ impl Shared {
             let last = RevisionRow::from_row(last)?.record.rev;
             let marks = self.marks(page).await?;
             let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
-            let (mut anything, mut names) = (false, Names::new());
+            let mut anything = false;
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
                 let written_at = row.written_at;
                 // A revision that got one of its properties later is not done, and has others that go now, each by itself.
-                names.extend(row.properties.keys().cloned());
+                of_revisions.names.extend(row.properties.keys().cloned());
                 let done = marks.have(row.record.rev, &row.properties, written_at);
                 anything |= of_revisions.add(row.properties, written_at, done, cutoff);
             }
@@ -227,7 +227,7 @@ impl Shared {
                 }
             }
             if anything {
-                names.extend(of_renders.names);
+                let names = of_revisions.names.union(&of_renders.names).cloned().collect();
                 self.delete_below(page, last, may_go, marks, names, cutoff).await?;
             }
             culled += of_revisions.culled;
@@ -355,11 +355,16 @@ impl Shared {
     ) -> Result<Culled> {
         let mut culled = Culled::default();
         let done = self.culled_renders(page, rev).await?;
+        let mut stays = stays;
         if let Some(done) = done.as_ref().filter(|done| done.below < stays && done.extent.until > cutoff) {
-            // More has gone than may go now, by a clock that was set back since or by a shorter grace. The mark of a
-            // revision says one thing of all its renders: these go when that is true of them.
-            self.note_left(page, rev, done.extent.until).await?;
-            return Ok(culled);
+            // More has gone than may go now, by a clock that is ahead or was set back since, or by a shorter grace. The mark
+            // of a revision says one thing of all its renders: these go when that is true of them.
+            if let Some(not_yet) =
+                self.written_between(page, rev, done.below..stays, cutoff, done.extent.until).await?
+            {
+                self.note_left(page, rev, done.extent.until).await?;
+                stays = not_yet;
+            }
         }
         let mut range = ClusteringRange::prefix(rev_key(rev)).below(stays.as_time_uuid());
         if let Some(done) = done.as_ref().filter(|_| !thorough) {
@@ -389,6 +394,31 @@ impl Shared {
                 return Ok(culled);
             }
             range = range.at_least(below.as_time_uuid());
+        }
+    }
+
+    /// The lowest of some renders of a revision that was written after a time, and up to another.
+    async fn written_between(
+        &self,
+        page: &Page,
+        rev: Revision,
+        renders: Range<Tid>,
+        after: Timestamp,
+        until: Timestamp,
+    ) -> Result<Option<Tid>> {
+        let range = ClusteringRange::prefix(rev_key(rev))
+            .at_least(renders.start.as_time_uuid())
+            .below(renders.end.as_time_uuid());
+        let (mut lowest, mut next) = (None, None);
+        loop {
+            let (rows, more) = self.renders(page, range.clone(), next).await?;
+            // They come from the newest on.
+            let of_these = rows.iter().rfind(|row| after < row.written_at && row.written_at <= until);
+            lowest = of_these.map(|row| row.tid).or(lowest);
+            next = more;
+            if next.is_none() {
+                return Ok(lowest);
+            }
         }
     }
 
@@ -458,36 +488,87 @@ impl Shared {
         self.note_clock().await?;
         let now = self.clock.now();
         let mut first = Vec::new();
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), REFERENCES).after(after);
-            let references = self.scan(&CHUNK_REFERENCES, scan).await?;
-            for row in &references.items {
-                let Some(rev) = rows::int(row, 1).and_then(Revision::new) else { continue };
-                let tid = rows::tid(row, 2);
-                if row.written_at > extent.until || !goes(rev, tid) {
-                    continue;
-                }
-                if !self.goes_whole(page, rev, tid, &extent.names).await? {
-                    continue;
-                }
-                let id = match row.key.clustering.first() {
-                    Some(Value::Blob(id)) => id.as_ref().try_into().ok(),
-                    _ => None,
-                };
-                // How many chunks there are does not matter to whoever collects them.
-                let id = id.ok_or_else(|| unreadable("chunk_references", row))?;
-                let set = ChunkSet { id, count: 0 };
-                batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(now.into()), None, None], now);
-                first.push(ChunkStore::intent(page, &set, now));
-            }
-            after = references.next;
-            if after.is_none() {
-                break;
+        let may_go = |row: &Row, rev, tid| row.written_at <= extent.until && goes(rev, tid);
+        for Reference { row, rev, tid } in self.references(page, may_go).await? {
+            if self.goes_whole(page, rev, tid, &extent.names).await? {
+                first.push(release(page, &row, &mut batch, now)?);
             }
         }
         Ok(self.store.write(first, batch).await?)
     }
+
+    /// Releases the chunks of what came only when it had been culled: its bodies are hidden by that, and what it says of
+    /// their chunks is not.
+    pub(super) async fn release_hidden(&self, page: &Page, written: &RangeInclusive<Revision>) -> Result<()> {
+        let references = self.references(page, |_, rev, _| written.contains(&rev)).await?;
+        if references.is_empty() {
+            return Ok(());
+        }
+        let culls = self.culls(page, *written.start(), *written.end()).await?;
+        let (now, mut batch, mut first) = (self.clock.now(), Batch::new(partition_of(page)), Vec::new());
+        for Reference { row, rev, tid } in references {
+            let is_hidden = match tid {
+                Some(tid) => {
+                    let render = self.get(&RENDERS, page, render_key(rev, tid)).await?;
+                    let render = render.map(|row| RenderRow::from_row(&row)).transpose()?;
+                    render.is_some_and(|render| !culls.has_render(&render))
+                }
+                None => {
+                    let revision = self.get(&REVISIONS, page, rev_key(rev)).await?;
+                    let revision = revision.map(|row| RevisionRow::from_row(&row)).transpose()?;
+                    revision.is_some_and(|revision| !culls.has_revision(&revision))
+                }
+            };
+            if is_hidden {
+                first.push(release(page, &row, &mut batch, now)?);
+            }
+        }
+        if first.is_empty() { Ok(()) } else { Ok(self.store.write(first, batch).await?) }
+    }
+
+    /// What is said of chunks that nobody has released, where this is true of it and of the revision and the render
+    /// (`None`: the revision itself) that name them.
+    async fn references(
+        &self,
+        page: &Page,
+        is_it: impl Fn(&Row, Revision, Option<Tid>) -> bool,
+    ) -> Result<Vec<Reference>> {
+        let (mut references, mut after) = (Vec::new(), None);
+        loop {
+            let scan = Scan::new(partition_of(page), REFERENCES).after(after);
+            let rows = self.scan(&CHUNK_REFERENCES, scan).await?;
+            for row in rows.items {
+                let Some(rev) = rows::int(&row, 1).and_then(Revision::new) else { continue };
+                let tid = rows::tid(&row, 2);
+                if is_it(&row, rev, tid) {
+                    references.push(Reference { row, rev, tid });
+                }
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(references);
+            }
+        }
+    }
+}
+
+/// What is said of a set of chunks.
+struct Reference {
+    row: Row,
+    rev: Revision,
+    tid: Option<Tid>,
+}
+
+/// Releases a set of chunks in a batch of its page; gives what has to be written before that.
+fn release(page: &Page, row: &Row, batch: &mut Batch, now: Timestamp) -> Result<Batch> {
+    let id = match row.key.clustering.first() {
+        Some(Value::Blob(id)) => id.as_ref().try_into().ok(),
+        _ => None,
+    };
+    // How many chunks there are does not matter to whoever collects them.
+    let set = ChunkSet { id: id.ok_or_else(|| unreadable("chunk_references", row))?, count: 0 };
+    batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(now.into()), None, None], now);
+    Ok(ChunkStore::intent(page, &set, now))
 }
 
 /// Deletes marks of a range: at once where none of it stays, since a delete of each is a tombstone of each.

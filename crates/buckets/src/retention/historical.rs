@@ -1,6 +1,11 @@
 //! Superseded renders that somebody asked for, kept for as long as he may come back.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::atomic::Ordering::Relaxed};
+use std::{
+    collections::{BTreeMap, HashSet},
+    num::NonZeroUsize,
+    sync::atomic::Ordering::Relaxed,
+    time::Duration,
+};
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
@@ -130,6 +135,8 @@ impl Shared {
     }
 
     /// The copies of a property that is replaced at a time, replaced as well: each stays for as long as it would have.
+    /// Where others write too, one that has expired by our clock may stand by theirs: it goes, since who reads it
+    /// would read what was replaced, and copy that.
     pub(crate) async fn replaced_copies(
         &self,
         page: &Page,
@@ -139,22 +146,51 @@ impl Shared {
         at: Timestamp,
     ) -> Result<Vec<Mutation>> {
         let of_name = |row: Row| match row.key.clustering.get(2) == Some(&Value::from(name.as_str())) {
-            true => row.expires_at.map(|until| (row.key.clustering, row.written_at, until)),
+            true => Some((clustering_tid(&row, 1)?, row.written_at, row.expires_at?)),
             false => None,
         };
+        let mut expired = match self.is_alone() {
+            true => HashSet::new(),
+            false => self.tids(page, rev, tid).await?,
+        };
         let mut copies = Vec::new();
-        for (clustering, written_at, until) in self.standing_copies(page, (rev, tid), of_name).await? {
+        for (tid, written_at, until) in self.standing_copies(page, (rev, tid), of_name).await? {
+            expired.remove(&tid);
             let stored = self.copied_until((page, rev), &body.stored, until).await?;
             copies.push(Mutation::Put {
                 table: &HISTORICAL,
-                clustering,
+                clustering: copy_key(rev, tid, name),
                 values: BodyRow { info: body.info.clone(), stored }.to_values(),
                 // No later than the property itself, wherever that can be: the next copy is later than that.
                 written_at: at.max(written_at.just_after()),
                 expires_at: Some(until),
             });
         }
+        // It was written long before, and none that anybody makes from now on is hidden by this.
+        let skew = self.settings.skew.max(self.settings.retention.greatest_skew()) + Duration::from_micros(1);
+        let written_at = self.clock.now().saturating_sub(skew);
+        copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
+            table: &HISTORICAL,
+            clustering: copy_key(rev, tid, name),
+            written_at,
+        }));
         Ok(copies)
+    }
+
+    /// A tid, or (without one) those of all renders of a revision.
+    async fn tids(&self, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<HashSet<Tid>> {
+        if let Some(tid) = tid {
+            return Ok(HashSet::from([tid]));
+        }
+        let (mut tids, mut after) = (HashSet::new(), None);
+        loop {
+            let (renders, next) = self.renders(page, ClusteringRange::prefix(rev_key(rev)), after).await?;
+            tids.extend(renders.into_iter().map(|render| render.tid));
+            after = next;
+            if after.is_none() {
+                return Ok(tids);
+            }
+        }
     }
 
     /// What is picked of the copies of a render, or (without a tid) of all renders of a revision.
@@ -193,8 +229,7 @@ impl Shared {
         // Later than whatever replaced one of them just now, by a clock that is ahead of ours, as ours may have been: it
         // would stand above the new copy, and go before the others.
         let times = (now.saturating_add(policy.skew), until);
-        let times = self.in_place_of_copies(page, (rev, tid), times).await?;
-        let until = times.1;
+        let times @ (_, until) = self.in_place_of_copies(page, (rev, tid), times).await?;
         let mut copies = self.copies(page, policy, (rev, tid), &bodies, times).await?;
         let by_tid = copies.swap_remove(0);
         self.store.write(copies, by_tid).await?;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Scan};
+use rashomon_tables::{ClusteringRange, Row, Scan};
 
 use super::{Cull, Policy, cull::Culled, due::Note};
 use crate::{
@@ -38,6 +38,16 @@ impl Shared {
         let culled = culled.map(|culled| culled.saturating_add(self.early()));
         let hidden = culled.max(self.taken_back(page).await?);
         Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
+    }
+
+    /// When what is below the latest can be written at the earliest: where the write of the latest deleted all below it, by
+    /// a clock that may be ahead of ours, no earlier than just after that.
+    pub(crate) fn time_below(&self, page: &Page, latest: &Row) -> Timestamp {
+        let policy = self.settings.retention.of(page);
+        match policy.is_some_and(|policy| policy.strategy.deletes_what_it_has_not_copied()) {
+            true => latest.written_at.just_after(),
+            false => Timestamp::MIN,
+        }
     }
 
     /// Adds to a write the note of when what it supersedes falls due.

@@ -139,9 +139,17 @@ impl Shared {
             self.note_again(Note { due_at, ..note.clone() }).await?;
             return Ok(true);
         }
+        // After that it does not come any more. What comes while the page is culled is looked at again, too.
+        let due_at = note.due_at.saturating_add(HINTS);
+        let may_come = !note.again && due_at > now && !self.is_alone() && !self.has_come(note).await?;
         let culled = async {
+            let written = note.lowest..=note.highest;
             self.settle_current(page, policy).await?;
-            self.cull(page, policy, &(note.lowest..=note.highest), note.thorough).await
+            let culled = self.cull(page, policy, &written, note.thorough).await?;
+            if culled == Culled::default() && !self.is_alone() {
+                self.release_hidden(page, &written).await?;
+            }
+            Ok(culled)
         };
         match culled.await {
             Ok(Culled { renders, bytes }) => {
@@ -155,9 +163,7 @@ impl Shared {
             }
             Err(error) => return Err(error),
         }
-        // After that it does not come any more.
-        let due_at = note.due_at.saturating_add(HINTS);
-        if !note.again && due_at > now && !self.is_alone() && !self.has_come(note).await? {
+        if may_come {
             self.note_again(Note { due_at, again: true, ..note.clone() }).await?;
         }
         Ok(true)

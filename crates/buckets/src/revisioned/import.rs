@@ -109,7 +109,8 @@ impl Shared {
         };
         let _revisions =
             self.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
-        let is_new = self.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
+        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let is_new = latest.is_none();
         let mut standing = Standing { is_new, ..Standing::default() };
         if !is_new {
             // What is among copies alone, since its writer was cut off, is finished by nobody once it is superseded.
@@ -127,6 +128,7 @@ impl Shared {
         let revs = || units.iter().map(|unit| unit.render.rev);
         if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
             let at = self.time_to_write(page, lowest, highest).await?;
+            let at = latest.map_or(at, |latest| at.max(self.time_below(page, &latest)));
             self.write_units(page, units, is_new, at).await?;
         }
         Ok(outcomes)

@@ -1,13 +1,13 @@
 //! Clocks that jump, or differ (R8).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{NewRevision, Parent};
+use rashomon_buckets::{NewRevision, Parent, Policy};
 use rashomon_clock::Clock as _;
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
-    DAY, HOUR, SECOND, policy, retaining,
+    DAY, HOUR, SECOND, STRATEGIES, by, policy, retaining,
     support::{AnyStore, Cluster, START, World, on_every_store, page, rev},
 };
 
@@ -18,6 +18,7 @@ on_every_store![
     after_a_jump_that_another_saw_nothing_goes_for_a_grace,
     what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing,
     what_a_clock_wrote_that_is_ahead_goes_too,
+    what_a_clock_culled_that_is_ahead_keeps_nothing_back,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -186,4 +187,86 @@ async fn what_a_clock_wrote_that_is_ahead_goes_too(world: World) {
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", false).await;
+}
+
+/// R4: what a clock that is ahead culled is no reason for one that is behind to leave what is due by its own.
+async fn what_a_clock_culled_that_is_ahead_keeps_nothing_back(world: World) {
+    let culling = Policy { delete_probability: 1.0, ..policy() };
+    let (world, page) = (retaining(world, culling).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    // The second is noted in no timeline, which has one entry a minute.
+    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
+    world.pass(DAY + policy().slack);
+    let now = world.clock.now();
+    world.pass(policy().skew);
+    world.put_render(&page, 1, &[("html", "<u>")]).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", false).await;
+    world.assert_stored(second.tid, "html", true).await;
+    world.clock.set(now);
+    world.sweep().await;
+    world.assert_stored(second.tid, "html", false).await;
+}
+
+/// What a write deletes of what is below it, by a clock that is ahead, is not what comes after it.
+#[tokio::test]
+async fn what_is_imported_by_a_clock_that_is_behind_is_there() {
+    for strategy in STRATEGIES {
+        let (world, _) = World::over_memory(Cluster::new).await;
+        let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
+        world.put_revision(&page, 1, HTML).await.unwrap();
+        let now = world.clock.now();
+        world.pass(policy().skew);
+        world.put_revision(&page, 5, HTML).await.unwrap();
+        world.clock.set(now);
+        let imported = world.history(&page, 3, START.saturating_sub(DAY), b"text 3").await;
+        let tid = imported.renders[0].tid;
+        world.buckets.import(&page, vec![imported]).await.unwrap();
+        let read = world.read_if_kept(&page, tid, "wikitext").await;
+        assert_eq!(read.as_deref(), Some(&b"text 3"[..]), "{strategy:?}");
+    }
+}
+
+/// A copy that has expired by the clock of who replaces a property stands by one that is behind.
+#[tokio::test]
+async fn what_was_replaced_is_read_from_no_copy_by_a_clock_that_is_behind() {
+    let properties = [("html", "wikitext"), ("wikitext", "html")];
+    for (strategy, (replaced, other)) in STRATEGIES.iter().flat_map(|of| properties.map(|pair| (*of, pair))) {
+        let (world, _) = World::over_memory(Cluster::new).await;
+        let policy = Policy { grace: HOUR, ttl: HOUR, ..by(strategy) };
+        let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        // Where reading copies, it copies all of it.
+        world.read(&page, first.tid, replaced).await;
+        world.pass(2 * HOUR);
+        let now = world.clock.now();
+        world.pass(SECOND);
+        world.rewrite(&page, first.tid, replaced, "replaced").await.unwrap();
+        world.clock.set(now.saturating_sub(SECOND));
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        // Reading what was not replaced copies what can be read of the rest again.
+        for property in [other, replaced] {
+            let read = world.read_if_kept(&page, first.tid, property).await;
+            let is_it = |read: Vec<u8>| property == other || read == b"replaced";
+            assert!(read.is_none_or(is_it), "{property}, {strategy:?}");
+        }
+    }
+}
+
+/// What is copied for a reader at the very time at which it was replaced is kept.
+#[tokio::test]
+async fn what_is_read_when_it_is_replaced_is_kept() {
+    let (world, _) = World::over_memory(Cluster::new).await;
+    let policy = Policy { ttl: 2 * DAY, skew: Duration::ZERO, ..policy() };
+    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.rewrite(&page, first.tid, "html", "replaced").await.unwrap();
+    world.clock.set(world.clock.now().saturating_add(Duration::from_micros(1)));
+    assert_eq!(world.read(&page, first.tid, "html").await, b"replaced");
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await.as_deref(), Some(&b"replaced"[..]));
 }

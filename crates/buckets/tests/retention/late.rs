@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use rashomon_buckets::{
     Current, Error as BucketError, Fill, Missing, NewRevision, Parent, Policy, Strategy,
-    schemas::{HISTORICAL, RENDERS},
+    schemas::{self, HISTORICAL, RENDERS},
 };
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{
@@ -17,7 +17,7 @@ use rashomon_tables::{
 
 use crate::{
     DAY, HOUR, by, policy, settings,
-    support::{Cluster, START, World, name, page, rev},
+    support::{Cluster, START, World, name, noise, page, rev},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
@@ -28,6 +28,8 @@ struct Post {
     cluster: Cluster,
     keeps: AtomicBool,
     kept: Mutex<Option<Batch>>,
+    /// It is to come right behind the next cull.
+    comes_behind_a_cull: AtomicBool,
 }
 
 #[async_trait]
@@ -39,6 +41,12 @@ impl Decorator for Post {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let is_cull = |mutation: &Mutation| matches!(mutation, Mutation::DeleteRange { .. });
+        if then.mutations.iter().any(is_cull) && self.comes_behind_a_cull.swap(false, Ordering::SeqCst) {
+            TableStore::write(&self.cluster, first, then).await?;
+            self.deliver().await;
+            return Ok(());
+        }
         let is_render = |mutation: &Mutation| mutation.table().name() == RENDERS.name();
         if !then.mutations.iter().any(is_render) || !self.keeps.swap(false, Ordering::SeqCst) {
             return TableStore::write(&self.cluster, first, then).await;
@@ -64,7 +72,12 @@ async fn world_with_post() -> (World, Arc<Post>) {
 async fn world_with_post_and(policy: Policy) -> (World, Arc<Post>) {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
-    let post = Arc::new(Post { cluster, keeps: AtomicBool::new(false), kept: Mutex::new(None) });
+    let post = Arc::new(Post {
+        cluster,
+        keeps: AtomicBool::new(false),
+        kept: Mutex::new(None),
+        comes_behind_a_cull: AtomicBool::new(false),
+    });
     (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy), 1).await, post)
 }
 
@@ -131,6 +144,37 @@ async fn what_comes_late_after_retention_was_turned_on_goes() {
     assert_eq!(walked().await, 0, "and never again");
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
+}
+
+/// What was culled before it came hides it, but not what it says of chunks: those go when it is looked for again.
+#[tokio::test]
+async fn of_what_comes_when_it_has_been_culled_the_chunks_go() {
+    for behind_the_cull in [false, true] {
+        let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+        world.put_revision(&page, 1, HTML).await.unwrap();
+        world.pass(2 * HOUR);
+        let large = noise(1, 1_200_000);
+        post.keeps.store(true, Ordering::SeqCst);
+        let html = [("html", &large[..])];
+        world.put_render(&page, 1, &html).await.unwrap_err();
+        let kept = world.put_revision(&page, 2, &html).await.unwrap();
+        let of_one = world.rows(&schemas::CHUNKS).await.len() / 2;
+        // Its note is the only one to be worked off when its revision is culled.
+        world.pass(DAY - HOUR);
+        assert_eq!(world.sweep().await.renders, 0);
+        world.pass(2 * HOUR);
+        post.comes_behind_a_cull.store(behind_the_cull, Ordering::SeqCst);
+        assert_eq!(world.sweep().await.renders, 1);
+        if !behind_the_cull {
+            post.deliver().await;
+        }
+        world.pass(4 * HOUR);
+        world.sweep().await;
+        world.pass(DAY);
+        world.buckets.collect_orphans(HOUR).await.unwrap();
+        assert_eq!(world.rows(&schemas::CHUNKS).await.len(), of_one, "{behind_the_cull}");
+        assert_eq!(world.read(&page, kept.tid, "html").await, large);
+    }
 }
 
 /// Nobody sets the rows of the latest for a write that comes late but the sweep, from its copies. Where those may have
