@@ -20,8 +20,11 @@ const MAX_OTHER: usize = 1 << 20;
 const MAX_POOL: usize = 64 << 20;
 /// With fewer bytes of literals, a block is not looked at as odd: it may be the beginning of a history.
 const MIN_ODD: usize = 16 << 10;
-/// A block is full when its pool is so many times as large as the last content.
+/// A block is full when its pool is so many times as large as the largest of the last contents.
 const POOL_OF_CONTENTS: usize = 3;
+/// So many: one that was blanked, or a small property, comes among large ones, and one that is large by mistake among small
+/// ones.
+const LAST: usize = 8;
 
 /// How large blocks get, and how small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +62,31 @@ pub struct BlockBuilder {
     next: u64,
     chunk: OpenChunk,
     texts: Texts,
-    /// The size of the last content.
-    last: usize,
+    last: LastSizes,
     /// Bytes of scripts and values in the block.
     other: usize,
     /// Bytes of contents in the block.
     content: u64,
     /// Chunks were there before; they stay as they are.
     resumed: bool,
+}
+
+/// The sizes of the contents that came last.
+#[derive(Debug, Default)]
+struct LastSizes {
+    sizes: [usize; LAST],
+    next: usize,
+}
+
+impl LastSizes {
+    fn push(&mut self, size: usize) {
+        self.sizes[self.next] = size;
+        self.next = (self.next + 1) % LAST;
+    }
+
+    fn largest(&self) -> usize {
+        self.sizes.into_iter().max().unwrap_or(0)
+    }
 }
 
 /// What is known of the entries since the last chunk ended.
@@ -107,7 +127,7 @@ impl BlockBuilder {
             next: first,
             chunk: OpenChunk { values, ..OpenChunk::default() },
             texts: Texts::new(codec),
-            last: 0,
+            last: LastSizes::default(),
             other: 0,
             content: 0,
             resumed: false,
@@ -180,15 +200,18 @@ impl BlockBuilder {
             column.push(value.clone());
         }
         self.other += self.texts.push(stream, content);
-        self.last = content.map_or(0, <[u8]>::len);
-        self.content += self.last as u64;
+        // What is erased was of some size.
+        if let Some(content) = content {
+            self.last.push(content.len());
+            self.content += content.len() as u64;
+        }
         self.next = ordinal + 1;
         Ok(ordinal)
     }
 
     /// Whether it is as large as a block should be: [`Self::finish`] it, and go on with the next one.
     pub fn should_seal(&self) -> bool {
-        let pool = self.settings.pool.max((POOL_OF_CONTENTS * self.last).min(MAX_POOL));
+        let pool = self.settings.pool.max((POOL_OF_CONTENTS * self.last.largest()).min(MAX_POOL));
         self.len() >= self.settings.entries
             || self.other >= MAX_OTHER
             || self.texts.size(self.body.len()) >= pool
@@ -238,7 +261,8 @@ impl BlockBuilder {
         self.body.clear();
         self.streams.clear();
         self.texts.clear();
-        (self.entries, self.last, self.other, self.content, self.resumed) = (0, 0, 0, 0, false);
+        self.last = LastSizes::default();
+        (self.entries, self.other, self.content, self.resumed) = (0, 0, 0, false);
     }
 
     fn stream(&mut self, name: &[u8]) -> u32 {
@@ -381,12 +405,12 @@ impl Texts {
         }
     }
 
-    /// Takes in a block that is resumed, and gives the size of its last content and of all.
+    /// Takes in a block that is resumed, and gives the sizes of its last contents and of all.
     fn resume(
         &mut self,
         block: &Block<'_>,
         streams: impl Iterator<Item = u32>,
-    ) -> Result<(usize, u64), Error> {
+    ) -> Result<(LastSizes, u64), Error> {
         let chunks = block.chunks();
         let mut reader = match self {
             Self::Weave { weaver, pool_start, .. } => {
@@ -398,11 +422,13 @@ impl Texts {
             }
             Self::Frames(_) => None,
         };
-        let (mut last, mut all) = (0, 0);
+        let (mut last, mut all) = (LastSizes::default(), 0);
         for (index, (stream, content)) in streams.zip(block.iter()).enumerate() {
             let text = content?.bytes;
-            last = text.as_ref().map_or(0, Vec::len);
-            all += last as u64;
+            if let Some(text) = &text {
+                last.push(text.len());
+                all += text.len() as u64;
+            }
             if let Some((weaver, reader)) = &mut reader
                 && let Some(step) = reader.step(&chunks, index)
             {

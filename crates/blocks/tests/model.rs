@@ -229,6 +229,35 @@ fn a_block_is_full_by_its_pool_by_its_entries_and_later_where_its_contents_are_l
     assert_eq!(fill(&mut builder, &mut { tiny }), 4096);
 }
 
+/// A page that is blanked now and then stays in one block, and one that was large once does not make a large block of those
+/// that follow.
+#[test]
+fn a_block_is_as_large_as_the_last_contents_ask_for_together() {
+    let settings = || Settings { level: 1, ..Settings::default() };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut noise = |size: usize| -> Vec<u8> { (0..size).map(|_| rng.u8(..)).collect() };
+    let mut page = noise(300 << 10);
+    let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
+    for edit in 0..20_u8 {
+        if edit == 10 {
+            let block = builder.finish().unwrap();
+            builder = BlockBuilder::resume(settings(), &open(&block)).unwrap();
+            builder.push(b"s", b"", &[]).unwrap();
+        }
+        page.push(edit);
+        for content in [&page[..], b"", b"blanked"] {
+            builder.push(b"s", content, &[]).unwrap();
+            assert!(!builder.should_seal(), "{edit}");
+        }
+    }
+    let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
+    builder.push(b"s", &noise(1 << 20), &[]).unwrap();
+    while !builder.should_seal() {
+        builder.push(b"s", &noise(10 << 10), &[]).unwrap();
+    }
+    assert_eq!(builder.len(), 9);
+}
+
 #[test]
 fn what_a_block_cannot_have_is_refused_and_changes_nothing() {
     let mut builder = BlockBuilder::new(small(), columns(), 5).unwrap();
