@@ -302,7 +302,11 @@ impl Shared {
             Found::Durable(row) if policy.strategy.keeps_what_it_finds() => {
                 Ok(self.keep(page, policy, revision, tid, name).await?.then_some(row))
             }
-            Found::Durable(row) => Ok(Some(row)),
+            // What stays when this is deleted is its copy, as long as that stands.
+            Found::Durable(row) => {
+                self.historical(page, Some(policy), revision.record.rev, tid, name).await?;
+                Ok(Some(row))
+            }
         }
     }
 

@@ -16,6 +16,7 @@ const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikit
 on_every_store![
     two_table_does_not_keep_what_it_finds_among_the_current,
     two_table_keeps_the_newest_revisions,
+    two_table_keeps_what_it_finds_among_the_current_while_its_copy_stands,
     where_only_renders_go_two_table_keeps_one_of_each_revision,
 ];
 
@@ -32,6 +33,28 @@ async fn two_table_does_not_keep_what_it_finds_among_the_current(world: World) {
     world.sweep().await;
     world.pass(SECOND);
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None, "less than a ttl after it was read");
+}
+
+/// R3: of what is found among the current ones, too, since nothing has deleted it there, the copy is what stays.
+async fn two_table_keeps_what_it_finds_among_the_current_while_its_copy_stands(world: World) {
+    let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
+    let (world, page) = (retaining(world, never).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY - HOUR);
+    let places = world.places(first.tid, "html").await;
+    assert!(places.contains(&"render_content") && places.contains(&"historical"), "{places:?}");
+    for property in ["html", "wikitext"] {
+        world.read(&page, first.tid, property).await;
+    }
+    for _ in 0..2 {
+        world.pass(DAY - SECOND);
+        world.sweep().await;
+        world.assert_stored(first.tid, "html", false).await;
+        for (property, body) in [("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")] {
+            assert_eq!(world.read(&page, first.tid, property).await, body.as_bytes());
+        }
+    }
 }
 
 async fn two_table_keeps_the_newest_revisions(world: World) {

@@ -61,20 +61,23 @@ impl Run {
             return Ok(());
         }
         let tables = self.tables(page).await?;
-        // What two-table finds among the current ones it does not copy.
-        let is_kept = |name: Name| {
-            self.world.setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none()
-        };
         let setup = &self.world.setup;
         let copied_with = |tid: Tid, name: Name| tables.historical.contains_key(&(rev, tid, name));
         // What is a revision's own is read from the copies of the render that it was found with, and kept with those.
         let mut renders = tables.historical.keys().rev().filter(|(of, _, name)| (*of, *name) == (rev, read));
         let found_with =
             if copied_with(tid, read) { Some(tid) } else { renders.next().map(|(_, tid, _)| *tid) };
-        let is_copied = |name: Name| match name.is_of_revision() {
+        let has_copy = |name: Name| match name.is_of_revision() {
             true => found_with.is_some_and(|tid| copied_with(tid, name)),
-            // In one row what nobody copied stays beside what was copied when it was written.
-            false => setup.keeps_for_a_grace() || !setup.is_one_row() || copied_with(tid, name),
+            false => copied_with(tid, name),
+        };
+        // In one row what nobody copied stays beside what was copied when it was written.
+        let is_copied = |name: Name| {
+            has_copy(name) || (!name.is_of_revision() && (setup.keeps_for_a_grace() || !setup.is_one_row()))
+        };
+        // Of what two-table finds among the current ones it copies again what has a copy still.
+        let is_kept = |name: Name| {
+            setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none() || has_copy(name)
         };
         let readable = |name: Name| {
             let body = self.body(page, rev, tid, name);
