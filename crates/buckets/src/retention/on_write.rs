@@ -1,6 +1,6 @@
 //! What a write does for retention: it notes what it supersedes, and culls now and then.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, sync::atomic::Ordering::Relaxed};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Row, Scan};
@@ -67,14 +67,17 @@ impl Shared {
         Ok(Some(policy))
     }
 
-    /// Notes what a write superseded, where the tables do not keep the timeline. If that fails, it is culled
-    /// later.
+    /// Notes what a write superseded, where the tables do not keep the timeline; where they do, it came with the
+    /// write. If that fails, it is culled later, and not counted.
     pub(crate) async fn note_elsewhere(&self, page: &Page, policy: &Policy, what: Superseded) {
-        let Some(timeline) = &self.settings.retention.timeline else { return };
-        let now = self.clock.now();
-        if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
-            tracing::warn!(%error, "cannot note in the timeline what was superseded");
+        if let Some(timeline) = &self.settings.retention.timeline {
+            let now = self.clock.now();
+            if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
+                tracing::warn!(%error, "cannot note in the timeline what was superseded");
+                return;
+            }
         }
+        self.retained.timeline_entries.fetch_add(1, Relaxed);
     }
 }
 

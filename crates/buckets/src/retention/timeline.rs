@@ -3,13 +3,7 @@
 //! It spares a write that culls the way through the page's index. What it does not know is culled later, by the
 //! sweep; so entries may be sampled, and all of them lost.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Debug,
-    num::NonZeroU32,
-    sync::{Mutex, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Debug, num::NonZeroU32, sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
 use moka::sync::Cache;
@@ -183,10 +177,8 @@ impl Shared {
         if !self.sampling.takes(write.page, self.clock.monotonic()) {
             return;
         }
-        self.retained.timeline_entries.fetch_add(1, Relaxed);
-        if retention.timeline.is_some() {
-            write.superseded = Some(what);
-        } else {
+        write.superseded = Some(what);
+        if retention.timeline.is_none() {
             let until = at.saturating_add(policy.index_ttl);
             write.then.mutations.push(entry(what, at, write.at(), until));
         }

@@ -44,7 +44,7 @@ pub(crate) struct PageWrite<'a> {
     reserved: bool,
     /// The bodies in it, unless it is an import.
     pub(crate) bodies: Vec<PageBody>,
-    /// What it supersedes, to be noted when it is done.
+    /// What it supersedes, and the timeline is to know of when it is done.
     pub(crate) superseded: Option<Superseded>,
     pub(crate) first: Vec<Batch>,
     pub(crate) then: Batch,

@@ -34,7 +34,9 @@ fn list(address: &str) -> Value {
 #[test]
 fn a_server_culls_a_page_that_is_never_written_again() {
     let Some(home) = Home::new() else { return };
-    is_culled(&home, SHORT, |_| {});
+    is_culled(&home, SHORT, |metrics| {
+        assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
+    });
 }
 
 /// The same with the timeline in Redis, which forgets all it knows at the worst time.
@@ -50,14 +52,17 @@ fn a_server_culls_with_the_timeline_in_a_redis() {
     });
 }
 
-/// One that is gone, or hangs, costs nobody his save, and nothing goes sooner or later for it.
+/// One that is gone, or hangs, costs nobody his save, and nothing goes sooner or later for it. What it did not take is
+/// not counted as noted.
 #[test]
 fn a_server_culls_where_its_redis_is_gone() {
     let Some(home) = Home::new() else { return };
     let Some(mut redis) = Redis::start() else { return };
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
     redis.kill();
-    is_culled(&home, &config, |_| ());
+    is_culled(&home, &config, |metrics| {
+        assert!(metrics.contains("\nretention_timeline_entries_total 0\n"), "{metrics}");
+    });
 }
 
 /// Two revisions are written, and the first goes, not before its time, while the second stays.
