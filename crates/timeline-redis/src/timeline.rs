@@ -71,6 +71,10 @@ impl RedisTimeline {
             return Err(SettingsError::Patience);
         }
         let client = Client::open(url).map_err(|error| SettingsError::Url(error.to_string()))?;
+        // The client takes it, and Redis would refuse every command.
+        if client.get_connection_info().redis_settings().db() < 0 {
+            return Err(SettingsError::Url("a database has a number from 0 on".to_owned()));
+        }
         Ok(Self { connection: Connection::new(client, Arc::clone(&clock), patience), clock })
     }
 
@@ -154,8 +158,15 @@ mod tests {
 
     #[test]
     fn what_leads_to_no_redis_is_refused_with_the_cure() {
-        for url in ["", "127.0.0.1:6379", "http://127.0.0.1/", "redis://", "redis://127.0.0.1/x", "unix:///x"]
-        {
+        for url in [
+            "",
+            "127.0.0.1:6379",
+            "http://127.0.0.1/",
+            "redis://",
+            "redis://127.0.0.1/x",
+            "redis://127.0.0.1/-1",
+            "unix:///x",
+        ] {
             let error = timeline(url).unwrap_err().to_string();
             assert!(error.contains("redis://127.0.0.1:6379/0"), "{url}: {error}");
         }

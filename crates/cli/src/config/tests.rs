@@ -315,6 +315,7 @@ fn a_renderer_or_a_timeline_that_cannot_be_used_is_refused() {
         ("[domains.a.buckets.page.generator]\nmax_requests = 3", "belong into [generator]"),
         ("[retention]\ntimeline = 'disk'", "table, memory, and Redis"),
         ("[retention]\ntimeline = 'redis://'", "timeline"),
+        ("[retention]\ntimeline = 'redis://127.0.0.1:6379/-1'", "a database has a number from 0 on"),
     ] {
         refused(file, expected);
     }
