@@ -130,7 +130,7 @@ pub(crate) enum Command {
     /// and deletes of tables, and bytes; those that the notes count apart from the rest, and beside theirs.
     #[command(
         after_help = "Exit codes:\n  0  it is done\n  1  an error ended it\n  2  the command line is wrong, or the \
-        directory of --backend is there already\n  130, 143  interrupted\n\nExamples:\n  rashomon \
+        directory of --backend is there already, or\n     a file cannot be written; nothing was measured\n  130, 143  interrupted\n\nExamples:\n  rashomon \
         compare-strategies --input wiki.xml.zst --backend memory:\n  rashomon compare-strategies --input \
         wiki.xml.zst --backend sqlite:/tmp/compared --svg compared.svg"
     )]

@@ -1,6 +1,7 @@
 //! `rashomon compare-strategies`.
 
 use std::{
+    fs::OpenOptions,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -31,6 +32,7 @@ pub(crate) async fn run(arguments: CompareStrategiesArguments) -> Result<Exit, C
 }
 
 async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, CommandError> {
+    [&arguments.json, &arguments.svg].into_iter().flatten().try_for_each(|path| can_be_written(path))?;
     let history = History::read(&arguments.input, arguments.pages.map(usize::from)).await?;
     let mut report = Report {
         backend: arguments.backend.to_string().split(':').next().unwrap_or_default().to_owned(),
@@ -95,6 +97,19 @@ fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError>
         source,
     })?;
     Ok(StoreUrl::Sqlite(own))
+}
+
+/// Finds out before hours of measuring whether a file can be written; leaves it as it was.
+fn can_be_written(path: &Path) -> Result<(), CommandError> {
+    let is_new = !path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    match opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) }) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(CommandError::Usage(format!(
+            "cannot write {}: {error}: name a file in a directory that is there, and in which you may write",
+            path.display()
+        ))),
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CommandError> {

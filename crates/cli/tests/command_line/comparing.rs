@@ -27,4 +27,16 @@ fn every_strategy_is_measured_and_drawn() {
     run(directory.path(), &compare).ends_with(2).tells(&["is there already"]);
     let missing = ["compare-strategies", "--input", "missing.xml"];
     run(directory.path(), &missing).ends_with(1).tells(&["cannot read missing.xml"]);
+    // Nobody waits for hours to be told that what was measured cannot be written.
+    fs::write(directory.path().join("kept.json"), "before").unwrap();
+    for flag in ["--json", "--svg"] {
+        run(directory.path(), &[&missing[..], &[flag, "nowhere/x"]].concat())
+            .ends_with(2)
+            .tells(&["cannot write nowhere/x", "in a directory that is there"]);
+    }
+    // A look leaves nothing, and what was there.
+    run(directory.path(), &[&missing[..], &["--json", "kept.json", "--svg", "new.svg"]].concat())
+        .ends_with(1);
+    assert_eq!(read("kept.json"), "before");
+    assert!(!directory.path().join("new.svg").exists());
 }
