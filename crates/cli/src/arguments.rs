@@ -109,12 +109,13 @@ pub(crate) enum Command {
 
     /// Say what retention would free, or have it freed now
     ///
-    /// The policy is that of the configuration, or the one that the flags give; where neither says anything,
-    /// superseded revisions go after a day. What it frees are the bodies of what was superseded; what is known
-    /// of the revisions stays. A server with the same configuration does the same by itself.
+    /// The policy is that of the configuration, with what the flags say above it. Where neither says anything, --dry-run
+    /// looks what would go after a day, and --now is refused; so it is with flags above a configuration that keeps
+    /// everything. What it frees are the bodies of what was superseded; what is known of the revisions stays. A
+    /// server with the same configuration does the same by itself.
     #[command(
         after_help = "Exit codes:\n  0  it is done\n  1  an error ended it; what was freed is freed\n  2  the \
-        command line is wrong, or there is no store\n  130, 143  interrupted\n\nExamples:\n  rashomon retention \
+        command line is wrong, nobody has said what may go, or there is no store\n  130, 143  interrupted\n\nExamples:\n  rashomon retention \
         --dry-run --grace 30d --min-keep 10\n  rashomon retention --now --config rashomon.toml"
     )]
     Retention(RetentionArguments),

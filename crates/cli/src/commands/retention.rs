@@ -1,6 +1,11 @@
 //! `rashomon retention`.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
 
 use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, Revisioned};
 use rashomon_clock::{Clock, SystemClock};
@@ -17,11 +22,32 @@ use crate::{
     store::Store,
 };
 
-/// What a policy would free, or has freed.
-#[derive(Debug, Serialize)]
+/// What policies would free, or have freed.
+#[derive(Debug, Default, Serialize)]
 struct Report {
+    /// That of all domains, where it is one.
+    policy: Option<String>,
+    domains: BTreeMap<DomainName, OfDomain>,
+    /// Those of which the configuration keeps everything.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    kept: BTreeSet<DomainName>,
+    #[serde(flatten)]
+    culled: Option<Culled>,
+}
+
+/// What the policy of a domain would free.
+#[derive(Debug, Serialize)]
+struct OfDomain {
     policy: String,
-    domains: BTreeMap<DomainName, DryRun>,
+    #[serde(flatten)]
+    run: DryRun,
+}
+
+/// What has gone.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Culled {
+    renders_culled: u64,
+    bytes_culled: u64,
 }
 
 /// Says what a policy would free, or frees it.
@@ -49,24 +75,31 @@ async fn report_or_cull(
     }
     let domains =
         domains.into_iter().filter(|domain| arguments.domain.as_ref().is_none_or(|only| only == domain));
-    let mut report = Report { policy: String::new(), domains: BTreeMap::new() };
+    let mut report = Report::default();
     for domain in domains {
         let bucket = BucketName::page();
-        let Some(policy) = buckets.settings().retention.of_bucket(&domain, &bucket) else { continue };
-        report.policy = in_words(policy);
+        let Some(policy) = buckets.settings().retention.of_bucket(&domain, &bucket) else {
+            report.kept.insert(domain);
+            continue;
+        };
+        let policy = in_words(policy);
         let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "page", None);
         let mut show = |pages| progress.show(Done { items: pages, bytes: 0, position: 0 });
         let run = buckets.dry_run(&domain, &bucket, &mut show).await;
         progress.finish();
-        report.domains.insert(domain, run?);
+        report.domains.insert(domain, OfDomain { policy, run: run? });
     }
-    if arguments.json {
-        output::json(&report)?;
-    } else {
+    report.policy = report.one_policy().map(str::to_owned);
+    if !arguments.json {
         report.print(arguments.dry_run)?;
     }
-    if !arguments.dry_run {
-        cull(buckets, report.domains.keys()).await?;
+    if arguments.now {
+        report.culled = Some(cull(buckets, report.domains.keys()).await?);
+    }
+    match report.culled {
+        _ if arguments.json => output::json(&report)?,
+        Some(culled) => culled.print()?,
+        None => {}
     }
     Ok(Exit::Done)
 }
@@ -75,24 +108,26 @@ async fn report_or_cull(
 async fn cull<'a>(
     buckets: &Revisioned,
     domains: impl Iterator<Item = &'a DomainName>,
-) -> Result<(), CommandError> {
+) -> Result<Culled, CommandError> {
     let domains: Vec<_> = domains.collect();
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
-    let (mut renders, mut bytes, mut lapsed) = (0, 0, true);
+    let mut culled = Culled { renders_culled: 0, bytes_culled: 0 };
+    // Where everything is kept there is nothing to be worked off.
+    let mut lapsed = !domains.is_empty();
     // Where what was noted had expired, it is noted once more.
     while std::mem::take(&mut lapsed) {
         note_what_stands(buckets, &domains).await?;
         loop {
             let sweep = buckets.sweep(limit).await?;
-            renders += sweep.renders;
-            bytes += sweep.bytes;
+            culled.renders_culled += sweep.renders;
+            culled.bytes_culled += sweep.bytes;
             lapsed |= sweep.lapsed;
             if sweep.notes == 0 {
                 break;
             }
         }
     }
-    output::line(format_args!("culled {}, {}", counted(renders, "render"), output::bytes(bytes)))
+    Ok(culled)
 }
 
 /// Notes what stands as due, and waits until it may be worked off.
@@ -111,13 +146,32 @@ async fn note_what_stands(buckets: &Revisioned, domains: &[&DomainName]) -> Resu
     Ok(())
 }
 
+impl Culled {
+    fn print(self) -> Result<(), CommandError> {
+        let (renders, bytes) = (counted(self.renders_culled, "render"), output::bytes(self.bytes_culled));
+        output::line(format_args!("culled {renders}, {bytes}"))
+    }
+}
+
 impl Report {
+    /// The policy of all domains, unless they differ.
+    fn one_policy(&self) -> Option<&str> {
+        let mut policies = self.domains.values().map(|of| of.policy.as_str());
+        let first = policies.next()?;
+        policies.all(|policy| policy == first).then_some(first)
+    }
+
     fn print(&self, dry_run: bool) -> Result<(), CommandError> {
-        if self.domains.is_empty() {
+        if self.domains.is_empty() && self.kept.is_empty() {
             return output::line("the store has no pages that a policy is for");
         }
-        output::line(&self.policy)?;
-        for (domain, run) in &self.domains {
+        if let Some(policy) = &self.policy {
+            output::line(policy)?;
+        }
+        for (domain, OfDomain { policy, run }) in &self.domains {
+            if self.policy.is_none() {
+                output::line(format_args!("{domain}: {policy}"))?;
+            }
             let share = if run.bytes == 0 { 0.0 } else { run.bytes_culled as f64 / run.bytes as f64 * 100.0 };
             output::line(format_args!(
                 "{domain}: {} {} of {} ({share:.0} %): the bodies of {} of {}, and of {}, on {} of {}",
@@ -130,6 +184,9 @@ impl Report {
                 thousands(run.pages_culled),
                 counted(run.pages, "page"),
             ))?;
+        }
+        for domain in &self.kept {
+            output::line(format_args!("{domain}: the configuration keeps everything"))?;
         }
         if dry_run {
             output::line(

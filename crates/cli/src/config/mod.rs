@@ -31,7 +31,7 @@ pub(crate) use self::{
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     given::{GivenDomain, GivenProperty, GivenSettings},
-    retention::{BucketRetention, RetentionSettings},
+    retention::{Above, BucketRetention, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
 };

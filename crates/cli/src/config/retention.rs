@@ -130,13 +130,25 @@ pub(crate) struct BucketRetention {
 }
 
 /// The retention of all buckets that have none of their own, and what is one for all.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct RetentionSettings {
     #[serde(flatten)]
     pub(crate) all: BucketRetention,
     pub(crate) timeline: TimelineStore,
     pub(crate) sample: Span,
     pub(crate) domain_rate: NonZeroU32,
+    /// Whether a table is there that says it: then everything is kept on purpose where it is.
+    #[serde(skip)]
+    said: bool,
+}
+
+/// Who says it makes no difference: what is printed of the defaults is a table that says them.
+impl PartialEq for RetentionSettings {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { all, timeline, sample, domain_rate, said: _ } = self;
+        (all, timeline, sample, domain_rate)
+            == (&other.all, &other.timeline, &other.sample, &other.domain_rate)
+    }
 }
 
 impl Default for BucketRetention {
@@ -167,6 +179,7 @@ impl Default for RetentionSettings {
             timeline: TimelineStore::Table,
             sample: Span(buckets.sample),
             domain_rate: buckets.domain_rate,
+            said: false,
         }
     }
 }
@@ -325,6 +338,7 @@ impl RetentionSettings {
             timeline: timeline.unwrap_or(default.timeline),
             sample: sample.unwrap_or(default.sample),
             domain_rate: domain_rate.unwrap_or(default.domain_rate),
+            said: true,
         }
     }
 
@@ -358,29 +372,97 @@ fn report(wrong: Option<String>, span: Range<usize>, file: &File, problems: &mut
     problems.extend(wrong.map(|message| file.problem(span, message)));
 }
 
+/// What a command that retains says above the configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Above<'a> {
+    /// Of this domain alone.
+    pub(crate) domain: Option<&'a DomainName>,
+    pub(crate) grace: Option<Span>,
+    pub(crate) min_keep: Option<NonZeroU32>,
+    /// What goes by it is gone; else it is looked at only.
+    pub(crate) deletes: bool,
+}
+
+impl Above<'_> {
+    fn says_something(&self) -> bool {
+        self.grace.is_some() || self.min_keep.is_some()
+    }
+
+    /// It above one table. `said`: a table is there, and what it says is meant.
+    fn over(&self, below: &BucketRetention, said: bool) -> Result<BucketRetention, String> {
+        let keeps = below.strategy == Strategy::KeepEverything;
+        if keeps && said && self.deletes && self.says_something() {
+            return Err("the configuration keeps everything (strategy = \"keep-everything\"), and no flag \
+                        deletes above that: take that out of the configuration, or see with --dry-run what \
+                        would be freed"
+                .to_owned());
+        }
+        // A number of revisions alone is no policy by which something is deleted.
+        let turns_on = self.grace.is_some() || !self.deletes && (self.min_keep.is_some() || !said);
+        if keeps && !turns_on || !keeps && !self.says_something() {
+            return Ok(below.clone());
+        }
+        let strategy = Some(if keeps { Strategy::AppTtl } else { below.strategy });
+        let Self { grace, min_keep, .. } = *self;
+        Ok(below.with(GivenRetention { strategy, grace, min_keep, ..GivenRetention::default() }))
+    }
+}
+
 impl super::Settings {
-    /// Turns retention on, with a grace and a number of revisions that stay above what was configured. Says what
-    /// is wrong with that, which is what is wrong with it in a file.
-    pub(crate) fn retain(&mut self, grace: Option<Span>, min_keep: Option<NonZeroU32>) -> Result<(), String> {
-        let given = GivenRetention { grace, min_keep, ..GivenRetention::default() };
-        let strategy = Some(self.retention.all.strategy).filter(|of| *of != Strategy::KeepEverything);
-        self.retention.all = self.retention.all.with(GivenRetention { strategy, ..given.clone() });
-        for bucket in self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut()) {
-            if let Some(own) = &mut bucket.retention {
-                let strategy = own.strategy;
-                *own = own.with(GivenRetention { strategy: Some(strategy), ..given.clone() });
-            }
+    fn own_retentions(&self) -> impl Iterator<Item = &BucketRetention> {
+        let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
+        of_buckets.filter_map(|bucket| bucket.retention.as_ref())
+    }
+
+    /// Puts above what was configured what flags say. Says what is wrong with that, which is what is wrong with it
+    /// in a file; and nothing is deleted where nobody has said what may go, nor where everything is kept.
+    pub(crate) fn retain(&mut self, above: Above<'_>) -> Result<(), String> {
+        // Where a table is there for one bucket, that of the others nothing is said is meant, unless flags say it.
+        let said = self.retention.said || self.own_retentions().next().is_some();
+        if above.deletes && !said && above.grace.is_none() {
+            return Err("no policy is configured, so nobody has said what may go: name the configuration of the \
+                        store's server with --config FILE, or give --grace TIME; --dry-run says what would be \
+                        freed"
+                .to_owned());
+        }
+        match above.domain {
+            Some(domain) => self.retain_of(domain, above, said)?,
+            None => self.retain_of_all(above, said)?,
         }
         let early = self.store.early(self.skew);
-        let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
-        let own = of_buckets.filter_map(|bucket| bucket.retention.as_ref());
-        let wrong = std::iter::once(&self.retention.all).chain(own).find_map(|all| all.wrong(early));
+        let wrong = std::iter::once(&self.retention.all)
+            .chain(self.own_retentions())
+            .find_map(|all| all.wrong(early));
         wrong.map_or(Ok(()), |wrong| {
-            let grace = grace.map(|grace| format!("--grace {grace}, of which slack is a quarter"));
-            let min_keep = min_keep.map(|number| format!("--min-keep {number}"));
+            let grace = above.grace.map(|grace| format!("--grace {grace}, of which slack is a quarter"));
+            let min_keep = above.min_keep.map(|number| format!("--min-keep {number}"));
             let flags: Vec<_> = grace.into_iter().chain(min_keep).collect();
             Err(if flags.is_empty() { wrong } else { format!("{}: {wrong}", flags.join(", and ")) })
         })
+    }
+
+    fn retain_of_all(&mut self, above: Above<'_>, said: bool) -> Result<(), String> {
+        let said = self.retention.said || said && !above.says_something();
+        self.retention.all = above.over(&self.retention.all, said)?;
+        let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
+        for own in buckets.filter_map(|bucket| bucket.retention.as_mut()) {
+            if own.strategy != Strategy::KeepEverything {
+                *own = above.over(own, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sweep works off what is due of others too, which goes by what is configured for them.
+    fn retain_of(&mut self, domain: &DomainName, above: Above<'_>, said: bool) -> Result<(), String> {
+        let (all, all_said) = (self.retention.all.clone(), self.retention.said);
+        let none = || super::Domain { hosts: Vec::new(), buckets: BTreeMap::new() };
+        let buckets = &mut self.domains.entry(domain.clone()).or_insert_with(none).buckets;
+        let none = || super::Bucket { retention: None, archive: None, generator: None };
+        let own = &mut buckets.entry(BucketName::page()).or_insert_with(none).retention;
+        let said = all_said || own.is_some() || said && !above.says_something();
+        *own = Some(above.over(own.as_ref().unwrap_or(&all), said)?);
+        Ok(())
     }
 
     /// The retention of all buckets, as the bucket layer takes it.

@@ -307,6 +307,45 @@ fn a_renderer_is_configured_for_all_buckets_or_for_one() {
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
 }
 
+/// `keep-everything` that is said is meant; where nothing is said, only a grace says that something may go.
+#[test]
+fn what_flags_say_above_a_table_of_retention() {
+    const OWN: &str = "[domains.a.buckets.page.retention]\ngrace = '5h'\n";
+    const KEPT: &str = "[retention]\nstrategy = 'keep-everything'\ngrace = '4h'\n";
+    // The graces of a and of b in hours, by a configuration and flags: deletes, domain, grace, min_keep.
+    let graces = |file: &str, deletes, domain: Option<&str>, grace: Option<u64>, min_keep: Option<u32>| {
+        let mut settings = load(file).unwrap();
+        let domain: Option<DomainName> = domain.map(|domain| domain.parse().unwrap());
+        let grace = grace.map(|hours| Span(Duration::from_secs(hours * 3600)));
+        let min_keep = min_keep.and_then(std::num::NonZeroU32::new);
+        settings.retain(Above { domain: domain.as_ref(), grace, min_keep, deletes }).ok()?;
+        let retention = settings.buckets().retention;
+        Some(["a", "b"].map(|domain| {
+            let policy = retention.of_bucket(&domain.parse().unwrap(), &BucketName::page());
+            policy.map(|policy| policy.grace.as_secs() / 3600)
+        }))
+    };
+    for deletes in [true, false] {
+        let looks = !deletes;
+        let when_looking = |graces| looks.then_some(graces);
+        assert_eq!(graces("", deletes, None, None, None), when_looking([Some(24), Some(24)]));
+        assert_eq!(graces("", deletes, None, None, Some(2)), when_looking([Some(24), Some(24)]));
+        assert_eq!(graces("", deletes, None, Some(2), None), Some([Some(2), Some(2)]));
+        assert_eq!(graces("", deletes, Some("b"), Some(2), None), Some([None, Some(2)]));
+        assert_eq!(graces(KEPT, deletes, None, None, None), Some([None, None]));
+        assert_eq!(graces(KEPT, deletes, None, Some(2), None), when_looking([Some(2), Some(2)]));
+        assert_eq!(graces(KEPT, deletes, None, None, Some(2)), when_looking([Some(4), Some(4)]));
+        assert_eq!(graces(KEPT, deletes, Some("a"), Some(2), None), when_looking([Some(2), None]));
+        assert_eq!(graces(OWN, deletes, None, None, None), Some([Some(5), None]));
+        assert_eq!(graces(OWN, deletes, None, Some(2), None), Some([Some(2), Some(2)]));
+        assert_eq!(graces(OWN, deletes, Some("a"), Some(2), None), Some([Some(2), None]));
+        assert_eq!(graces("[retention]", deletes, Some("a"), Some(2), None), Some([Some(2), Some(24)]));
+        let both = format!("{KEPT}{OWN}");
+        assert_eq!(graces(&both, deletes, None, None, None), Some([Some(5), None]));
+        assert_eq!(graces(&both, deletes, Some("a"), Some(2), None), Some([Some(2), None]));
+    }
+}
+
 #[test]
 fn a_renderer_or_a_timeline_that_cannot_be_used_is_refused() {
     for (file, expected) in [

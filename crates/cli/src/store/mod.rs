@@ -13,7 +13,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 use self::awaited::Awaited;
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
-    config::{ClusterSettings, ConfigError, GivenSettings, Settings, StoreSettings},
+    config::{Above, ClusterSettings, ConfigError, GivenSettings, Settings, StoreSettings},
     errors::CommandError,
 };
 
@@ -148,7 +148,9 @@ impl Store {
                 "with [archive] in the configuration nothing is deleted: see `rashomon archive seal`";
             return Err(CommandError::Usage(message.to_owned()));
         }
-        settings.retain(arguments.grace, arguments.min_keep).map_err(CommandError::Usage)?;
+        let RetentionArguments { grace, min_keep, now: deletes, .. } = *arguments;
+        let above = Above { domain: arguments.domain.as_ref(), grace, min_keep, deletes };
+        settings.retain(above).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 

@@ -108,6 +108,14 @@ fn the_command_says_what_goes_and_culls_it() {
     sleep(Duration::from_secs(1));
     let dry = home.run(&["retention", "--dry-run"]).ends_with(0);
     dry.prints(&["24h after they were superseded", "wiki: would free 0 B of 13 B", "nothing was changed"]);
+    // Who forgets --config deletes nothing by a policy that nobody gave.
+    for flags in [&[][..], &["--min-keep", "2"], &["--domain", "wiki"]] {
+        home.run(&[&["retention", "--now"], flags].concat()).ends_with(2).tells(&[
+            "no policy is configured",
+            "--config FILE",
+            "--grace TIME",
+        ]);
+    }
     // The shortest whose slack is the skew that there is by default, five seconds.
     let short = ["--grace", "20s", "--min-keep", "2"];
     let dry = home.run(&[&["retention", "--dry-run"], &short[..]].concat()).ends_with(0);
@@ -121,9 +129,16 @@ fn the_command_says_what_goes_and_culls_it() {
     let report: Value = serde_json::from_str(&dry.stdout).unwrap();
     assert_eq!(report["domains"]["wiki"]["bytes_culled"], 3, "{report}");
     assert_eq!(report["domains"]["wiki"]["revisions_culled"], 1, "{report}");
-    let now = home.run(&[&["retention", "--now"], &sharp[..]].concat()).ends_with(0);
-    now.prints(&["culled 1 render, 3 B"]);
+    assert!(report.get("bytes_culled").is_none(), "{report}");
+    let now = home.run(&[&["retention", "--now", "--json"], &sharp[..]].concat()).ends_with(0);
+    let report: Value = serde_json::from_str(&now.stdout).unwrap();
+    assert_eq!((&report["renders_culled"], &report["bytes_culled"]), (&1.into(), &3.into()), "{report}");
+    assert_eq!(report["domains"]["wiki"]["bytes_culled"], 3, "{report}");
     home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 2 bodies"]);
+    home.write("sharper.toml", "[retention]\ngrace = '100ms'\nttl = '1s'\nslack = '100ms'\nskew = '0s'\n");
+    let now = home.run(&["retention", "--now", "--config", "sharper.toml"]).ends_with(0);
+    now.prints(&["100ms after they were superseded", "wiki: frees 5 B of 10 B", "culled 1 render, 5 B"]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 1 bodies"]);
     home.run(&["retention"]).ends_with(2).tells(&["--dry-run", "--now"]);
     home.run(&["retention", "--dry-run", "--domain", "nowhere"])
         .ends_with(2)
@@ -215,4 +230,73 @@ fn flags_that_no_configuration_may_say_delete_nothing() {
         }
     }
     home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 3 bodies"]);
+}
+
+/// What its times would be says nothing, as long as it says that everything is kept.
+#[test]
+fn a_configuration_that_keeps_everything_is_kept_to() {
+    let Some(home) = Home::new() else { return };
+    home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
+    let times = "grace = '100ms'\nttl = '1s'\nslack = '100ms'\nskew = '0s'\n";
+    home.write("kept.toml", &format!("[retention]\nstrategy = 'keep-everything'\n{times}"));
+    home.write("other.toml", &format!("[domains.other.buckets.page.retention]\n{times}"));
+    sleep(Duration::from_secs(1));
+    for config in ["kept.toml", "other.toml"] {
+        for what in ["--now", "--dry-run"] {
+            let ran = home.run(&["retention", what, "--config", config]).ends_with(0);
+            ran.prints(&["wiki: the configuration keeps everything"]);
+            let ran = home.run(&["retention", what, "--json", "--config", config]).ends_with(0);
+            let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+            assert_eq!(report["kept"][0], "wiki", "{report}");
+            assert_eq!(report["domains"].as_object().unwrap().len(), 0, "{report}");
+        }
+    }
+    for flags in [&["--grace", "20s"][..], &["--min-keep", "2"], &["--grace", "20s", "--domain", "wiki"]] {
+        home.run(&[&["retention", "--now", "--config", "kept.toml"], flags].concat()).ends_with(2).tells(&[
+            "keeps everything",
+            "take that out of the configuration",
+            "--dry-run",
+        ]);
+    }
+    // Before it is turned on, one may look.
+    home.run(&["retention", "--dry-run", "--config", "kept.toml", "--min-keep", "2"])
+        .ends_with(0)
+        .prints(&["wiki: would free 3 B of 13 B", "the newest 2 revisions"]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 3 bodies"]);
+}
+
+/// Each domain goes by its own, and only what is asked for goes by the flags.
+#[test]
+fn the_policy_of_each_domain_is_said() {
+    let Some(home) = Home::new() else { return };
+    for domain in ["v", "w", "x"] {
+        home.write("dump.xml", &dump("A", &[("1", "one"), ("2", "three")]));
+        home.run(&["import", "--domain", domain, "dump.xml"]).ends_with(0);
+    }
+    home.write(
+        "each.toml",
+        "[retention]\ngrace = '2s'\nttl = '1s'\nskew = '100ms'\n\
+         [domains.w.buckets.page.retention]\ngrace = '1h'\n\
+         [domains.x.buckets.page.retention]\nstrategy = 'keep-everything'\n",
+    );
+    let each =
+        |words: &[&str]| home.run(&[&["retention", "--config", "each.toml"], words].concat()).ends_with(0);
+    each(&["--dry-run"]).prints(&[
+        "v: superseded revisions and renders go 2s after",
+        "w: superseded revisions and renders go 1h after",
+        "x: the configuration keeps everything",
+    ]);
+    let ran = each(&["--dry-run", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let policy = |domain: &str| report["domains"][domain]["policy"].as_str().unwrap().to_owned();
+    assert!(policy("v").contains("go 2s after") && policy("w").contains("go 1h after"), "{report}");
+    assert!(report["policy"].is_null(), "{report}");
+    // Where there is one it is said once.
+    let ran = each(&["--dry-run", "--domain", "w"]);
+    assert!(ran.stdout.starts_with("superseded revisions and renders go 1h after"), "{ran:?}");
+    let ran = each(&["--dry-run", "--domain", "w", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["policy"], report["domains"]["w"]["policy"], "{report}");
+    let ran = each(&["--dry-run", "--grace", "3h"]);
+    assert!(ran.stdout.starts_with("superseded revisions and renders go 3h after"), "{ran:?}");
 }
