@@ -99,7 +99,15 @@ impl BlockStore {
         let (mut after, mut parts) = (None, 0);
         loop {
             let scan = Scan::new(partition(of, id), PIECES).after(after);
-            let rows = self.store.scan(&ARCHIVE_BLOCKS, scan).await?;
+            let rows = self.store.scan(&ARCHIVE_BLOCKS, scan).await.map_err(|error| match error {
+                // The store knows the row, and not which block it is of, nor that there may be another copy of it.
+                StoreError::Corrupt(why) => StoreError::Corrupt(format!(
+                    "block {} of the archive of {} cannot be read: {why}; restore it from a replica or a backup",
+                    in_hex(id),
+                    of.domain
+                )),
+                error => error,
+            })?;
             for row in &rows.items {
                 let (number, of_all, piece) = piece_of(row).ok_or_else(missing)?;
                 if number != parts || bytes.len() + piece.len() > Limits::default().block {

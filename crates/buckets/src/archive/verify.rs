@@ -1,12 +1,12 @@
 //! Whether the archive is whole: every block can be read to its last byte, and is found by those who need it.
 
-use std::num::NonZeroUsize;
+use std::{collections::BTreeSet, num::NonZeroUsize};
 
 use rashomon_blocks::{Block, Limits};
-use rashomon_tables::{Error as StoreError, Key, Value};
+use rashomon_tables::{Error as StoreError, Key, Schema, Value};
 
 use super::{
-    blocks::{BlockStore, in_hex, units_of},
+    blocks::{BlockStore, in_hex, partition as partition_of_block, units_of},
     index::{BlockId, IndexRow, index_of, page_of},
     made::blocking,
 };
@@ -39,25 +39,33 @@ impl Shared {
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
         let Some(blocks) = &self.blocks else { return Ok(()) };
-        let mut after = None;
-        loop {
-            let pages = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
-            for partition in pages.items {
-                let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
-                let checked = verify_index(blocks, &partition, report).await;
-                report.corrupt_is_problem(place, checked)?;
-            }
-            after = pages.next;
-            if after.is_none() {
-                break;
-            }
+        let listed = verify_indexes(blocks, report).await;
+        beside(&ARCHIVE_INDEX, "the indexes behind it were not looked at", report, listed)?;
+        let mut seen = BTreeSet::new();
+        let listed = self.verify_listed(blocks, &mut seen, report, progress).await;
+        // The list of blocks ends where the row of one cannot be read; those that anybody needs are named.
+        if !beside(&ARCHIVE_BLOCKS, "blocks behind it that no page names were not looked at", report, listed)?
+        {
+            let named = self.verify_named(blocks, &mut seen, report, progress).await;
+            report.corrupt_is_problem(ARCHIVE_INDEX.name(), named)?;
         }
+        Ok(())
+    }
+
+    /// Verifies all blocks that the store lists.
+    async fn verify_listed(
+        &self,
+        blocks: &BlockStore,
+        seen: &mut BTreeSet<BlockId>,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<()> {
+        let mut after = None;
         loop {
             let found = blocks.store.partitions(&ARCHIVE_BLOCKS, after, PARTITIONS).await?;
             for partition in found.items {
-                let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.clone(), Vec::new()));
-                let checked = self.verify_block(blocks, &partition, report).await;
-                report.corrupt_is_problem(place, checked)?;
+                seen.extend(block_of(&partition).map(|(_, id)| id));
+                self.verify_listed_block(blocks, &partition, report).await?;
                 progress(report.blocks);
             }
             after = found.next;
@@ -65,6 +73,45 @@ impl Shared {
                 return Ok(());
             }
         }
+    }
+
+    /// Verifies those of the blocks that pages name, and that were not seen yet.
+    async fn verify_named(
+        &self,
+        blocks: &BlockStore,
+        seen: &mut BTreeSet<BlockId>,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<()> {
+        let mut after = None;
+        loop {
+            let pages = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
+            for of in pages.items {
+                // What is wrong with an index was said.
+                let (Some(page), Ok(index)) = (page_of(&of), index_of(&*blocks.store, &of).await) else {
+                    continue;
+                };
+                for row in index.into_iter().filter(|row| seen.insert(row.block)) {
+                    self.verify_listed_block(blocks, &partition_of_block(&page, row.block), report).await?;
+                    progress(report.blocks);
+                }
+            }
+            after = pages.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn verify_listed_block(
+        &self,
+        blocks: &BlockStore,
+        partition: &[Value],
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.to_vec(), Vec::new()));
+        let checked = self.verify_block(blocks, partition, report).await;
+        report.corrupt_is_problem(place, checked).map(drop)
     }
 
     /// Decodes a block, and looks whether all that it has can be found.
@@ -103,6 +150,32 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Compares what the pages' indexes say with the blocks that they name.
+async fn verify_indexes(blocks: &BlockStore, report: &mut VerifyReport) -> Result<()> {
+    let mut after = None;
+    loop {
+        let pages = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
+        for partition in pages.items {
+            let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
+            let checked = verify_index(blocks, &partition, report).await;
+            report.corrupt_is_problem(place, checked)?;
+        }
+        after = pages.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether a table was listed to its end: a row that cannot be read is a problem, and no reason to look at nothing else.
+fn beside(table: &Schema, left: &str, report: &mut VerifyReport, listed: Result<()>) -> Result<bool> {
+    let said = listed.map_err(|error| match error {
+        Error::Store(StoreError::Corrupt(what)) => corrupt(&format!("{what}; {left}")).into(),
+        error => error,
+    });
+    Ok(report.corrupt_is_problem(table.name(), said)?.is_some())
 }
 
 /// Whether the blocks that a page names have of it what its index says.

@@ -32,6 +32,73 @@ fn damage(directory: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     });
 }
 
+/// The name of each block of a store, and its bytes.
+fn blocks(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(directory, Arc::new(SystemClock::new()), Options::default()).unwrap();
+        store.create(&ARCHIVE_BLOCKS).await.unwrap();
+        let many = NonZeroUsize::new(10).unwrap();
+        let mut blocks = Vec::new();
+        for partition in store.partitions(&ARCHIVE_BLOCKS, None, many).await.unwrap().items {
+            let Some(Value::Blob(id)) = partition.last().cloned() else { panic!("a block") };
+            let row = store.scan(&ARCHIVE_BLOCKS, Scan::new(partition, many)).await.unwrap().items.remove(0);
+            let Some(Value::Blob(bytes)) = &row.values[1] else { panic!("a block") };
+            blocks.push((id.iter().map(|byte| format!("{byte:02x}")).collect(), bytes.to_vec()));
+        }
+        store.shutdown().await;
+        blocks
+    })
+}
+
+/// Changes a bit of what the store's file has of a block, so that its row cannot be read any more.
+fn rot(directory: &Path, block: &[u8]) {
+    let path = directory.join("rashomon.sqlite");
+    let mut file = std::fs::read(&path).unwrap();
+    let place = file.windows(48).position(|bytes| bytes == &block[..48]).expect("the block is in the file");
+    file[place + 40] ^= 1;
+    std::fs::write(path, file).unwrap();
+}
+
+/// The row of a block cannot be read: that block is named with its pages, and so is every other.
+#[test]
+fn each_block_whose_row_cannot_be_read_is_named() {
+    let Some(home) = Home::new() else { return };
+    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "rotten"]].concat());
+    for title in ["A", "B", "C", "D"] {
+        home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
+        on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+        on_a_file(&["archive", "seal", "--after", "0s"])
+            .ends_with(0)
+            .prints(&["sealed 2 revisions", "1 block"]);
+    }
+    let rotten = home.path().join("rotten");
+    let blocks = blocks(&rotten);
+    assert_eq!(blocks.len(), 4);
+    // Two that are listed behind the first, and one before the last.
+    for (_, bytes) in &blocks[1..3] {
+        rot(&rotten, bytes);
+    }
+    for words in [&["archive", "verify"][..], &["verify"]] {
+        let ran = on_a_file(words).ends_with(1).prints(&["NOT SOUND", "4 blocks"]);
+        for (number, (id, _)) in blocks.iter().enumerate() {
+            let named: Vec<_> = ran
+                .stdout
+                .lines()
+                .filter(|line| line.contains(&format!("block {id} of the archive")))
+                .collect();
+            let is_rotten = (1..3).contains(&number);
+            assert_eq!(!named.is_empty(), is_rotten, "{id}: {ran:#?}");
+            let of_page = named.iter().any(|line| line.starts_with("domain wiki, bucket page, title "));
+            assert_eq!(of_page, is_rotten, "{ran:#?}");
+            assert!(
+                named.iter().all(|line| line.contains("restore it from a replica or a backup")),
+                "{ran:#?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn an_export_and_statistics_go_on_beside_damage() {
     let Some(home) = Home::new() else { return };
