@@ -249,18 +249,19 @@ struct SummaryJson<'a> {
     /// When it was made: as given, else the time of its first write.
     #[schema(format = DateTime)]
     timestamp: String,
-    /// Its newest render.
+    /// Its newest render, of those that are kept where any is.
     #[schema(value_type = String, format = "uuid")]
     tid: Tid,
     /// How many renders it has.
     renders: u64,
-    /// The bytes of its newest render's properties, of those that are not damaged.
+    /// The bytes of its newest render's properties, of those that are not damaged. Where none of its renders was kept,
+    /// of those that are the revision's.
     size: u64,
     /// `true` where a property of it cannot be read, since a block of the archive is damaged; else absent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     damaged: bool,
-    /// `false` where its bodies are no longer stored, since something newer took their place; else absent.
+    /// `false` where none of its bodies can be read any more, since something newer took their place; else absent.
     #[serde(skip_serializing_if = "is_true")]
     #[schema(required = false)]
     stored: bool,

@@ -240,13 +240,16 @@ pub struct RevisionDetail {
 pub struct RevisionSummary {
     /// What is known of it.
     pub record: Arc<RevisionRecord>,
-    /// Its newest render, of those that the archive's policy kept.
+    /// Its newest render, of those that the archive's policy kept if it kept any. What is the revision's can be read
+    /// by any.
     pub tid: Tid,
     /// How many renders it has.
     pub renders: u64,
-    /// The bytes of the newest render's properties.
+    /// The bytes of the newest render's properties. Where the archive's policy kept none of the renders, of those that
+    /// are the revision's, if it has any.
     pub size: u64,
-    /// `false`: it was superseded, and its bodies have gone by the bucket's retention.
+    /// `false`: it was superseded, and its bodies have gone by the bucket's retention, or it has none but those of
+    /// renders, and the archive's policy kept none of these.
     pub stored: bool,
     /// Some of the properties cannot be read, and are not counted in the size: a block of the archive is damaged.
     pub damaged: bool,

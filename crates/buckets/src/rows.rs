@@ -319,6 +319,11 @@ impl RenderRow {
         };
         read().ok_or_else(|| unreadable("renders", row))
     }
+
+    /// Whether it has the property, and the archive's policy did not keep it. What is its revision's is kept.
+    pub(crate) fn is_left_out_with(&self, name: &PropertyName) -> bool {
+        self.left_out && self.properties.contains_key(name)
+    }
 }
 
 /// The revision in a row of `revisions_by_tid`.

@@ -18,7 +18,7 @@ pub(crate) async fn property(
     time: Timestamp,
     name: &PropertyName,
 ) -> Result<Response> {
-    let render = api.read(api.buckets.at_time(page, time)).await?;
+    let render = api.read(api.buckets.at_time_with(page, time, name)).await?;
     let render = render.map_err(|error| Problem::of_page(error, page))?;
     render.check_not_erased().map_err(|error| Problem::of_page(error, page))?;
     to_property(&render, name, Caching::NoStore)

@@ -1,6 +1,14 @@
 //! The page as it was: by the time in the URL, and by RFC 7089.
 
+use std::time::Duration;
+
+use rashomon_buckets::{
+    ArchivePolicy, ArchiveSettings, BucketArchive, BucketName, DomainName, Revisioned, Sealing, Settings,
+};
+
 use crate::world::{PAGE, World};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Three revisions, whose numbers do not rise with time; the first has no html.
 async fn history() -> (World, [String; 3]) {
@@ -119,4 +127,43 @@ async fn only_the_timegate_varies_on_the_date() {
         assert_eq!(with.body, without.body);
         assert!(!with.header("vary").contains("datetime"));
     }
+}
+
+#[tokio::test]
+async fn no_read_leads_to_a_render_that_the_archive_left_out() {
+    let world = World::new().await;
+    let mut tids = Vec::new();
+    for number in 1..=3 {
+        let time = format!("2013-01-0{number}T00:00:00Z");
+        tids.push(
+            world
+                .revision(&format!("_rev={number}&wikitext=w{number}&html=h{number}&_timestamp={time}"))
+                .await,
+        );
+        world.clock.advance(Duration::from_secs(3600));
+    }
+    world.clock.advance(2 * DAY);
+    let all = BucketArchive { policy: ArchivePolicy::Interval(30 * DAY), after: DAY };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
+    let settings = Settings { archive, ..Settings::default() };
+    let buckets =
+        Revisioned::open(world.store.clone(), world.clock.clone(), settings.clone(), 8).await.unwrap();
+    let domain = DomainName::new("enwiki").unwrap();
+    buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await.unwrap();
+    let world = World::of(world.store.clone(), world.clock.clone(), Default::default(), settings).await;
+
+    let left_out = format!("{PAGE}?rev/{}/html", tids[1]);
+    world.get(&left_out).await.expect(404);
+    for (url, tid, name, text) in [
+        ("?rev/2013-01-02T12:00:00Z/html", &tids[0], "html", "h1"),
+        ("?rev/2013-01-02T12:00:00Z/wikitext", &tids[1], "wikitext", "w2"),
+        ("?rev/2/wikitext", &tids[1], "wikitext", "w2"),
+        ("?rev/1/html", &tids[0], "html", "h1"),
+    ] {
+        let answer = world.get(&format!("{PAGE}{url}")).await.expect(302);
+        assert_eq!(answer.header("location"), format!("?rev/{tid}/{name}"), "{url}");
+        assert_eq!(world.get(&format!("{PAGE}?rev/{tid}/{name}")).await.expect(200).text(), text);
+    }
+    let none = world.get(&format!("{PAGE}?rev/2/html")).await.expect(404);
+    assert!(none.text().contains("of revision 2 was superseded, and has not been kept"), "{}", none.text());
 }

@@ -9,9 +9,9 @@ use std::num::NonZeroUsize;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Cursor, Order, Scan, Value};
 
-use super::{Revisioned, Shared, rev_key};
+use super::{Revisioned, Shared, read::render_of, rev_key};
 use crate::{
-    Error, Listing, Missing, Page, PropertyName, PropertyVersion, Result, Revision, Versions,
+    Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid, Versions,
     rows::{RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{REVISIONS, REVISIONS_BY_TIME},
 };
@@ -37,8 +37,13 @@ struct State {
 impl State {
     /// The render that is selected at the end of a second.
     fn at(&self, at: i64) -> Option<PropertyVersion> {
-        let so_far = self.renders.iter().rev().find(|render| second(render.tid.time()) <= at);
-        so_far.or_else(|| self.renders.first()).copied()
+        self.newest_until(|tid| second(tid.time()) <= at)
+    }
+
+    /// The newest render that came so far, else the first.
+    fn newest_until(&self, so_far: impl Fn(Tid) -> bool) -> Option<PropertyVersion> {
+        let newest = self.renders.iter().rev().find(|render| so_far(render.tid));
+        newest.or_else(|| self.renders.first()).copied()
     }
 
     /// All that are selected at the end of some second from its own on, before the next revision's (`None`:
@@ -59,6 +64,22 @@ impl State {
 }
 
 impl Revisioned {
+    /// The render from which a property of the page is read as it was at a time: the one that
+    /// [`at_time`](Self::at_time) gives. Where the archive's policy left that one out, and with it all others of its
+    /// revision, it is the newest that is kept before it, as it is for [`Self::memento`]. `Culled` where there is none.
+    pub async fn at_time_with(&self, page: &Page, time: Timestamp, name: &PropertyName) -> Result<Render> {
+        let (revision, render) = self.0.rows_at(page, time).await?;
+        if !render.is_left_out_with(name) {
+            return Ok(render_of(revision, render));
+        }
+        let mut walk = Walk::new(page, name, ClusteringRange::all().at_most(time), Order::Forward);
+        let state = walk.next(&self.0).await?;
+        match state.and_then(|state| state.newest_until(|tid| tid.time() <= time)) {
+            Some(kept) => self.render(page, kept.tid).await,
+            None => Err(Error::NotFound(Missing::Culled { rev: render.rev, tid: render.tid })),
+        }
+    }
+
     /// The state of the page at the end of the second of `time` (`None`: the latest) among the revisions that
     /// have the property, for RFC 7089. Before the first, the first.
     pub async fn memento(
@@ -242,7 +263,6 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tid;
 
     fn state(timestamp: i64, renders: &[i64]) -> State {
         let rev = Revision::new(1).expect("positive");

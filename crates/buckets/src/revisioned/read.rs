@@ -54,7 +54,7 @@ impl Revisioned {
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
                 return Err(Error::NotFound(Missing::Property { rev, tid }));
             }
-            if render.left_out && render.properties.contains_key(name) {
+            if render.is_left_out_with(name) {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
             let (of_render, written_at) = match render.properties.contains_key(name) {
@@ -74,13 +74,19 @@ impl Revisioned {
     /// is kept because somebody asked for it, else one that is made now.
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;
-        let newest = self.newest_render(page, rev).await?;
-        refuse_erased(&newest.record)?;
-        let named = newest.properties.contains_key(name);
+        let (revision, newest) = shared.newest_of(page, rev).await?;
+        refuse_erased(&revision.record)?;
+        let is_left_out = newest.is_left_out_with(name);
+        let named = newest.properties.contains_key(name) || revision.properties.contains_key(name);
         let generates = shared.settings.retention.generator.is_some();
         let policy = shared.settings.retention.of(page);
-        if (named && policy.is_none()) || (policy.is_none() && !generates) {
-            return named.then_some(newest.tid).ok_or_else(|| no_property(rev, newest.tid));
+        if policy.is_none() && ((named && !is_left_out) || !generates) {
+            return match (named, is_left_out) {
+                (true, false) => Ok(newest.tid),
+                // The newest that is kept is none that was left out: so were all.
+                (true, true) => Err(Error::NotFound(Missing::Culled { rev, tid: newest.tid })),
+                (false, _) => Err(no_property(rev, newest.tid)),
+            };
         }
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
@@ -101,6 +107,10 @@ impl Revisioned {
             return Ok(tid);
         }
         match self.generated(page, rev, name).await? {
+            // What was left out, made again to the same bytes, is a repeat of it.
+            Some(tid) if is_left_out && tid == newest.tid => {
+                Err(Error::NotFound(Missing::Culled { rev, tid }))
+            }
             Some(tid) => Ok(tid),
             None if named => Err(Error::NotFound(Missing::Culled { rev, tid: newest.tid })),
             None => Err(no_property(rev, newest.tid)),
@@ -125,46 +135,16 @@ impl Revisioned {
 
     /// The newest render of a revision, among those that the archive's policy kept if it kept any.
     pub async fn newest_render(&self, page: &Page, rev: Revision) -> Result<Render> {
-        let (revision, render) = futures::future::try_join(
-            self.0.get(&REVISIONS, page, rev_key(rev)),
-            self.0.newest_kept(page, ClusteringRange::prefix(rev_key(rev))),
-        )
-        .await?;
-        match (revision, render) {
-            (Some(revision), Some(render)) => Ok(render_of(RevisionRow::from_row(&revision)?, render)),
-            _ => Err(self.0.no_revision(page, rev).await?),
-        }
+        let (revision, render) = self.0.newest_of(page, rev).await?;
+        Ok(render_of(revision, render))
     }
 
     /// The render of the page as it was at a time: of the revision with the greatest timestamp at or before
     /// it (of several the highest), the newest render at or before it, else its oldest; of those that the archive's
     /// policy kept, if it kept any. `BeforeFirst` where there was no page yet.
     pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
-        let shared = &self.0;
-        let range = ClusteringRange::all().at_most(time);
-        let Some(row) = shared.first(&REVISIONS_BY_TIME, page, range).await? else {
-            shared.check_exists(page).await?;
-            return Err(Error::NotFound(Missing::BeforeFirst));
-        };
-        let rev =
-            clustering_rev(&row, 1).ok_or_else(|| crate::rows::unreadable("revisions_by_time", &row))?;
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
-        let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
-        for _ in 0..LOOKS {
-            let (revision, render) = futures::future::try_join(
-                shared.get(&REVISIONS, page, rev_key(rev)),
-                shared.newest_kept(page, until.clone()),
-            )
-            .await?;
-            let render = match render {
-                Some(render) if !render.left_out => Some(render),
-                newest => shared.oldest_kept(page, of_rev.clone()).await?.or(newest),
-            };
-            if let (Some(revision), Some(render)) = (revision, render) {
-                return Ok(render_of(RevisionRow::from_row(&revision)?, render));
-            }
-        }
-        Err(shared.incomplete(page))
+        let (revision, render) = self.0.rows_at(page, time).await?;
+        Ok(render_of(revision, render))
     }
 
     /// A revision with all its renders.
@@ -310,6 +290,47 @@ impl Shared {
         }
     }
 
+    /// A revision, and its newest render, among those that the archive's policy kept if it kept any.
+    async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {
+        let (revision, render) = futures::future::try_join(
+            self.get(&REVISIONS, page, rev_key(rev)),
+            self.newest_kept(page, ClusteringRange::prefix(rev_key(rev))),
+        )
+        .await?;
+        match (revision, render) {
+            (Some(revision), Some(render)) => Ok((RevisionRow::from_row(&revision)?, render)),
+            _ => Err(self.no_revision(page, rev).await?),
+        }
+    }
+
+    /// The revision and the render that the page was at a time, as [`Revisioned::at_time`] has it.
+    pub(super) async fn rows_at(&self, page: &Page, time: Timestamp) -> Result<(RevisionRow, RenderRow)> {
+        let range = ClusteringRange::all().at_most(time);
+        let Some(row) = self.first(&REVISIONS_BY_TIME, page, range).await? else {
+            self.check_exists(page).await?;
+            return Err(Error::NotFound(Missing::BeforeFirst));
+        };
+        let rev =
+            clustering_rev(&row, 1).ok_or_else(|| crate::rows::unreadable("revisions_by_time", &row))?;
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
+        for _ in 0..LOOKS {
+            let (revision, render) = futures::future::try_join(
+                self.get(&REVISIONS, page, rev_key(rev)),
+                self.newest_kept(page, until.clone()),
+            )
+            .await?;
+            let render = match render {
+                Some(render) if !render.left_out => Some(render),
+                newest => self.oldest_kept(page, of_rev.clone()).await?.or(newest),
+            };
+            if let (Some(revision), Some(render)) = (revision, render) {
+                return Ok((RevisionRow::from_row(&revision)?, render));
+            }
+        }
+        Err(self.incomplete(page))
+    }
+
     /// Whether a render is known by its tid.
     pub(crate) async fn has_tid(&self, page: &Page, tid: Tid) -> Result<bool> {
         Ok(self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
@@ -422,9 +443,13 @@ impl Shared {
             else {
                 continue;
             };
-            let properties = || newest.properties.values().chain(revision.properties.values());
+            // What is the revision's is kept, and is read by any of its renders.
+            let own_alone = newest.left_out && !revision.properties.is_empty();
+            let of_render = (!own_alone).then_some(&newest.properties);
+            let properties =
+                || of_render.into_iter().flat_map(Properties::values).chain(revision.properties.values());
             summaries.push(RevisionSummary {
-                stored: culls.has_revision(&revision) && culls.has_render(&newest),
+                stored: culls.has_revision(&revision) && (own_alone || culls.has_render(&newest)),
                 size: properties().map(|info| info.size).sum(),
                 damaged: properties().any(PropertyInfo::is_damaged),
                 record: Arc::new(revision.record),

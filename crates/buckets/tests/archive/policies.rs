@@ -15,6 +15,8 @@ use crate::support::{World, bytes, name, on_every_store, page, rev};
 on_every_store! {
     of_each_revision_the_first_render_is_kept,
     what_is_kept_is_found_by_revision_and_by_time,
+    where_no_render_of_a_revision_is_kept_a_time_leads_to_the_one_before,
+    a_list_says_what_is_there_of_a_revision_without_renders,
     one_render_in_an_interval_is_kept,
     an_interval_goes_on_from_one_sealing_to_the_next,
     what_is_left_out_is_no_problem_and_is_repeated_as_before,
@@ -142,6 +144,58 @@ async fn what_is_kept_is_found_by_revision_and_by_time(world: World) {
     assert_eq!(mementos.len(), 5);
     let lines = world.buckets.revisions(&page, None, 10).await.unwrap().items;
     assert!(lines.iter().all(|line| line.stored), "a render of each can be read");
+}
+
+async fn where_no_render_of_a_revision_is_kept_a_time_leads_to_the_one_before(world: World) {
+    let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
+    let (page, html, wikitext) = (page("Main_Page"), name("html"), name("wikitext"));
+    let begun = world.clock.now();
+    write(&world, 1..=4).await;
+    world.pass(later());
+    world.seal().await;
+    let first = world.buckets.revision(&page, rev(1)).await.unwrap().renders.last().unwrap().tid;
+    assert_eq!(world.read(&page, first, "html").await, b"1-1");
+    for hours in 0..9_u32 {
+        let time = begun.saturating_add(HOUR * hours);
+        assert_eq!(world.buckets.at_time_with(&page, time, &html).await.unwrap().tid, first, "{hours}");
+        assert_eq!(world.buckets.memento(&page, &html, Some(time)).await.unwrap().tid, first, "{hours}");
+        // What is the revision's is that of then.
+        let of_then = world.buckets.at_time_with(&page, time, &wikitext).await.unwrap();
+        assert_eq!(of_then.record.rev, rev(i64::from(hours / 3) + 1), "{hours}");
+        assert_eq!(world.read(&page, of_then.tid, "wikitext").await, b"text");
+    }
+    for number in 2..=3 {
+        let none = world.buckets.newest_with(&page, rev(number), &html).await;
+        assert!(
+            matches!(none, Err(Error::NotFound(Missing::Culled { rev: of, .. })) if of == rev(number)),
+            "{none:?}"
+        );
+        let tid = world.buckets.newest_with(&page, rev(number), &wikitext).await.unwrap();
+        assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
+    }
+}
+
+async fn a_list_says_what_is_there_of_a_revision_without_renders(world: World) {
+    let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
+    let (main, bare) = (page("Main_Page"), page("Bare"));
+    write(&world, 1..=4).await;
+    for number in 1..=4 {
+        world.put_revision(&bare, number, &[("html", &format!("bare {number}"))]).await.unwrap();
+        world.pass(HOUR);
+    }
+    world.pass(later());
+    world.seal().await;
+    let lines = world.buckets.revisions(&main, None, 10).await.unwrap().items;
+    for line in &lines {
+        assert_eq!(world.read(&main, line.tid, "wikitext").await, b"text");
+    }
+    // Of the second and the third their wikitext, of the others html as well.
+    let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored, line.size)).collect();
+    assert_eq!(shown, [(4, true, 7), (3, true, 4), (2, true, 4), (1, true, 7)]);
+    // Of a revision that has nothing of its own nothing is left.
+    let lines = world.buckets.revisions(&bare, None, 10).await.unwrap().items;
+    let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored)).collect();
+    assert_eq!(shown, [(4, true), (3, false), (2, false), (1, true)]);
 }
 
 async fn one_render_in_an_interval_is_kept(world: World) {
