@@ -77,6 +77,17 @@ impl BucketArchive {
         })
     }
 
+    /// What a policy leaves out goes when it is sealed, and that may not be before its grace is over.
+    fn wrong_beside(self, grace: Option<Duration>) -> Option<String> {
+        let Self { policy, after } = self;
+        let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
+        Some(format!(
+            "after is {after}, and the grace of [retention] is {grace}: policy leaves renders out when they are \
+             sealed, and they would be gone before their grace is over: raise after to at least {grace}, or lower \
+             grace, or take policy = \"every\""
+        ))
+    }
+
     fn of_buckets(self) -> rashomon_buckets::BucketArchive {
         rashomon_buckets::BucketArchive { policy: self.policy.of_buckets(), after: self.after.0 }
     }
@@ -120,7 +131,8 @@ impl ArchiveSettings {
         let span = given.span();
         let given = given.into_inner();
         // What retention would delete after its grace is sealed after it instead.
-        let after = retention.all.policy().map_or(default.all.after, |policy| Span(policy.grace));
+        let grace = retention.all.policy().map(|policy| policy.grace);
+        let after = grace.map_or(default.all.after, Span);
         let settings = Self {
             enabled: given.enabled.unwrap_or(true),
             all: BucketArchive {
@@ -131,7 +143,8 @@ impl ArchiveSettings {
             every: given.every.unwrap_or(default.every),
             cache_size: given.cache_size.unwrap_or(default.cache_size),
         };
-        if let Some(message) = settings.all.wrong().filter(|_| settings.enabled) {
+        let wrong = settings.all.wrong().or_else(|| settings.all.wrong_beside(grace));
+        if let Some(message) = wrong.filter(|_| settings.enabled) {
             problems.push(file.problem(span.clone(), message));
         }
         if settings.enabled && settings.every.0.is_zero() {
@@ -145,7 +158,7 @@ impl ArchiveSettings {
     pub(super) fn of_buckets(
         &self,
         domain: &GivenDomain,
-        retentions: &BTreeMap<BucketName, BucketRetention>,
+        (retention, retentions): (&RetentionSettings, &BTreeMap<BucketName, BucketRetention>),
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> BTreeMap<BucketName, BucketArchive> {
@@ -171,7 +184,9 @@ impl ArchiveSettings {
                 policy: given.policy.unwrap_or(self.all.policy),
                 after: given.after.or(grace.map(Span)).unwrap_or(self.all.after),
             };
-            if let Some(message) = own.wrong() {
+            let in_effect =
+                retentions.get(name).unwrap_or(&retention.all).policy().map(|policy| policy.grace);
+            if let Some(message) = own.wrong().or_else(|| own.wrong_beside(in_effect)) {
                 problems.push(file.problem(place, message));
             }
             all.insert(name.clone(), own);
@@ -210,8 +225,24 @@ impl super::Settings {
             self.archive.all.after = after;
             let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
             buckets.filter_map(|bucket| bucket.archive.as_mut()).for_each(|own| own.after = after);
+            if let Some(wrong) = self.sealed_too_early() {
+                return Err(format!("--after {after}: {wrong}"));
+            }
         }
         Ok(())
+    }
+
+    /// What is wrong with how all buckets, or one of them, are sealed beside their graces.
+    fn sealed_too_early(&self) -> Option<String> {
+        let wrong = |archive: BucketArchive, retention: &BucketRetention| {
+            archive.wrong_beside(retention.policy().map(|policy| policy.grace))
+        };
+        let buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
+        let of_buckets = buckets.filter_map(|bucket| {
+            let retention = bucket.retention.as_ref().unwrap_or(&self.retention.all);
+            wrong(bucket.archive.unwrap_or(self.archive.all), retention)
+        });
+        wrong(self.archive.all, &self.retention.all).into_iter().chain(of_buckets).next()
     }
 
     /// The archive, as the bucket layer takes it.

@@ -280,7 +280,7 @@ fn domains(
     let mut all = BTreeMap::new();
     for (name, domain) in given {
         let mut retentions = retention.of_buckets(&domain, early, file, problems);
-        let mut archives = archive.of_buckets(&domain, &retentions, file, problems);
+        let mut archives = archive.of_buckets(&domain, (retention, &retentions), file, problems);
         let mut renderers = generator::of_buckets(&domain, file, problems);
         let buckets = (domain.buckets.keys())
             .map(|name| {

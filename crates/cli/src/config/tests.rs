@@ -287,6 +287,44 @@ fn an_archive_of_a_bucket_that_cannot_be_is_refused() {
     assert!(settings.seal(None).unwrap_err().contains("put [archive] into it"));
 }
 
+/// What a policy leaves out goes when it is sealed.
+#[test]
+fn an_archive_that_leaves_out_before_the_grace_is_over_is_refused() {
+    let retention = "[retention]\ngrace = '24h'\n";
+    let page = "[domains.a.buckets.page.archive]";
+    let cure = "raise after to at least 24h, or lower grace, or take policy = \"every\"";
+    for policy in ["'first-render'", "{ interval = '1d' }"] {
+        let file = format!("{retention}[archive]\nafter = '2h'\npolicy = {policy}");
+        refused(&file, "3:1: after is 2h, and the grace of [retention] is 24h");
+        refused(&file, cure);
+        let file = format!("{retention}[archive]\nafter = '2h'\n{page}\npolicy = {policy}");
+        refused(&file, "5:1: after is 2h");
+        refused(&file, cure);
+        // Its own grace is the one that counts.
+        let own = "[domains.a.buckets.page.retention]\ngrace = '48h'";
+        let file = format!("[archive]\n{own}\n{page}\nafter = '24h'\npolicy = {policy}");
+        refused(&file, "raise after to at least 48h");
+    }
+    for allowed in [
+        format!("{retention}[archive]\npolicy = 'first-render'"),
+        format!("{retention}[archive]\nafter = '24h'\npolicy = 'first-render'"),
+        format!("{retention}[archive]\nafter = '2h'"),
+        format!("{retention}[archive]\nenabled = false\nafter = '2h'\npolicy = 'first-render'"),
+        "[archive]\nafter = '2h'\npolicy = 'first-render'".to_owned(),
+        format!("{retention}[archive]\nafter = '2h'\n{page}\nafter = '24h'\npolicy = 'first-render'"),
+    ] {
+        assert!(load(&allowed).is_ok(), "{allowed}\n{:?}", load(&allowed));
+    }
+    // Neither is it done at once when a command asks for it.
+    let now = || Some("0s".parse().unwrap());
+    let mut settings = load(&format!("{retention}[archive]\npolicy = 'first-render'")).unwrap();
+    let error = settings.seal(now()).unwrap_err();
+    assert!(error.starts_with("--after 0s: after is 0s, and the grace of [retention] is 24h"), "{error}");
+    let mut settings = load(&format!("{retention}[archive]\n{page}\npolicy = 'first-render'")).unwrap();
+    assert!(settings.seal(now()).is_err());
+    assert!(load(&format!("{retention}[archive]")).unwrap().seal(now()).is_ok());
+}
+
 #[test]
 fn a_renderer_is_configured_for_all_buckets_or_for_one() {
     assert!(load("").unwrap().generator().unwrap().is_none());
