@@ -1,9 +1,9 @@
 //! What the configuration says of the archive.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
 
 use super::{
@@ -20,7 +20,7 @@ const MIN_AFTER: Duration = Duration::from_secs(3600);
 
 /// What the table of the file says. A table that is there turns the archive on.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of its own: [archive], with its settings below")]
 pub(crate) struct GivenArchive {
     enabled: Option<bool>,
     policy: Option<ArchivePolicy>,
@@ -32,20 +32,67 @@ pub(crate) struct GivenArchive {
 
 /// What the table of a bucket says, above that of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table of its own: [domains.NAME.buckets.page.archive], with its settings below"
+)]
 pub(crate) struct GivenBucketArchive {
     policy: Option<ArchivePolicy>,
     after: Option<Span>,
 }
 
 /// Which renders are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ArchivePolicy {
     #[default]
     Every,
     FirstRender,
     Interval(Span),
+}
+
+/// How the one that takes a time is written.
+const INTERVAL: &str = "an interval is given with its time: policy = { interval = \"1d\" }";
+
+impl<'de> Deserialize<'de> for ArchivePolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = ArchivePolicy;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"every\", \"first-render\", or { interval = \"1d\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ArchivePolicy, E> {
+                match text {
+                    "every" => Ok(ArchivePolicy::Every),
+                    "first-render" => Ok(ArchivePolicy::FirstRender),
+                    "interval" => Err(E::custom(INTERVAL)),
+                    other => Err(E::unknown_variant(other, &["every", "first-render", "interval"])),
+                }
+            }
+
+            fn visit_map<M: de::MapAccess<'de>>(self, mut map: M) -> Result<ArchivePolicy, M::Error> {
+                let mut interval = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    if key != "interval" {
+                        return Err(de::Error::unknown_field(&key, &["interval"]));
+                    }
+                    interval = Some(map.next_value::<Span>()?);
+                }
+                match interval {
+                    None => Err(de::Error::custom(INTERVAL)),
+                    Some(Span(time)) if time.is_zero() => Err(de::Error::custom(
+                        "interval is the time in which one render is kept: give some, such as 1d, or take policy \
+                         = \"every\"",
+                    )),
+                    Some(interval) => Ok(ArchivePolicy::Interval(interval)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
 }
 
 impl ArchivePolicy {

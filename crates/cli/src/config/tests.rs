@@ -287,6 +287,28 @@ fn an_archive_of_a_bucket_that_cannot_be_is_refused() {
     assert!(settings.seal(None).unwrap_err().contains("put [archive] into it"));
 }
 
+#[test]
+fn what_is_no_archive_is_said_with_how_one_is_written() {
+    for page in ["[archive]", "[archive]\n[domains.a.buckets.page.archive]"] {
+        for (policy, expected) in [
+            ("'interval'", "an interval is given with its time: policy = { interval = \"1d\" }"),
+            ("{}", "an interval is given with its time"),
+            ("{ interval = '0s' }", "give some, such as 1d, or take policy = \"every\""),
+            ("{ intervall = '1d' }", "did you mean 'interval'?"),
+            ("'first-rendering'", "did you mean 'first-render'?"),
+            ("true", "expected \"every\", \"first-render\", or { interval = \"1d\" }"),
+        ] {
+            refused(&format!("{page}\npolicy = {policy}"), expected);
+        }
+    }
+    refused("archive = true", "expected a table of its own: [archive]");
+    refused("[archive]\n[domains.a.buckets.page]\narchive = 1", "[domains.NAME.buckets.page.archive]");
+    let given = "[archive]\npolicy = { interval = '2d' }";
+    let settings = load(given).unwrap();
+    assert_eq!(settings.archive.all.policy, archive::ArchivePolicy::Interval("2d".parse().unwrap()));
+    assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+}
+
 /// What a policy leaves out goes when it is sealed.
 #[test]
 fn an_archive_that_leaves_out_before_the_grace_is_over_is_refused() {
