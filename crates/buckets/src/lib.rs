@@ -41,6 +41,7 @@ pub use retention::{
     RetentionStats, Sampling, Strategy, Superseded, Sweep, Timeline, Walk,
 };
 pub use revisioned::{
-    CacheStats, DomainStats, Erased, Erasing, ErasureState, PropertyStats, Revisioned, Settings, VerifyReport,
+    CacheStats, DomainStats, Erased, Erasing, ErasureState, PropertyStats, Revisioned, SameBytes, Settings,
+    VerifyReport,
 };
 pub use tid::Tid;

@@ -185,6 +185,20 @@ fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
 }
 
+/// What is to be said of a block that a later version wrote: nothing is known to be wrong with it, and none of it may be given up.
+pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
+    let why = match Block::salvage(bytes, Limits::default()) {
+        Err(error @ BlockError::NewerVersion { found, known }) if found > known => unreadable(id, &error),
+        Err(error @ BlockError::UnknownCodec(_)) => unreadable(id, &error),
+        Ok(block) => check_columns(id, &block).err()?,
+        Err(_) => return None,
+    };
+    match why {
+        StoreError::Corrupt(why) => Some(why),
+        _ => None,
+    }
+}
+
 fn not_understood(id: BlockId) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
 }

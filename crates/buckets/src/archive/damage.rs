@@ -9,7 +9,7 @@ use std::{
 use rashomon_tables::{Batch, Error as StoreError};
 
 use super::{
-    blocks::{BlockStore, in_hex},
+    blocks::{BlockStore, in_hex, newer_version},
     collect::Note,
     index::{BlockId, IndexRow, index_of, page_of},
 };
@@ -88,11 +88,21 @@ impl Revisioned {
         taken.unwrap_or_default().into_values().collect()
     }
 
+    /// `Unsupported` where a block of the archive that may have a revision was written by a later version: that can read it,
+    /// and nothing of it is given up, nor made anew, by this one.
+    pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
+        match &self.0.blocks {
+            Some(blocks) => blocks.check_versions(page, rev).await,
+            None => Ok(()),
+        }
+    }
+
     /// Gives up the blocks of the archive that may have a revision and of which nothing can be read: no page names them any
     /// more, and they are deleted. Gives what they had, by page. Safe to be cut off at any point: done again, it is finished.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
         let Some(blocks) = &self.0.blocks else { return Ok(Vec::new()) };
         let _alone = blocks.alone().await;
+        blocks.check_versions(page, rev).await?;
         let mut given_up = Vec::new();
         for row in index_of(&*blocks.store, &partition_of(page)).await? {
             if !(row.revs.0..=row.revs.1).contains(&rev) {
@@ -141,6 +151,25 @@ impl Revisioned {
             why: why.to_owned(),
         });
         Ok(given_up.collect())
+    }
+}
+
+impl BlockStore {
+    /// `Unsupported` where a block that may have a revision was written by a later version.
+    pub(crate) async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
+        for row in index_of(&*self.store, &partition_of(page)).await? {
+            if !(row.revs.0..=row.revs.1).contains(&rev) {
+                continue;
+            }
+            let bytes = match self.read(page, row.block).await {
+                Err(StoreError::Corrupt(_)) => continue,
+                bytes => bytes?,
+            };
+            if let Some(why) = newer_version(row.block, &bytes) {
+                return Err(StoreError::Unsupported(why).into());
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use rashomon_tables::{Error as StoreError, Key, Row, Scan};
 use serde::Serialize;
 
 use super::{
-    blocks::BlockStore,
+    blocks::{BlockStore, newer_version},
     index::{BlockId, index_of},
     units::name_and_title,
 };
@@ -29,6 +29,9 @@ pub struct ArchiveStats {
     pub block_bytes: u64,
     /// Those of them that are damaged, or not there. What of them cannot be read is counted nowhere else.
     pub damaged_blocks: u64,
+    /// Those of them that a later version wrote, and that are not damaged for all that is known. What they have is counted
+    /// nowhere else either.
+    pub newer_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,
     /// Their bytes.
@@ -90,7 +93,7 @@ impl Counter {
             if self.seen.insert(row.block) {
                 self.stats.blocks += 1;
                 match blocks.read(page, row.block).await {
-                    Ok(bytes) => self.add_block(&bytes),
+                    Ok(bytes) => self.add_block(row.block, &bytes),
                     Err(StoreError::Corrupt(_)) => self.stats.damaged_blocks += 1,
                     Err(error) => return Err(error.into()),
                 }
@@ -99,9 +102,13 @@ impl Counter {
         Ok(())
     }
 
-    fn add_block(&mut self, bytes: &[u8]) {
+    fn add_block(&mut self, id: BlockId, bytes: &[u8]) {
         self.stats.block_bytes += bytes.len() as u64;
-        self.stats.damaged_blocks += u64::from(Block::open(bytes, Limits::default()).is_err());
+        if newer_version(id, bytes).is_some() {
+            self.stats.newer_blocks += 1;
+        } else if Block::open(bytes, Limits::default()).is_err() {
+            self.stats.damaged_blocks += 1;
+        }
         // Of one that is damaged it may be known all the same.
         let streams = Block::salvage(bytes, Limits::default()).and_then(|block| block.stored_by_stream());
         let streams = streams.unwrap_or_default();

@@ -79,14 +79,23 @@ pub struct Erased {
     pub blocks: u64,
     /// Revisions that were given up, of the page and of others.
     pub given_up: Vec<(Title, Revision)>,
-    /// Revisions that have a body with the very same bytes, some of them: it stays theirs.
-    pub same: Vec<Revision>,
-    /// How many there are.
-    pub same_count: u64,
+    /// Where else on the page the very same bytes are: they stay there.
+    pub same: Vec<SameBytes>,
     /// Blocks that another process may be making, and that may have it: erase again in some hours.
     pub left: u64,
     /// For how long the store's files keep what was deleted; `None`: it is in none of them any more.
     pub kept_for: Option<Duration>,
+}
+
+/// A property that has the very same bytes as one that was erased, in other revisions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SameBytes {
+    /// The property.
+    pub property: PropertyName,
+    /// Some of the revisions, the lowest.
+    pub revisions: Vec<Revision>,
+    /// How many there are.
+    pub count: u64,
 }
 
 /// An erasure that was begun.
@@ -136,6 +145,8 @@ impl Shared {
             None => Arc::new(BlockStore::new(Arc::clone(&self.store), 0)),
         };
         let _alone = blocks.alone().await;
+        // Before anything of it is marked: it could not be finished.
+        blocks.check_versions(page, rev).await?;
         let begun = self.begin_erasure(page, rev, how).await?;
         self.another_epoch(page).await?;
         let (mut erased, properties) = self.mark(page, rev, begun, how).await?;
@@ -145,7 +156,7 @@ impl Shared {
         let from_blocks = self.erase_from_blocks(&blocks, page, rev, how.give_up_damaged).await?;
         (erased.blocks, erased.left) = (from_blocks.made, from_blocks.left);
         erased.given_up = from_blocks.given_up;
-        (erased.same, erased.same_count) = self.same_as(page, rev, &properties).await?;
+        erased.same = self.same_as(page, rev, &properties).await?;
         erased.kept_for = self.store.scrub().await?;
         if erased.left == 0 {
             self.finish_erasure(page, rev, &erased).await?;
@@ -191,7 +202,6 @@ impl Shared {
             blocks: 0,
             given_up: Vec::new(),
             same: Vec::new(),
-            same_count: 0,
             left: 0,
             kept_for: None,
         };
@@ -362,18 +372,14 @@ impl Shared {
         Ok(self.store.write(vec![chunks], unnamed).await?)
     }
 
-    /// The revisions of the page that have a body with the same bytes: some, and how many there are.
-    async fn same_as(
-        &self,
-        page: &Page,
-        rev: Revision,
-        erased: &[Properties],
-    ) -> Result<(Vec<Revision>, u64)> {
+    /// The revisions of the page that have a body with the same bytes, by property: what nearly all revisions have, such as an
+    /// empty `data-parsoid`, is to be told from a text that should be gone.
+    async fn same_as(&self, page: &Page, rev: Revision, erased: &[Properties]) -> Result<Vec<SameBytes>> {
         let infos = erased.iter().flat_map(BTreeMap::values).filter(|info| info.size > 0);
         let erased: BTreeSet<_> = infos.map(|info| (info.sha1, info.size)).collect();
-        let mut same = BTreeSet::new();
+        let mut same: BTreeMap<PropertyName, BTreeSet<Revision>> = BTreeMap::new();
         if erased.is_empty() {
-            return Ok((Vec::new(), 0));
+            return Ok(Vec::new());
         }
         for table in [&*REVISIONS, &*RENDERS] {
             let mut after = None;
@@ -384,9 +390,13 @@ impl Shared {
                         true => RevisionRow::from_row(row).map(|row| (row.record.rev, row.properties))?,
                         false => RenderRow::from_row(row).map(|row| (row.rev, row.properties))?,
                     };
-                    let is_same = properties.values().any(|info| erased.contains(&(info.sha1, info.size)));
-                    if of != rev && is_same {
-                        same.insert(of);
+                    if of == rev {
+                        continue;
+                    }
+                    for (name, info) in properties {
+                        if erased.contains(&(info.sha1, info.size)) {
+                            same.entry(name).or_default().insert(of);
+                        }
                     }
                 }
                 after = rows.next;
@@ -395,8 +405,12 @@ impl Shared {
                 }
             }
         }
-        let count = same.len() as u64;
-        Ok((same.into_iter().take(NAMED).collect(), count))
+        let named = same.into_iter().map(|(property, revisions)| SameBytes {
+            property,
+            count: revisions.len() as u64,
+            revisions: revisions.into_iter().take(NAMED).collect(),
+        });
+        Ok(named.collect())
     }
 
     /// Notes that an erasure was begun, unless it was: then by whom and when it was first.
@@ -442,6 +456,23 @@ impl Shared {
         let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
         batch.put(&ERASURES, key.clustering.clone(), values, at);
         Ok(self.store.write(Vec::new(), batch).await?)
+    }
+
+    /// The revisions of a page of which an erasure was begun, and is not finished.
+    pub(super) async fn unfinished_erasures(&self, page: &Page) -> Result<Vec<Revision>> {
+        let key = erasure_key(page, Revision::MIN);
+        let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
+        let (mut unfinished, mut after) = (Vec::new(), None);
+        loop {
+            let scan = Scan::new(key.partition.clone(), INDEX_PAGE).range(of_page.clone()).after(after);
+            let rows = self.scan(&ERASURES, scan).await?;
+            let begun = rows.items.iter().filter(|row| rows::timestamp(row, 3).is_none());
+            unfinished.extend(begun.filter_map(|row| rows::clustering_rev(row, 1)));
+            after = rows.next;
+            if after.is_none() {
+                return Ok(unfinished);
+            }
+        }
     }
 
     async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {

@@ -34,7 +34,7 @@ pub(crate) use self::{
     write::{MAX_BODIES, whole},
 };
 pub use self::{
-    erase::{Erased, Erasing, ErasureState},
+    erase::{Erased, Erasing, ErasureState, SameBytes},
     latest::CacheStats,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,

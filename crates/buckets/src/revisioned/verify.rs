@@ -177,6 +177,14 @@ impl Shared {
             self.verify_has_revision(&page, table, &mut report).await
         };
         report.corrupt_is_problem(in_words(&page), result)?;
+        // What is half erased looks as what was lost does.
+        if table.name() == REVISIONS.name() && !report.problems.is_empty() {
+            let unfinished = self.unfinished_erasures(&page).await;
+            for rev in report.corrupt_is_problem(in_words(&page), unfinished)?.unwrap_or_default() {
+                let again = "the same `rashomon archive erase` again finishes it, and may mend the above";
+                report.problem(&page, format_args!("the erasure of revision {rev} was cut off: {again}"));
+            }
+        }
         Ok(report)
     }
 

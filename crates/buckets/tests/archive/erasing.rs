@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rashomon_blocks::{Block, Limits};
 use rashomon_buckets::{
-    BucketName, DomainName, Erased, Erasing, Error, ImportOutcome, Page, RenderBase, Result, Sha1, Tid,
-    schemas,
+    BucketName, DomainName, Erased, Erasing, Error, ImportOutcome, Page, RenderBase, Result, SameBytes, Sha1,
+    Tid, schemas,
 };
 use rashomon_clock::{Clock as _, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row, Value};
@@ -251,14 +251,20 @@ async fn what_others_have_stays_theirs(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     world.edit(&main, 1..=2).await;
-    for number in 3..=5 {
-        world.put_revision(&main, number, &[("wikitext", SECRET)]).await.unwrap();
+    world.put_revision(&main, 3, &[("wikitext", SECRET)]).await.unwrap();
+    for number in 4..=5 {
+        let bodies = [("wikitext", SECRET), ("data-parsoid", "{}")];
+        world.put_revision(&main, number, &bodies).await.unwrap();
     }
     world.edit(&main, 6..=7).await;
     world.pass(later());
     world.seal().await;
     let erased = world.try_erase(&main, 4).await.unwrap();
-    assert_eq!((erased.same, erased.same_count), (vec![rev(3), rev(5)], 2));
+    let same =
+        [("data-parsoid", vec![rev(5)]), ("wikitext", vec![rev(3), rev(5)])].map(|(property, revisions)| {
+            SameBytes { property: name(property), count: revisions.len() as u64, revisions }
+        });
+    assert_eq!(erased.same, same);
     let tid = world.buckets.newest_with(&main, rev(5), &name("wikitext")).await.unwrap();
     assert_eq!(world.read(&main, tid, "wikitext").await, SECRET.as_bytes());
     world.assert_whole().await;
@@ -369,6 +375,7 @@ async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
 /// same again finishes it.
 #[tokio::test]
 async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
+    let mut told = 0;
     for clustered in [false, true] {
         for call in [Call::Get, Call::Scan, Call::Write, Call::Swap] {
             let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
@@ -399,6 +406,14 @@ async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
                     let states = world.buckets.erasures(&domain, &BucketName::page()).await.unwrap();
                     let is_listed = states.iter().any(|state| state.finished_at.is_none());
                     assert!(!is_marked || cut_off.is_ok() || is_listed || !states.is_empty(), "{what}");
+                    // Nobody takes what is half erased for lost.
+                    let problems = world.verify().await.problems;
+                    let is_told = problems.iter().any(|problem| {
+                        problem.contains("the erasure of revision 3 was cut off")
+                            && problem.contains("`rashomon archive erase` again")
+                    });
+                    assert!(problems.is_empty() || is_told, "{what}: {problems:#?}");
+                    told += usize::from(is_told);
                     // Whatever was left of blocks on a cluster goes when nobody can be having it named.
                     world.pass(later());
                     world.try_erase(&page("Main_Page"), 3).await.unwrap();
@@ -411,6 +426,7 @@ async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
             }
         }
     }
+    assert!(told > 0);
 }
 
 /// Somebody seals, merges or erases in another process, at whatever step an erasing is halted, and the other way

@@ -299,15 +299,26 @@ async fn stats(
         }
     }
     let all = reports.values().flat_map(BTreeMap::values);
-    Ok(tell_damaged(all.map(|report| report.archive.damaged_blocks).sum()))
+    Ok(tell_damaged(all.map(|report| &report.archive)))
 }
 
-/// Tells, on standard error, how many blocks are damaged.
-pub(super) fn tell_damaged(blocks: u64) -> Exit {
-    if blocks == 0 {
-        return Exit::Done;
+/// Tells, on standard error, how many blocks are damaged, or of a later version.
+pub(super) fn tell_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>) -> Exit {
+    let counts = archives.map(|archive| (archive.damaged_blocks, archive.newer_blocks));
+    let (damaged, newer) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
+    if newer > 0 {
+        let written = match newer {
+            1 => "1 block was written by a later version".to_owned(),
+            blocks => format!("{} blocks were written by a later version", thousands(blocks)),
+        };
+        output::note(format_args!(
+            "{written}, and what is in it cannot be read, nor counted: use the version of Rashomon that wrote it, or a later one"
+        ));
     }
-    let damaged = match blocks {
+    if damaged == 0 {
+        return if newer == 0 { Exit::Done } else { Exit::Failed };
+    }
+    let damaged = match damaged {
         1 => "1 block is damaged, and what of it".to_owned(),
         blocks => format!("{} blocks are damaged, and what of them", thousands(blocks)),
     };

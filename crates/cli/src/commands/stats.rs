@@ -69,7 +69,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
         output::line(stats.to_text().trim_end())?;
     }
     let archives = stats.domains.values().filter_map(|domain| domain.archive.as_ref());
-    Ok(tell_damaged(archives.map(|archive| archive.damaged_blocks).sum()))
+    Ok(tell_damaged(archives))
 }
 
 async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {

@@ -1,6 +1,8 @@
 //! `rashomon archive erase`.
 
-use rashomon_buckets::{Erased, Erasing, ErasureState, Error, Page, PassedOver, Revision};
+use rashomon_buckets::{
+    Erased, Erasing, ErasureState, Error, Page, PassedOver, Revision, SameBytes, StoreError,
+};
 use rashomon_clock::Timestamp;
 
 use super::domains;
@@ -25,8 +27,16 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
         error => error.into(),
     };
-    // Where one of them is mistyped, none is erased.
+    // Where one of them is mistyped, or cannot be erased, none is.
     for rev in &arguments.rev {
+        match buckets.check_versions(&page, *rev).await {
+            Err(Error::Store(StoreError::Unsupported(why))) => {
+                return Err(CommandError::Erase(format!(
+                    "revision {rev} may be in a block that a later version wrote, and is erased with that version: {why}"
+                )));
+            }
+            checked => checked?,
+        }
         let Err(error) = buckets.newest_render(&page, *rev).await else { continue };
         let passed_over = buckets.passed_over();
         match passed_over.iter().find(|one| is_of(one, &page, *rev)) {
@@ -72,8 +82,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
 /// Whether the revision is there nobody can tell.
 fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
     CommandError::Erase(format!(
-        "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where there is \
-         neither, --give-up-damaged gives up all that the block has",
+        "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where neither a \
+         replica nor a backup has the block, --give-up-damaged gives up all that is in it",
         damage.why
     ))
 }
@@ -127,12 +137,12 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
         },
         counted(erased.blocks, "block"),
     ))?;
-    if !erased.same.is_empty() {
-        let some: Vec<_> = erased.same.iter().map(ToString::to_string).collect();
-        let more = erased.same_count - erased.same.len() as u64;
+    for SameBytes { property, revisions, count } in &erased.same {
+        let some: Vec<_> = revisions.iter().map(ToString::to_string).collect();
+        let more = count - revisions.len() as u64;
         let more = if more > 0 { format!(" and {}", counted(more, "other")) } else { String::new() };
         output::line(format_args!(
-            "the very same bytes are in revision {}{more}, and stay there: erase these, too, if they are to be gone",
+            "the very same bytes are in {property} of revision {}{more}, and stay there: erase these, too, if they are to be gone",
             some.join(", ")
         ))?;
     }

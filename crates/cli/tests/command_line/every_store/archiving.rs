@@ -146,6 +146,18 @@ fn an_import_goes_straight_into_blocks() {
     home.run(&["verify"]).ends_with(0).prints(&["sound: 22 pages, 80 revisions", "2 blocks"]);
 }
 
+/// What others have stays, and is said by property, so that it can be told whether it matters.
+#[test]
+fn what_others_have_of_what_is_erased_is_named() {
+    let Some(home) = Home::archiving() else { return };
+    home.write("dump.xml", &dump("A", &[("1", "one"), ("2", "two"), ("3", "one"), ("4", "four")]));
+    home.run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    home.seal().ends_with(0);
+    home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "3"])
+        .ends_with(0)
+        .prints(&["the very same bytes are in wikitext of revision 1, and stay there"]);
+}
+
 #[test]
 fn what_is_erased_is_given_to_nobody() {
     let Some(home) = Home::archiving() else { return };
