@@ -105,7 +105,7 @@ impl RenderMark {
 }
 
 /// How far some revisions of a page have been culled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Culls {
     below: Marks,
     renders: BTreeMap<Revision, RenderMark>,

@@ -12,6 +12,7 @@ use rashomon_tables::{ClusteringRange, Cursor, Order, Scan, Value};
 use super::{Revisioned, Shared, read::render_of, rev_key};
 use crate::{
     Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid, Versions,
+    retention::Culls,
     rows::{RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{REVISIONS, REVISIONS_BY_TIME},
 };
@@ -167,13 +168,25 @@ struct Walk<'a> {
     cursor: Option<Cursor>,
     ended: bool,
     ahead: std::collections::VecDeque<(Timestamp, Revision)>,
+    /// How far the revisions ahead have been culled.
+    culls: Culls,
     pending: Option<State>,
 }
 
 impl<'a> Walk<'a> {
     fn new(page: &'a Page, name: &'a PropertyName, range: ClusteringRange, order: Order) -> Self {
         let ahead = std::collections::VecDeque::new();
-        Self { page, name, range, order, cursor: None, ended: false, ahead, pending: None }
+        Self {
+            page,
+            name,
+            range,
+            order,
+            cursor: None,
+            ended: false,
+            ahead,
+            culls: Culls::default(),
+            pending: None,
+        }
     }
 
     async fn next(&mut self, shared: &Shared) -> Result<Option<State>> {
@@ -182,7 +195,7 @@ impl<'a> Walk<'a> {
         }
         loop {
             while let Some((timestamp, rev)) = self.ahead.pop_front() {
-                let renders = shared.renders_with(self.page, rev, self.name).await?;
+                let renders = shared.renders_with(self.page, rev, self.name, &self.culls).await?;
                 if !renders.is_empty() {
                     return Ok(Some(State { timestamp, renders }));
                 }
@@ -203,6 +216,10 @@ impl<'a> Walk<'a> {
             }
             self.ended = rows.next.is_none();
             self.cursor = rows.next;
+            let revs = || self.ahead.iter().map(|(_, rev)| *rev);
+            if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
+                self.culls = shared.culls(self.page, lowest, highest).await?;
+            }
         }
     }
 }
@@ -220,20 +237,25 @@ impl Shared {
         }
     }
 
-    /// The renders of a revision that have a property, oldest first. Those that the archive's policy left out are no
-    /// states of the page: nothing of them can be read but what is the revision's.
+    /// The renders of a revision that have a property, oldest first. Those that the archive's policy left out, or that
+    /// retention culled, are no states of the page: nothing of them can be read but what is the revision's.
     async fn renders_with(
         &self,
         page: &Page,
         rev: Revision,
         name: &PropertyName,
+        culls: &Culls,
     ) -> Result<Vec<PropertyVersion>> {
         let of_revision = match self.settings.definitions.get(name).versions {
             Versions::Render => None,
             Versions::Revision => {
                 let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
                 let Some(row) = row else { return Ok(Vec::new()) };
-                match RevisionRow::from_row(&row)?.properties.remove(name) {
+                let mut revision = RevisionRow::from_row(&row)?;
+                if !culls.has_revision(&revision) {
+                    return Ok(Vec::new());
+                }
+                match revision.properties.remove(name) {
                     Some(info) => Some(info),
                     None => return Ok(Vec::new()),
                 }
@@ -244,7 +266,7 @@ impl Shared {
         loop {
             let (rows, next) = self.renders(page, ClusteringRange::prefix(rev_key(rev)), after).await?;
             for row in rows {
-                let own = row.properties.get(name).filter(|_| !row.left_out);
+                let own = row.properties.get(name).filter(|_| culls.has_render(&row));
                 if let Some(info) = of_revision.as_ref().or(own) {
                     let rewritten_at = info.rewritten_at;
                     versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at });

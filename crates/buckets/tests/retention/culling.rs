@@ -12,7 +12,7 @@ use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use crate::{
     DAY, HOUR, SECOND, policy, retaining, settings,
-    support::{Cluster, START, World, noise, on_every_store, page, rev},
+    support::{Cluster, START, World, name, noise, on_every_store, page, rev},
 };
 
 on_every_store![
@@ -29,6 +29,7 @@ on_every_store![
     what_a_revision_had_before_it_got_more_goes_with_its_chunks,
     what_came_late_keeps_its_chunks_until_it_goes,
     where_only_renders_go_every_revision_keeps_its_newest,
+    what_was_culled_is_no_memento,
     a_write_culls_by_the_timeline,
     nothing_is_culled_early_without_the_timeline,
     culling_twice_is_culling_once,
@@ -299,6 +300,36 @@ async fn where_only_renders_go_every_revision_keeps_its_newest(world: World) {
     world.assert_stored(two_again.tid, "html", true).await;
     assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 3);
     world.assert_whole().await;
+}
+
+/// The timemap lists, and the timegate selects, what can be read.
+async fn what_was_culled_is_no_memento(mut world: World) {
+    for (cull, of_html, of_wikitext) in [(policy().cull, 1, 1), (Cull::Renders, 3, 4)] {
+        world = retaining(world, Policy { cull, ..policy() }).await;
+        let (page, begun) = (page(&format!("{cull:?}")), world.clock.now());
+        for number in 1..=3 {
+            world.put_revision(&page, number, HTML).await.unwrap();
+            world.pass(HOUR);
+            if number == 2 {
+                world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+                world.pass(HOUR);
+            }
+        }
+        world.pass(DAY + policy().slack);
+        world.sweep().await;
+        for (property, expected) in [("html", of_html), ("wikitext", of_wikitext)] {
+            let listed = world.buckets.mementos(&page, &name(property), None, 10).await.unwrap().items;
+            assert_eq!(listed.len(), expected, "{cull:?} {property}");
+            for memento in &listed {
+                world.read(&page, memento.tid, property).await;
+            }
+            for hours in 0..4 {
+                let time = Some(begun.saturating_add(HOUR * hours));
+                let memento = world.buckets.memento(&page, &name(property), time).await.unwrap();
+                assert!(listed.contains(&memento), "{cull:?} {property} {hours}");
+            }
+        }
+    }
 }
 
 async fn a_write_culls_by_the_timeline(world: World) {
