@@ -320,6 +320,13 @@ impl RenderRow {
         read().ok_or_else(|| unreadable("renders", row))
     }
 
+    /// When the bodies were written that it names, as far as it says so: the row itself may have been written since, when a
+    /// replacement was taken back, and what was culled by then did not come back with it.
+    pub(crate) fn bodies_written_at(&self) -> Timestamp {
+        let rewritten = self.properties.values().filter_map(|info| info.rewritten_at);
+        rewritten.fold(self.stored_at, Ord::max).min(self.written_at)
+    }
+
     /// Whether it has the property, and the archive's policy did not keep it. What is its revision's is kept.
     pub(crate) fn is_left_out_with(&self, name: &PropertyName) -> bool {
         self.left_out && self.properties.contains_key(name)

@@ -58,7 +58,7 @@ impl Revisioned {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
             let (of_render, written_at) = match render.properties.contains_key(name) {
-                true => (Some(tid), render.written_at),
+                true => (Some(tid), render.bodies_written_at()),
                 false => (None, shared.first_written(&revision)),
             };
             if shared.is_culled(page, rev, of_render, written_at, name).await?

@@ -229,7 +229,7 @@ impl Shared {
                 let render = RenderRow::from_row(row)?;
                 let (rev, tid) = (render.rev, render.tid);
                 for name in render.properties.keys().filter(|_| !render.left_out) {
-                    let at = render.written_at;
+                    let at = render.bodies_written_at();
                     if self.anywhere(page, rev, tid, name, Versions::Render).await?.is_none()
                         && !self.is_culled(page, rev, Some(tid), at, name).await?
                         && !self.has_expired(page, rev, Some(tid), at).await?

@@ -369,3 +369,30 @@ async fn what_was_put_back_goes_when_it_is_due() {
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
     assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
 }
+
+/// A replacement that never came is taken back when what it was of has been culled: that is said, and not that it is lost.
+#[tokio::test]
+async fn what_was_culled_before_a_replacement_was_taken_back_is_not_lost() {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let faulty = Arc::new(Faulty::new(cluster, Plan::empty()));
+    let store = Arc::clone(&faulty) as Arc<dyn TableStore>;
+    let (world, page) = (World::on(store, clock, settings(policy()), 1).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    // Neither it nor what takes it back.
+    faulty.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before).on(Call::Write, 2, Fault::Before));
+    world.rewrite(&page, first.tid, "html", "replaced").await.unwrap_err();
+    faulty.set_plan(Plan::empty());
+    world.pass(HOUR);
+    assert_eq!(world.sweep().await.renders, 1);
+    // Whoever holds the page next sees to it.
+    let new = world.new_revision(&page, 3, HTML).await;
+    let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
+    world.buckets.put_revision(&page, conditional).await.unwrap();
+    for property in ["html", "data-parsoid"] {
+        assert_eq!(world.read_if_kept(&page, first.tid, property).await, None);
+    }
+    world.assert_whole().await;
+}
