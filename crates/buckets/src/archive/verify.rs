@@ -65,7 +65,7 @@ impl Shared {
             let found = blocks.store.partitions(&ARCHIVE_BLOCKS, after, PARTITIONS).await?;
             for partition in found.items {
                 seen.extend(block_of(&partition).map(|(_, id)| id));
-                self.verify_listed_block(blocks, &partition, report).await?;
+                self.verify_one(blocks, &partition, report).await?;
                 progress(report.blocks);
             }
             after = found.next;
@@ -92,7 +92,7 @@ impl Shared {
                     continue;
                 };
                 for row in index.into_iter().filter(|row| seen.insert(row.block)) {
-                    self.verify_listed_block(blocks, &partition_of_block(&page, row.block), report).await?;
+                    self.verify_one(blocks, &partition_of_block(&page, row.block), report).await?;
                     progress(report.blocks);
                 }
             }
@@ -103,7 +103,8 @@ impl Shared {
         }
     }
 
-    async fn verify_listed_block(
+    /// Verifies a block; one that cannot be read is a problem of it alone.
+    async fn verify_one(
         &self,
         blocks: &BlockStore,
         partition: &[Value],

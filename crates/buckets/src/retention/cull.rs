@@ -464,14 +464,8 @@ impl Shared {
     /// names nobody knows: where some stay, all do, until the rest goes.
     async fn goes_whole(&self, page: &Page, rev: Revision, tid: Option<Tid>, names: &Names) -> Result<bool> {
         let properties = match tid {
-            Some(tid) => {
-                let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
-                row.map(|row| RenderRow::from_row(&row)).transpose()?.map(|render| render.properties)
-            }
-            None => {
-                let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
-                row.map(|row| RevisionRow::from_row(&row)).transpose()?.map(|revision| revision.properties)
-            }
+            Some(tid) => self.render_row(page, rev, tid).await?.map(|render| render.properties),
+            None => self.revision_row(page, rev).await?.map(|revision| revision.properties),
         };
         Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
     }
@@ -509,13 +503,11 @@ impl Shared {
         for Reference { row, rev, tid } in references {
             let is_hidden = match tid {
                 Some(tid) => {
-                    let render = self.get(&RENDERS, page, render_key(rev, tid)).await?;
-                    let render = render.map(|row| RenderRow::from_row(&row)).transpose()?;
+                    let render = self.render_row(page, rev, tid).await?;
                     render.is_some_and(|render| !culls.has_render(&render))
                 }
                 None => {
-                    let revision = self.get(&REVISIONS, page, rev_key(rev)).await?;
-                    let revision = revision.map(|row| RevisionRow::from_row(&row)).transpose()?;
+                    let revision = self.revision_row(page, rev).await?;
                     revision.is_some_and(|revision| !culls.has_revision(&revision))
                 }
             };
@@ -524,6 +516,16 @@ impl Shared {
             }
         }
         if first.is_empty() { Ok(()) } else { Ok(self.store.write(first, batch).await?) }
+    }
+
+    async fn render_row(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<RenderRow>> {
+        let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
+        row.map(|row| RenderRow::from_row(&row)).transpose()
+    }
+
+    async fn revision_row(&self, page: &Page, rev: Revision) -> Result<Option<RevisionRow>> {
+        let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
+        row.map(|row| RevisionRow::from_row(&row)).transpose()
     }
 
     /// What is said of chunks that nobody has released, where this is true of it and of the revision and the render
