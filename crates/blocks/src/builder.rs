@@ -8,46 +8,15 @@ use crate::{
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
     entries::Entries,
     error::Error,
+    filling::{LastSizes, Settings, other_bytes},
     frames::{self, FrameWriter},
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
     section::Section,
     weave::{reader::WeaveReader, script::ScriptWriter, weaver::Weaver},
 };
 
-/// A block is full with so many bytes of scripts, or of values. Contents that fill it with them first are rare.
-const MAX_OTHER: usize = 1 << 20;
-/// A block is full with so many bytes of literals, however large its contents are.
-const MAX_POOL: usize = 64 << 20;
 /// With fewer bytes of literals, a block is not looked at as odd: it may be the beginning of a history.
 const MIN_ODD: usize = 16 << 10;
-/// A block is full when its pool is so many times as large as the largest of the last contents.
-const POOL_OF_CONTENTS: usize = 3;
-/// So many: one that was blanked, or a small property, comes among large ones, and one that is large by mistake among small
-/// ones.
-const LAST: usize = 8;
-
-/// How large blocks get, and how small.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// A block is full with so many bytes of new text; more where its contents are large.
-    pub pool: usize,
-    /// A block is full with so many entries.
-    pub entries: usize,
-    /// A chunk ends when it has at least so many bytes of new text
-    pub chunk_pool: usize,
-    /// and at least so many entries. Each chunk makes a block larger and slower to make; what is appended to a block
-    /// is a chunk of its own in any case.
-    pub chunk_entries: usize,
-    /// The level of zstd. Above 17, a block takes half as long again, and is smaller by less than a hundredth.
-    pub level: i32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { pool: 256 << 10, entries: 4096, chunk_pool: 16 << 20, chunk_entries: 32, level: 17 }
-    }
-}
-
 /// Makes blocks, one after the other.
 #[derive(Debug)]
 pub struct BlockBuilder {
@@ -69,24 +38,6 @@ pub struct BlockBuilder {
     content: u64,
     /// Chunks were there before; they stay as they are.
     resumed: bool,
-}
-
-/// The sizes of the contents that came last.
-#[derive(Debug, Default)]
-struct LastSizes {
-    sizes: [usize; LAST],
-    next: usize,
-}
-
-impl LastSizes {
-    fn push(&mut self, size: usize) {
-        self.sizes[self.next] = size;
-        self.next = (self.next + 1) % LAST;
-    }
-
-    fn largest(&self) -> usize {
-        self.sizes.into_iter().max().unwrap_or(0)
-    }
 }
 
 /// What is known of the entries since the last chunk ended.
@@ -150,8 +101,7 @@ impl BlockBuilder {
             let number = builder.streams.len() as u32;
             builder.streams.insert(name.clone(), number);
         }
-        let scripts = block.directory().chunks.iter().map(|chunk| chunk.sections[SCRIPTS].raw);
-        builder.other = scripts.sum::<usize>() + bytes_of_values(block)?;
+        builder.other = other_bytes(block)?;
         builder.directory.chunks.clone_from(&block.directory().chunks);
         builder.body = block.body().to_vec();
         builder.entries = block.len();
@@ -211,10 +161,8 @@ impl BlockBuilder {
 
     /// Whether it is as large as a block should be: [`Self::finish`] it, and go on with the next one.
     pub fn should_seal(&self) -> bool {
-        let pool = self.settings.pool.max((POOL_OF_CONTENTS * self.last.largest()).min(MAX_POOL));
-        self.len() >= self.settings.entries
-            || self.other >= MAX_OTHER
-            || self.texts.size(self.body.len()) >= pool
+        let pool = self.texts.size(self.body.len());
+        self.settings.is_full(self.len(), self.other, pool, self.last.largest())
     }
 
     /// The columns of its blocks.
@@ -337,18 +285,6 @@ impl BlockBuilder {
         }
         Ok(())
     }
-}
-
-fn bytes_of_values(block: &Block<'_>) -> Result<usize, Error> {
-    let mut bytes = 0;
-    for column in block.columns() {
-        for value in block.column(&column.name)? {
-            if let Value::Bytes(value) = value {
-                bytes += value.len();
-            }
-        }
-    }
-    Ok(bytes)
 }
 
 impl Texts {

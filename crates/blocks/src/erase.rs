@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use crate::{
     block::Block,
-    builder::{BlockBuilder, Settings},
+    builder::BlockBuilder,
     columns::Value,
     contents::Content,
     directory::Codec,
     error::Error,
+    filling::Settings,
     weave::{
         Segment,
         reader::{Lists, WeaveReader},

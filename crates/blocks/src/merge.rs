@@ -1,10 +1,6 @@
 //! Making fewer and better filled blocks of several.
 
-use crate::{
-    block::Block,
-    builder::{BlockBuilder, Settings},
-    error::Error,
-};
+use crate::{block::Block, builder::BlockBuilder, error::Error, filling::Settings};
 
 /// Packs the entries of all blocks anew: as few blocks and chunks as may be. Each entry keeps its ordinal; erased ones
 /// stay erased. The blocks come in the order of their ordinals.

@@ -81,6 +81,11 @@ impl Unpacked {
         Ok(bytes)
     }
 
+    /// Of the entries that are not erased, the lowest first.
+    pub(crate) fn ordinals(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.entries.iter().filter(|(_, erased)| !erased).map(|(ordinal, _)| *ordinal)
+    }
+
     /// About how much memory it takes, in bytes.
     pub fn memory(&self) -> usize {
         let texts = match &self.texts {

@@ -214,7 +214,8 @@ fn a_block_is_full_by_its_pool_by_its_entries_and_later_where_its_contents_are_l
             builder.push(b"s", &contents.next().unwrap(), &[]).unwrap();
         }
         let count = builder.len();
-        builder.finish().unwrap();
+        let block = builder.finish().unwrap();
+        assert!(open(&block).is_full(&Settings::default()).unwrap(), "{count}");
         count
     };
     let noise = |size: usize| {
@@ -227,6 +228,11 @@ fn a_block_is_full_by_its_pool_by_its_entries_and_later_where_its_contents_are_l
     assert_eq!(fill(&mut builder, &mut noise(200 << 10)), 3);
     let tiny = (0_u64..).map(|number| (number % 3).to_string().into_bytes());
     assert_eq!(fill(&mut builder, &mut { tiny }), 4096);
+    for content in noise(64 << 10).take(3) {
+        builder.push(b"s", &content, &[]).unwrap();
+    }
+    let block = builder.finish().unwrap();
+    assert!(!open(&block).is_full(&Settings::default()).unwrap());
 }
 
 /// A page that is blanked now and then stays in one block, and one that was large once does not make a large block of those
@@ -241,6 +247,7 @@ fn a_block_is_as_large_as_the_last_contents_ask_for_together() {
     for edit in 0..20_u8 {
         if edit == 10 {
             let block = builder.finish().unwrap();
+            assert!(!open(&block).is_full(&settings()).unwrap());
             builder = BlockBuilder::resume(settings(), &open(&block)).unwrap();
             builder.push(b"s", b"", &[]).unwrap();
         }

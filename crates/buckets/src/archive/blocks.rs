@@ -19,7 +19,8 @@ use super::{
     index::BlockId,
     made::blocking,
     part::{Packed, Part},
-    units::{Hashes, Pages, read_lines, read_units},
+    pending::settings,
+    units::{Hashes, Pages, name_and_title, read_lines, read_units},
 };
 use crate::{Page, Revision, Title, rows, schemas::ARCHIVE_BLOCKS};
 
@@ -141,6 +142,20 @@ impl BlockStore {
         Ok(block)
     }
 
+    /// Whether a block has but this page, and is as large as blocks get. One that cannot be read is not.
+    pub(super) async fn is_full_of(&self, page: &Page, id: BlockId) -> Result<bool> {
+        let bytes = match self.read(page, id).await {
+            Err(StoreError::Corrupt(_)) => return Ok(false),
+            bytes => bytes?,
+        };
+        blocking(move || {
+            let block = Block::open(&bytes, Limits::default());
+            let is_full = block.and_then(|block| Ok(block.is_full(&settings())? && is_of_one_page(&block)?));
+            Ok(is_full.unwrap_or(false))
+        })
+        .await
+    }
+
     /// Forgets a block that is deleted.
     pub(super) async fn forget(&self, id: BlockId) {
         self.last(|last| drop(last.take_if(|last| last.id == id)));
@@ -197,6 +212,13 @@ pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
         StoreError::Corrupt(why) => Some(why),
         _ => None,
     }
+}
+
+fn is_of_one_page(block: &Block<'_>) -> std::result::Result<bool, BlockError> {
+    let streams = block.streams()?;
+    let mut titles = streams.iter().map(|stream| name_and_title(stream).map(|(_, title)| title));
+    let first = titles.next();
+    Ok(titles.all(|title| Some(title) == first))
 }
 
 fn not_understood(id: BlockId) -> StoreError {

@@ -121,6 +121,10 @@ impl<'a> Merger<'a> {
         if index.len() < self.how.parts.max(2) {
             return Ok(());
         }
+        let index = self.not_full(page, index).await?;
+        if index.len() < self.how.parts.max(2) {
+            return Ok(());
+        }
         self.remaking.look_at_epoch(page).await?;
         for rows in groups(index) {
             match self.together(page, &rows).await {
@@ -133,6 +137,17 @@ impl<'a> Merger<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The rows of blocks that might be better filled: of bodies that have little in common, a few fill one.
+    async fn not_full(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<IndexRow>> {
+        let mut rows = Vec::new();
+        for row in index {
+            if !self.blocks.is_full_of(page, row.block).await? {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
     }
 
     /// What some blocks have of a page.

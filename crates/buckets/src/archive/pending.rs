@@ -22,6 +22,11 @@ const ENTRIES: usize = 3 * 4096;
 /// The bytes that the titles of a block's pages have together: its note names them.
 const MAX_TITLES: usize = 256 << 10;
 
+/// How large blocks of the archive get.
+pub(super) fn settings() -> Settings {
+    Settings { entries: ENTRIES, ..Settings::default() }
+}
+
 /// A block that is being filled.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -37,8 +42,7 @@ pub(super) type Gone = HashMap<Title, Vec<(Revision, ChunkSet)>>;
 
 impl Pending {
     pub(super) fn new() -> Result<Self> {
-        let settings = Settings { entries: ENTRIES, ..Settings::default() };
-        let builder = BlockBuilder::new(settings, columns(), 0).map_err(refused)?;
+        let builder = BlockBuilder::new(settings(), columns(), 0).map_err(refused)?;
         Ok(Self { builder, pages: Vec::new(), titles: 0, gone: HashMap::new() })
     }
 

@@ -6,13 +6,14 @@ use rashomon_buckets::{BucketName, DomainName, Merged, Merging, schemas};
 use rashomon_tables::{Batch, TableStore as _, Value};
 
 use super::{DAY, HOUR, archiving, later};
-use crate::support::{START, World, name, on_every_store, page};
+use crate::support::{START, World, name, noise, on_every_store, page};
 
 on_every_store! {
     what_is_merged_is_read_as_before,
     what_was_sealed_twice_is_there_once,
     what_has_much_or_is_alone_is_not_merged,
     a_page_with_many_parts_is_merged_part_by_part,
+    what_fills_its_blocks_with_few_revisions_is_left_as_it_is,
     what_is_damaged_is_not_merged,
     a_body_in_chunks_is_merged,
     what_was_left_is_collected_though_its_pages_are_sealed_every_day,
@@ -140,6 +141,39 @@ async fn a_page_with_many_parts_is_merged_part_by_part(world: World) {
     assert_eq!((merged.parts, merged.revisions, merged.blocks), (70, 70, 2));
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
     assert_eq!(world.reopened().await.all_of(&page).await, before);
+    world.assert_whole().await;
+}
+
+async fn what_fills_its_blocks_with_few_revisions_is_left_as_it_is(world: World) {
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let put = async |number: u64| {
+        let body = noise(number, 40_000);
+        world.put_revision(&page, number as i64, &[("wikitext", &body)]).await.unwrap();
+    };
+    for number in 1..=21 {
+        put(number).await;
+    }
+    world.pass(later());
+    world.seal().await;
+    assert_eq!(
+        world.rows(&schemas::ARCHIVE_INDEX).await.len(),
+        3,
+        "two are full, of seven or eight revisions"
+    );
+    assert_eq!(world.merge().await.parts, 0, "but one is not full, and alone then");
+    for number in 22..=24 {
+        put(number).await;
+        world.pass(later());
+        world.seal().await;
+    }
+    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 6);
+    let before = world.all_of(&page).await;
+    let merged = world.merge().await;
+    assert_eq!((merged.parts, merged.blocks), (4, 2), "{merged:?}");
+    assert_eq!(world.merge().await.parts, 0, "of what was merged one is full, and the other alone");
+    let world = world.reopened().await;
+    assert_eq!(world.all_of(&page).await, before);
     world.assert_whole().await;
 }
 

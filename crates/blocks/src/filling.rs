@@ -1,0 +1,105 @@
+//! When a block is full.
+
+use crate::{
+    block::Block,
+    columns::Value,
+    directory::{Codec, SCRIPTS, TEXTS},
+    error::Error,
+    unpacked::Unpacked,
+};
+
+/// A block is full with so many bytes of scripts, or of values. Contents that fill it with them first are rare.
+const MAX_OTHER: usize = 1 << 20;
+/// A block is full with so many bytes of literals, however large its contents are.
+const MAX_POOL: usize = 64 << 20;
+/// A block is full when its pool is so many times as large as the largest of the last contents.
+const POOL_OF_CONTENTS: usize = 3;
+/// So many: one that was blanked, or a small property, comes among large ones, and one that is large by mistake among small
+/// ones.
+const LAST: usize = 8;
+
+/// How large blocks get, and how small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// A block is full with so many bytes of new text; more where its contents are large.
+    pub pool: usize,
+    /// A block is full with so many entries.
+    pub entries: usize,
+    /// A chunk ends when it has at least so many bytes of new text
+    pub chunk_pool: usize,
+    /// and at least so many entries. Each chunk makes a block larger and slower to make; what is appended to a block
+    /// is a chunk of its own in any case.
+    pub chunk_entries: usize,
+    /// The level of zstd. Above 17, a block takes half as long again, and is smaller by less than a hundredth.
+    pub level: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { pool: 256 << 10, entries: 4096, chunk_pool: 16 << 20, chunk_entries: 32, level: 17 }
+    }
+}
+
+impl Settings {
+    /// Whether a block is full. `other`: the bytes of its scripts and values; `pool`: those of its literals; `largest`:
+    /// of the last contents.
+    pub(crate) fn is_full(&self, entries: usize, other: usize, pool: usize, largest: usize) -> bool {
+        let full_pool = self.pool.max((POOL_OF_CONTENTS * largest).min(MAX_POOL));
+        entries >= self.entries || other >= MAX_OTHER || pool >= full_pool
+    }
+}
+
+/// The sizes of the contents that came last.
+#[derive(Debug, Default)]
+pub(crate) struct LastSizes {
+    sizes: [usize; LAST],
+    next: usize,
+}
+
+impl LastSizes {
+    pub(crate) fn push(&mut self, size: usize) {
+        self.sizes[self.next] = size;
+        self.next = (self.next + 1) % LAST;
+    }
+
+    pub(crate) fn largest(&self) -> usize {
+        self.sizes.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// The bytes of a block's scripts and values.
+pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
+    let mut bytes = match block.codec() {
+        Codec::PoolAndScripts => block.raw_bytes(SCRIPTS),
+        Codec::Frames => 0,
+    };
+    for column in block.columns() {
+        for value in block.column(&column.name)? {
+            if let Value::Bytes(value) = value {
+                bytes += value.len();
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+impl Block<'_> {
+    /// Whether it is as large as a block with such settings should be, so that nothing is gained by merging it. One
+    /// from which contents were erased need not be any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if what says so is damaged.
+    pub fn is_full(&self, settings: &Settings) -> Result<bool, Error> {
+        let pool = self.raw_bytes(TEXTS);
+        // What is unpacked for it is not needed where there are few literals, as of most.
+        let largest = if pool >= settings.pool { largest_of_last(&self.unpack()?)? } else { 0 };
+        Ok(settings.is_full(self.len(), other_bytes(self)?, pool, largest))
+    }
+}
+
+/// The bytes of the largest of the last contents.
+fn largest_of_last(unpacked: &Unpacked) -> Result<usize, Error> {
+    let mut sizes = unpacked.ordinals().rev().take(LAST).map(|ordinal| Ok(unpacked.get(ordinal)?.len()));
+    sizes.try_fold(0, |largest, size: Result<usize, Error>| Ok(largest.max(size?)))
+}
