@@ -50,8 +50,12 @@ impl Collector for OfBuckets {
                 retention.kept_renders,
             ),
             ("generator_hits", "Reads that found what had been made before", retention.generator_hits),
-            ("generator_misses", "Reads for which something was made", retention.generator_misses),
-            ("generator_failures", "Renders that could not be made", retention.generator_failures),
+            (
+                "generator_misses",
+                "Times that the renderer was asked, for one reader or many",
+                retention.generator_misses,
+            ),
+            ("generator_failures", "Times that it made nothing of use", retention.generator_failures),
         ] {
             one(name, help, &ConstCounter::new(value))?;
         }

@@ -60,6 +60,11 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{}", thousands(count), if count == 1 { "" } else { "s" })
 }
 
+/// `1 body`, `2 bodies`.
+pub(crate) fn bodies(count: u64) -> String {
+    format!("{} {}", thousands(count), if count == 1 { "body" } else { "bodies" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -116,16 +116,9 @@ impl Shared {
         self.retained.generator_in_flight.fetch_add(1, Relaxed);
         let made = generator.generate(page, rev).await;
         self.retained.generator_in_flight.fetch_sub(1, Relaxed);
-        let made = made.inspect_err(|_| {
+        let made = made.and_then(|made| self.not_too_large(made)).inspect_err(|_| {
             self.retained.generator_failures.fetch_add(1, Relaxed);
         })?;
-        for one in &made {
-            let limit = self.settings.definitions.get(&one.name).max_size;
-            if one.body.len() as u64 > limit {
-                let what = format!("property {} has more than its {limit} bytes", one.name);
-                return Err(GenerateError::Failed(what).into());
-            }
-        }
         let latest = self.first(&RENDERS, page, rashomon_tables::ClusteringRange::all()).await?;
         let is_latest = latest.as_ref().and_then(|row| crate::rows::clustering_rev(row, 0)) == Some(rev);
         match self.settings.retention.of(page) {
@@ -133,6 +126,17 @@ impl Shared {
             Some(policy) => self.store_historical(page, policy, rev, made).await,
             None => self.store_render(page, rev, made).await,
         }
+    }
+
+    fn not_too_large(&self, made: Vec<Generated>) -> std::result::Result<Vec<Generated>, GenerateError> {
+        for Generated { name, body, .. } in &made {
+            let limit = self.settings.definitions.get(name).max_size;
+            if body.len() as u64 > limit {
+                let what = format!("property {name} has more than its {limit} bytes");
+                return Err(GenerateError::Failed(what));
+            }
+        }
+        Ok(made)
     }
 
     /// Stores what was made of the latest. Once something takes its place, which may be at once, it stays for a grace;

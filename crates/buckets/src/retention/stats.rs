@@ -26,9 +26,9 @@ pub struct RetentionStats {
     pub kept_renders: u64,
     /// Reads that found a render which was made before.
     pub generator_hits: u64,
-    /// Reads for which a render was made.
+    /// Times that a renderer was asked, for one reader or for many; also where it failed.
     pub generator_misses: u64,
-    /// Renders that could not be made.
+    /// Those of them in which no render could be made.
     pub generator_failures: u64,
     /// Renders that are being made.
     pub generator_in_flight: u64,

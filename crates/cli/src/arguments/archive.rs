@@ -89,6 +89,21 @@ pub(crate) struct MergeArguments {
     pub(crate) domain: Option<DomainName>,
 }
 
+/// What is shown in a line of a listing.
+fn one_line(text: &str) -> Result<String, String> {
+    const MOST: usize = 1000;
+    if text.trim().is_empty() {
+        return Err("it is empty: leave it out".to_owned());
+    }
+    if text.chars().any(char::is_control) {
+        return Err("it is shown in one line: write it without line breaks and control characters".to_owned());
+    }
+    if text.chars().count() > MOST {
+        return Err(format!("it has more than {MOST} characters: say it in fewer"));
+    }
+    Ok(text.to_owned())
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct EraseArguments {
     #[command(flatten)]
@@ -111,11 +126,11 @@ pub(crate) struct EraseArguments {
     pub(crate) rev: Vec<Revision>,
 
     /// Who erases it, for the listings
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = one_line)]
     pub(crate) by: Option<String>,
 
     /// Why, for --status and exports
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = one_line)]
     pub(crate) reason: Option<String>,
 
     /// Take out who made the revision, too

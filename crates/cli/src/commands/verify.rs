@@ -9,7 +9,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     logging,
-    output::{self, counted, thousands},
+    output::{self, counted},
     progress::{Done, Progress},
     server::ORPHAN_AGE,
     signals::Signals,
@@ -118,11 +118,11 @@ async fn check_buckets(
         blocks => format!(", {}", counted(blocks, "block")),
     };
     Ok(format!(
-        "{}, {}, {}, {} bodies of {}{blocks}",
+        "{}, {}, {}, {} of {}{blocks}",
         counted(report.pages, "page"),
         counted(report.revisions, "revision"),
         counted(report.renders, "render"),
-        thousands(report.bodies),
+        output::bodies(report.bodies),
         output::bytes(report.bytes),
     ))
 }

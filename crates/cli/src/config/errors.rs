@@ -80,8 +80,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What the reader of the file says, in our words: a key that does not exist comes with the nearest that does.
+/// What the reader of the file says, in our words: a key that does not exist comes with the nearest that does, and a
+/// value that cannot be one with what can.
 pub(crate) fn explain(message: &str) -> String {
+    let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
+    if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {
+        return format!("{} cannot stand here: write {}", found.replace('`', "'"), in_words(expected));
+    }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(wrong) = quoted.next() else { return message.to_owned() };
     let known: Vec<&str> = quoted.collect();
@@ -91,6 +96,21 @@ pub(crate) fn explain(message: &str) -> String {
         format!("'{wrong}' is not a value of this setting{}", suggestion(wrong, &known))
     } else {
         message.replace('`', "'")
+    }
+}
+
+/// What is expected, for those who do not know the names of types.
+fn in_words(expected: &str) -> &str {
+    match expected {
+        "a string" => "text in quotes",
+        "a boolean" => "true or false",
+        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number above 0",
+        "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative, and not as large as that",
+        "f64" => "a number",
+        "a sequence" => "a list, in brackets",
+        "a map" => "a table",
+        expected if expected.starts_with("struct ") => "a table",
+        expected => expected,
     }
 }
 
@@ -151,9 +171,29 @@ mod tests {
         assert_eq!(explained, "there is no setting 'port'; there are listen, store");
         let explained = explain("unknown variant `jsn`, expected `text` or `json`");
         assert_eq!(explained, "'jsn' is not a value of this setting; did you mean 'json'?");
-        assert_eq!(
-            explain("invalid type: integer `5`, expected a string"),
-            "invalid type: integer '5', expected a string"
-        );
+    }
+
+    #[test]
+    fn a_wrong_value_comes_with_what_can_be_written() {
+        for (message, explained) in [
+            (
+                "invalid type: integer `5`, expected a string",
+                "integer '5' cannot stand here: write text in quotes",
+            ),
+            (
+                "invalid value: integer `0`, expected a nonzero u32",
+                "integer '0' cannot stand here: write a whole number above 0",
+            ),
+            (
+                "invalid type: sequence, expected a length of time, such as \"30s\"",
+                "sequence cannot stand here: write a length of time, such as \"30s\"",
+            ),
+            (
+                "invalid type: string \"x\", expected struct GivenDomain",
+                "string \"x\" cannot stand here: write a table",
+            ),
+        ] {
+            assert_eq!(explain(message), explained);
+        }
     }
 }

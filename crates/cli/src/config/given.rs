@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use rashomon_buckets::{BucketName, DomainName, PropertyName, Versions};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::{
@@ -157,8 +157,30 @@ pub(crate) struct GivenProperty {
 pub(crate) struct GivenDomain {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<Host>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "known_buckets")]
     pub(super) buckets: BTreeMap<BucketName, GivenBucket>,
+}
+
+/// Tables of buckets that there are: what is said of another would be kept by nobody.
+fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketName, GivenBucket>, D::Error> {
+    #[derive(PartialEq, Eq, PartialOrd, Ord)]
+    struct Known(BucketName);
+
+    impl<'de> Deserialize<'de> for Known {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let name = BucketName::deserialize(from)?;
+            if name == BucketName::page() {
+                return Ok(Self(name));
+            }
+            let there_is = BucketName::page();
+            Err(de::Error::custom(format_args!(
+                "there is no bucket '{name}': a domain's pages are in '{there_is}'"
+            )))
+        }
+    }
+
+    let buckets = BTreeMap::<Known, GivenBucket>::deserialize(from)?;
+    Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
 /// What a file says of a bucket of a domain.

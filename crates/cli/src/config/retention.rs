@@ -89,7 +89,7 @@ impl fmt::Display for TimelineStore {
         }
     }
 }
-as_text!(TimelineStore);
+as_text!(TimelineStore, "a place for the timeline: \"table\", \"memory\", or \"redis://127.0.0.1:6379/0\"");
 
 /// What a table of the file says.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -75,14 +75,14 @@ fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
 fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
     refused("listen = 'here'", "1:10: an address to listen on is");
     refused("\n\nskew = '5'", "3:8: '5' is not a length of time");
-    refused("skew = 5", "1:8: invalid type: integer '5', expected a string");
+    refused("skew = 5", "1:8: integer '5' cannot stand here: write a length of time, such as \"30s\"");
     refused("body_limit = -1", "1:14: a size is not negative");
     refused("body_limit = 'much'", "'much' is not a size");
     refused("store = 'redis:x'", "1:9: there is no store of the kind 'redis:'; there are sqlite:DIRECTORY");
     refused("access = 'opn'", "1:10: 'opn' is not a value of this setting; did you mean 'open'?");
     refused("[properties.Html]", "1:13: a property is");
     refused("[domains.batch]", "1:10: 'batch' is reserved");
-    refused("[domains.a]\nhosts = ['https://x']", "2:9: 'https://x' is not a host");
+    refused("[domains.a]\nhosts = ['https://x']", "2:10: 'https://x' is not a host");
     refused("listen = '127.0.0.1:1'\nlisten = '127.0.0.1:2'", "2:1: duplicate key");
     refused("listen = ", "1:10:");
 }
@@ -205,6 +205,12 @@ fn a_retention_that_cannot_be_kept_is_refused() {
         ("[retention]\nstrategy = 'table-per-query'\nmin_keep = 2", "app-ttl or two-table"),
         ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
         ("[domains.a.buckets.page.retention]\nsample = '1s'", "belong into [retention]"),
+        ("[domains.a.buckets.pages.retention]\ngrace = '2h'", "1:20: there is no bucket 'pages'"),
+        ("[retention]\nmin_keep = 0", "2:12: integer '0' cannot stand here: write a whole number above 0"),
+        (
+            "[retention]\ngrace = 2",
+            "2:9: integer '2' cannot stand here: write a length of time, such as \"30s\"",
+        ),
         ("[retention]\ngrase = '1h'", "grase"),
         ("[archive]\n[retention]\nstrategy = 'two-table'", "take strategy = \"app-ttl\""),
         ("[archive]\n[retention]\nstrategy = 'table-per-query'", "or leave out [archive]"),
@@ -296,12 +302,12 @@ fn what_is_no_archive_is_said_with_how_one_is_written() {
             ("{ interval = '0s' }", "give some, such as 1d, or take policy = \"every\""),
             ("{ intervall = '1d' }", "did you mean 'interval'?"),
             ("'first-rendering'", "did you mean 'first-render'?"),
-            ("true", "expected \"every\", \"first-render\", or { interval = \"1d\" }"),
+            ("true", "write \"every\", \"first-render\", or { interval = \"1d\" }"),
         ] {
             refused(&format!("{page}\npolicy = {policy}"), expected);
         }
     }
-    refused("archive = true", "expected a table of its own: [archive]");
+    refused("archive = true", "write a table of its own: [archive]");
     refused("[archive]\n[domains.a.buckets.page]\narchive = 1", "[domains.NAME.buckets.page.archive]");
     let given = "[archive]\npolicy = { interval = '2d' }";
     let settings = load(given).unwrap();

@@ -11,12 +11,24 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Reads a value from a TOML string, and writes it as one.
+/// Reads a value from a TOML string, and writes it as one. `expected`: what to write there.
 macro_rules! as_text {
-    ($name:ty) => {
+    ($name:ty, $expected:literal) => {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Visitor)
             }
         }
 
@@ -53,7 +65,7 @@ impl fmt::Display for Listen {
         fmt::Display::fmt(&self.0, f)
     }
 }
-as_text!(Listen);
+as_text!(Listen, "an address and a port, such as \"127.0.0.1:7231\"");
 
 /// A number of bytes: `256 MiB`, `64 MB`, or just a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +145,7 @@ impl fmt::Display for Span {
         }
     }
 }
-as_text!(Span);
+as_text!(Span, "a length of time, such as \"30s\"");
 
 /// A name under which clients reach the server, as it stands in the `Host` header: with a port where only that
 /// port is meant.
@@ -177,7 +189,7 @@ impl fmt::Display for Host {
         f.write_str(&self.0)
     }
 }
-as_text!(Host);
+as_text!(Host, "a host, such as \"en.example.org\"");
 
 /// A media type, as it stands in a `Content-Type` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,7 +224,7 @@ impl fmt::Display for ContentType {
         f.write_str(&self.0)
     }
 }
-as_text!(ContentType);
+as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 
 /// Who may do what. There is no other way yet than to say that everybody may do everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -280,7 +292,7 @@ impl fmt::Display for LogLevel {
         f.write_str(&self.0)
     }
 }
-as_text!(LogLevel);
+as_text!(LogLevel, "a level, such as \"info\"");
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! `rashomon archive erase`.
 
 use rashomon_buckets::{
-    Erased, Erasing, ErasureState, Error, Page, PassedOver, Revision, SameBytes, StoreError,
+    Erased, Erasing, Erasure, ErasureState, Error, Page, PassedOver, Revision, SameBytes, StoreError,
 };
 use rashomon_clock::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::{
     arguments::EraseArguments,
     errors::CommandError,
     exit::Exit,
-    output::{self, counted, thousands},
+    output::{self, counted},
     store::Store,
 };
 
@@ -71,6 +71,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         };
         let erased = buckets.erase(&page, *rev, how).await.map_err(not_there)?;
         tell(*rev, &erased)?;
+        tell_who_stands(arguments, &erased)?;
         tell_given_up(&erased)?;
         if erased.left > 0 {
             exit = Exit::Failed;
@@ -131,10 +132,7 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
     output::line(format_args!(
         "erased revision {rev}{again}: {} and {}, {} made anew",
         counted(erased.renders, "render"),
-        match erased.bodies {
-            1 => "1 body".to_owned(),
-            bodies => format!("{} bodies", thousands(bodies)),
-        },
+        output::bodies(erased.bodies),
         counted(erased.blocks, "block"),
     ))?;
     for SameBytes { property, revisions, count } in &erased.same {
@@ -163,14 +161,32 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
     }
 }
 
+/// Who erased it, and why, is what was said first.
+fn tell_who_stands(arguments: &EraseArguments, erased: &Erased) -> Result<(), CommandError> {
+    let Erasure { at, by, reason } = &erased.erasure;
+    let is_said = arguments.by.is_some() || arguments.reason.is_some();
+    if !is_said || (by, reason) == (&arguments.by, &arguments.reason) {
+        return Ok(());
+    }
+    let what = format!("{}{}", time(*at), by_whom_and_why(&erased.erasure));
+    output::line(format_args!(
+        "it stays noted as erased {what}: --by and --reason count the first time alone"
+    ))
+}
+
+fn by_whom_and_why(Erasure { by, reason, .. }: &Erasure) -> String {
+    let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+    let why = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("{by}{why}")
+}
+
 /// Lists what was erased.
 pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
     for domain in domains(store, arguments.domain.as_ref()).await? {
         for state in store.buckets().erasures(&domain, &arguments.bucket).await? {
             let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
-            let by = erasure.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-            let why = erasure.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            let by_whom = by_whom_and_why(erasure);
             let what = match (finished_at, kept_until) {
                 (None, _) => {
                     exit = Exit::Failed;
@@ -185,7 +201,7 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
                 }
             };
             let (title, at) = (&page.title, time(erasure.at));
-            output::line(format_args!("{domain}: revision {rev} of {title}, {at}{by}{why}: {what}"))?;
+            output::line(format_args!("{domain}: revision {rev} of {title}, {at}{by_whom}: {what}"))?;
         }
     }
     Ok(exit)

@@ -150,17 +150,17 @@ fn what_is_wrong_in_the_table_is_named_with_its_line() {
         error.starts_with("c.toml:3:1: there is no setting 'keyspce'; did you mean 'keyspace'?"),
         "{error}"
     );
-    refused("[store]\ncontact_points = ['db1', 'db 2']", "2:18: 'db 2' is not a node");
+    refused("[store]\ncontact_points = ['db1', 'db 2']", "2:26: 'db 2' is not a node");
     refused(
         "[store]\nconsistency = 'one'",
         "2:15: 'one' is not a value of this setting; there are local_quorum",
     );
     refused("[store]\nreplication = 0", "2:15: there are 1 to 100 copies");
     refused("[store]\nreplication = { east = 'x' }", "2:");
-    refused("[store]\nrequest_timeout = 2", "2:19: invalid type: integer '2'");
+    refused("[store]\nrequest_timeout = 2", "2:19: integer '2' cannot stand here: write a length of time");
     refused("[store]\nkeyspace = 'wiki'", "1:1: a cluster is found by its contact_points");
     refused("[store]\ncontact_points = []", "1:1: a cluster is found by its contact_points");
-    refused("store = 5", "1:9: invalid type: integer '5', expected a store such as");
+    refused("store = 5", "1:9: integer '5' cannot stand here: write a store such as");
     let cluster = |rest: &str| format!("[store]\nurl = 'cassandra://db1/wiki'\n{rest}");
     refused(&cluster("user = 'me'"), "1:1: user and password_file go together");
     refused(&cluster("connect_timeout = '0s'"), "1:1: connect_timeout is 0s");

@@ -54,7 +54,7 @@ impl fmt::Display for StoreUrl {
         }
     }
 }
-as_text!(StoreUrl);
+as_text!(StoreUrl, "a store, such as \"sqlite:./rashomon-data\"");
 
 /// A keyspace of a cluster: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl fmt::Display for ContactPoint {
         if self.port == CQL_PORT { Ok(()) } else { write!(f, ":{}", self.port) }
     }
 }
-as_text!(ContactPoint);
+as_text!(ContactPoint, "a node, such as \"10.0.0.1:9042\"");
 
 /// A keyspace's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,4 +169,4 @@ impl fmt::Display for Keyspace {
         f.write_str(&self.0)
     }
 }
-as_text!(Keyspace);
+as_text!(Keyspace, "the name of a keyspace, such as \"rashomon\"");

@@ -171,6 +171,16 @@ fn what_is_erased_is_given_to_nobody() {
     let erase = |rev| home.run(&[&erase[..], &[rev]].concat());
     erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block made anew"]);
     erase("3").ends_with(0).prints(&["erased revision 3, which had been erased before"]);
+    let by_other = [
+        "archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "3", "--by", "Cid", "--reason",
+        "asked",
+    ];
+    home.run(&by_other).ends_with(0).prints(&[" by Bea: --by and --reason count the first time alone"]);
+    for by in ["two\nlines", " "] {
+        home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--by", by])
+            .ends_with(2)
+            .tells(&["--by <NAME>"]);
+    }
     erase("9").ends_with(2).tells(&["the page has no revision 9"]);
     let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
     home.run(&several).ends_with(2).tells(&["the page has no revision 9"]);
