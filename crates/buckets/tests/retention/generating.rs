@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use rashomon_buckets::{
-    Error, Fill, GenerateError, Generated, Generator, Missing, Page, Policy, PropertyName, Retention,
-    Revision, Settings, Strategy, schemas,
+    Definition, Error, Fill, GenerateError, Generated, Generator, Missing, Page, Policy, PropertyName,
+    Retention, Revision, Settings, Strategy, schemas,
 };
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
@@ -28,6 +28,7 @@ on_every_store![
     what_was_made_takes_no_place_of_what_stands,
     many_who_ask_at_once_wait_for_one_round,
     a_failure_stores_nothing_and_is_remembered_for_a_moment,
+    what_is_made_larger_than_it_may_be_is_a_failure,
     without_retention_what_is_made_is_a_render,
 ];
 
@@ -219,6 +220,24 @@ async fn a_failure_stores_nothing_and_is_remembered_for_a_moment(world: World) {
     world.put_revision(&crate::support::page("Other"), 1, &[("wikitext", "x")]).await.unwrap();
     world.buckets.newest_with(&crate::support::page("Other"), rev(1), &name("html")).await.unwrap();
     world.pass(HOUR);
+}
+
+async fn what_is_made_larger_than_it_may_be_is_a_failure(world: World) {
+    let generator = Fake::new();
+    let mut settings = generating(&generator);
+    let small = Definition { max_size: 10, ..settings.definitions.get(&name("html")).clone() };
+    settings.definitions.define(name("data-parsoid"), small);
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    let before = world.dump().await;
+    let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Generate(GenerateError::Failed(why)) if why.contains("data-parsoid")),
+        "{error}"
+    );
+    assert_eq!(world.dump().await, before);
+    let stats = world.buckets.retention_stats();
+    assert_eq!((stats.generator_misses, stats.generator_failures, stats.generator_in_flight), (1, 1, 0));
 }
 
 async fn without_retention_what_is_made_is_a_render(world: World) {
