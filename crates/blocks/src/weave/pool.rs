@@ -9,7 +9,8 @@ const TABLE_BITS: u32 = 18;
 #[derive(Debug)]
 pub(crate) struct Pool {
     bytes: Vec<u8>,
-    /// For the hash of a key, the last place where it was, plus one.
+    /// For the hash of a key, the last place where it was, plus one. Empty until there is any: builders are made that come to
+    /// hold nothing.
     table: Vec<u32>,
     /// So much of it is in the table.
     indexed: usize,
@@ -17,7 +18,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::new(), table: vec![0; 1 << TABLE_BITS], indexed: 0 }
+        Self { bytes: Vec::new(), table: Vec::new(), indexed: 0 }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -40,6 +41,9 @@ impl Pool {
 
     /// From now on, everything in it can be found.
     pub(crate) fn index(&mut self) {
+        if self.table.is_empty() && self.bytes.len() >= KEY {
+            self.table = vec![0; 1 << TABLE_BITS];
+        }
         while let Some(key) = self.bytes.get(self.indexed..self.indexed + KEY) {
             self.table[slot(key)] = self.indexed as u32 + 1;
             self.indexed += 1;
@@ -48,7 +52,7 @@ impl Pool {
 
     /// The one place where a text may be; as many bytes as are alike have to be seen.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
-        let place = self.table[slot(text.get(..KEY)?)];
+        let place = self.table.get(slot(text.get(..KEY)?))?;
         place.checked_sub(1).map(|place| place as usize)
     }
 

@@ -90,7 +90,8 @@ impl WeaveReader {
         index: usize,
         lists: &mut Lists,
     ) -> Result<Arc<Vec<Segment>>, Error> {
-        self.load_scripts_of(chunks, index)?;
+        let (chunk, _) = chunks.find(index).ok_or_else(|| damaged(chunks, index))?;
+        self.load_scripts(chunks, chunk)?;
         let step = self.step(chunks, index).ok_or_else(|| damaged(chunks, index))?;
         let parent = match step.origin {
             Origin::Parent(distance) => {
@@ -104,7 +105,10 @@ impl WeaveReader {
                 let list = fold(parent, step.edits, step.literals_at, chunks.limits().content);
                 Arc::new(list.ok_or_else(|| damaged(chunks, index))?)
             }
-            None => Arc::new(self.list(chunks, index)?),
+            None => {
+                self.load_scripts_of(chunks, index)?;
+                Arc::new(self.list(chunks, index)?)
+            }
         };
         lists.keep(index, &list);
         Ok(list)
