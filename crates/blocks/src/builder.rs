@@ -165,6 +165,12 @@ impl BlockBuilder {
         self.settings.is_full(self.len(), self.other, pool, self.last.largest())
     }
 
+    /// Whether so many bytes of new text would be in one block, and not if they came into this one.
+    pub fn would_split(&self, literals: u64) -> bool {
+        let pool = self.settings.pool as u64;
+        literals <= pool && self.texts.size(self.body.len()) as u64 + literals > pool
+    }
+
     /// The columns of its blocks.
     pub fn columns(&self) -> &[Column] {
         &self.directory.columns

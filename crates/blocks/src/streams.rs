@@ -35,6 +35,23 @@ impl Block<'_> {
         Ok(names.zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
     }
 
+    /// Each of [`Self::streams`], with the bytes of literals that its contents brought; of frames, their bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`].
+    pub fn literals_by_stream(&self) -> Result<Vec<(Vec<u8>, u64)>, Error> {
+        let (chunks, all) = (self.chunks(), self.all_entries()?);
+        let mut literals = vec![0; all.iter().map(|entries| entries.new_streams.len()).sum()];
+        for (chunk, entries) in all.iter().enumerate() {
+            let weights = self.weights(&chunks, chunk)?;
+            for (stream, weight) in entries.streams.iter().zip(weights.texts) {
+                literals[*stream as usize] += weight as u64;
+            }
+        }
+        Ok(all.into_iter().flat_map(|entries| entries.new_streams).zip(literals).collect())
+    }
+
     fn weights(&self, chunks: &Chunks<'_>, chunk: usize) -> Result<Weights, Error> {
         let mut weights = Weights::default();
         match self.codec() {
@@ -80,6 +97,8 @@ mod tests {
         let bytes = builder.finish().unwrap();
         let block = Block::open(&bytes, Limits::default()).unwrap();
         assert_eq!(block.codec(), codec);
+        let literals: u64 = block.literals_by_stream().unwrap().into_iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(literals, block.sizes()[2].2 as u64);
         let streams: Vec<u64> =
             block.stored_by_stream().unwrap().into_iter().map(|(_, bytes)| bytes).collect();
         let whole: usize = block.sizes()[2..4].iter().map(|(_, stored, _)| stored).sum();

@@ -52,6 +52,31 @@ pub(super) struct OpenBlock {
     memory: usize,
 }
 
+/// What a page has of a block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    /// Bytes of new text.
+    pub(super) literals: u64,
+    /// The block is as large as blocks get, and a good part of it is the page's.
+    pub(super) is_much: bool,
+}
+
+impl Share {
+    /// A page that has a smaller part of a full block has little there.
+    const PART: u64 = 4;
+
+    fn of(title: &Title, block: &Block<'_>) -> std::result::Result<Self, BlockError> {
+        let (mut literals, mut of_all) = (0, 0);
+        for (stream, bytes) in block.literals_by_stream()? {
+            of_all += bytes;
+            if name_and_title(&stream).is_some_and(|(_, of)| of == title.as_str()) {
+                literals += bytes;
+            }
+        }
+        Ok(Self { literals, is_much: literals * Self::PART >= of_all && block.is_full(&settings())? })
+    }
+}
+
 #[derive(Debug)]
 enum Texts {
     Unpacked(Box<Unpacked>),
@@ -142,16 +167,16 @@ impl BlockStore {
         Ok(block)
     }
 
-    /// Whether a block has but this page, and is as large as blocks get. One that cannot be read is not.
-    pub(super) async fn is_full_of(&self, page: &Page, id: BlockId) -> Result<bool> {
+    /// What a page has of a block. One that cannot be read is as good as empty.
+    pub(super) async fn share(&self, page: &Page, id: BlockId) -> Result<Share> {
         let bytes = match self.read(page, id).await {
-            Err(StoreError::Corrupt(_)) => return Ok(false),
+            Err(StoreError::Corrupt(_)) => return Ok(Share::default()),
             bytes => bytes?,
         };
+        let title = page.title.clone();
         blocking(move || {
             let block = Block::open(&bytes, Limits::default());
-            let is_full = block.and_then(|block| Ok(block.is_full(&settings())? && is_of_one_page(&block)?));
-            Ok(is_full.unwrap_or(false))
+            Ok(block.and_then(|block| Share::of(&title, &block)).unwrap_or_default())
         })
         .await
     }
@@ -212,13 +237,6 @@ pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
         StoreError::Corrupt(why) => Some(why),
         _ => None,
     }
-}
-
-fn is_of_one_page(block: &Block<'_>) -> std::result::Result<bool, BlockError> {
-    let streams = block.streams()?;
-    let mut titles = streams.iter().map(|stream| name_and_title(stream).map(|(_, title)| title));
-    let first = titles.next();
-    Ok(titles.all(|title| Some(title) == first))
 }
 
 fn not_understood(id: BlockId) -> StoreError {

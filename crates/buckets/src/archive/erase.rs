@@ -145,7 +145,8 @@ impl Shared {
             let block = blocks.open(&of, id).await?;
             let mut together = Together::default();
             together.add(&of, &block)?;
-            remaking.begin(&of, vec![row]).await?;
+            // They were in one.
+            remaking.begin(&of, vec![row], 0).await?;
             while let Some((unit, texts)) = together.next_with() {
                 let number = unit.revision.record.rev;
                 let is_erased = of == *page && number == rev

@@ -121,33 +121,37 @@ impl<'a> Merger<'a> {
         if index.len() < self.how.parts.max(2) {
             return Ok(());
         }
-        let index = self.not_full(page, index).await?;
-        if index.len() < self.how.parts.max(2) {
+        let parts = self.little(page, index).await?;
+        if parts.len() < self.how.parts.max(2) {
             return Ok(());
         }
         self.remaking.look_at_epoch(page).await?;
-        for rows in groups(index) {
+        for parts in groups(parts) {
+            let literals = parts.iter().map(|part| part.literals).sum();
+            let rows: Vec<IndexRow> = parts.into_iter().map(|part| part.row).collect();
             match self.together(page, &rows).await {
                 Err(Error::Store(StoreError::Corrupt(what))) => {
                     let (domain, title) = (&page.domain, &page.title);
                     tracing::error!(%domain, %title, what, "what is damaged is not merged");
                     self.merged.kept += rows.len() as u64;
                 }
-                together => self.group(page, rows, together?).await?,
+                together => self.group(page, rows, literals, together?).await?,
             }
         }
         Ok(())
     }
 
-    /// The rows of blocks that might be better filled: of bodies that have little in common, a few fill one.
-    async fn not_full(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<IndexRow>> {
-        let mut rows = Vec::new();
+    /// The parts that are little. Of bodies that have little in common a few fill a block, and stay there: in others they
+    /// would take as much.
+    async fn little(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
         for row in index {
-            if !self.blocks.is_full_of(page, row.block).await? {
-                rows.push(row);
+            let share = self.blocks.share(page, row.block).await?;
+            if !share.is_much {
+                parts.push(Part { row, literals: share.literals });
             }
         }
-        Ok(rows)
+        Ok(parts)
     }
 
     /// What some blocks have of a page.
@@ -161,9 +165,15 @@ impl<'a> Merger<'a> {
         Ok(together)
     }
 
-    async fn group(&mut self, page: &Page, rows: Vec<IndexRow>, mut together: Together) -> Result<()> {
+    async fn group(
+        &mut self,
+        page: &Page,
+        rows: Vec<IndexRow>,
+        literals: u64,
+        mut together: Together,
+    ) -> Result<()> {
         self.merged.parts += rows.len() as u64;
-        self.remaking.begin(page, rows).await?;
+        self.remaking.begin(page, rows, literals).await?;
         while let Some((unit, texts)) = together.next()? {
             self.merged.revisions += 1;
             self.merged.raw_bytes += texts.values().map(|text| text.len() as u64).sum::<u64>();
@@ -174,17 +184,24 @@ impl<'a> Merger<'a> {
     }
 }
 
+/// What a page has in one block.
+struct Part {
+    row: IndexRow,
+    /// Bytes of new text.
+    literals: u64,
+}
+
 /// Neighbours that are merged together. One alone is not merged.
-fn groups(index: Vec<IndexRow>) -> Vec<Vec<IndexRow>> {
-    let mut groups: Vec<Vec<IndexRow>> = Vec::new();
+fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
+    let mut groups: Vec<Vec<Part>> = Vec::new();
     let mut revisions = 0;
-    for row in index {
-        revisions += row.revisions;
+    for part in parts {
+        revisions += part.row.revisions;
         match groups.last_mut().filter(|group| group.len() < PARTS && revisions <= REVISIONS) {
-            Some(group) => group.push(row),
+            Some(group) => group.push(part),
             None => {
-                revisions = row.revisions;
-                groups.push(vec![row]);
+                revisions = part.row.revisions;
+                groups.push(vec![part]);
             }
         }
     }

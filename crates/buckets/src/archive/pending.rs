@@ -55,6 +55,11 @@ impl Pending {
         self.builder.should_seal() || self.titles >= MAX_TITLES
     }
 
+    /// Whether so many bytes of new text of a page would be split between it and the next, and need not be.
+    pub(super) fn would_split(&self, literals: u64) -> bool {
+        self.builder.would_split(literals)
+    }
+
     /// The bucket that its pages are of, as one of them.
     pub(super) fn of(&self) -> Option<&Page> {
         self.pages.first().map(|(page, _)| page)

@@ -67,10 +67,11 @@ impl<'a> Remaking<'a> {
         Ok(())
     }
 
-    /// What follows takes the place of these rows of the page's index.
-    pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>) -> Result<()> {
+    /// What follows takes the place of these rows of the page's index. It has about so many bytes of new text: where they
+    /// have room in one block, they are in one.
+    pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
         // What a page has in one block is named by one row.
-        if self.moves.iter().any(|one| one.page == *page) {
+        if self.moves.iter().any(|one| one.page == *page) || self.pending.would_split(literals) {
             self.end_block().await?;
         }
         let (page, made) = (page.clone(), Vec::new());

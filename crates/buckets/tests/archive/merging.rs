@@ -14,6 +14,8 @@ on_every_store! {
     what_has_much_or_is_alone_is_not_merged,
     a_page_with_many_parts_is_merged_part_by_part,
     what_fills_its_blocks_with_few_revisions_is_left_as_it_is,
+    pages_that_fill_blocks_together_are_merged_once_if_at_all,
+    what_is_merged_of_a_page_is_in_one_block_where_it_has_room,
     what_is_damaged_is_not_merged,
     a_body_in_chunks_is_merged,
     what_was_left_is_collected_though_its_pages_are_sealed_every_day,
@@ -174,6 +176,52 @@ async fn what_fills_its_blocks_with_few_revisions_is_left_as_it_is(world: World)
     assert_eq!(world.merge().await.parts, 0, "of what was merged one is full, and the other alone");
     let world = world.reopened().await;
     assert_eq!(world.all_of(&page).await, before);
+    world.assert_whole().await;
+}
+
+async fn pages_that_fill_blocks_together_are_merged_once_if_at_all(world: World) {
+    let world = archiving(world).await;
+    let pages: Vec<_> = (0..12).map(|number| page(&format!("Page_{number:02}"))).collect();
+    for (number, page) in pages.iter().enumerate() {
+        for rev in 1..=10 {
+            let body = noise((number * 100 + rev) as u64, 40_000);
+            world.put_revision(page, rev as i64, &[("wikitext", &body)]).await.unwrap();
+        }
+    }
+    world.pass(later());
+    world.seal().await;
+    // Of two pages that share a block the one has its last revisions in it, and the other its first. Two pages have little
+    // at both ends: one of the seven revisions of a block.
+    assert_eq!(world.blocks().await, 16);
+    let before = world.all_of(&pages[3]).await;
+    let merged = world.merge().await;
+    assert_eq!((merged.parts, merged.blocks), (4, 1), "{merged:?}");
+    let world = world.reopened().await;
+    assert_eq!(world.merge().await.parts, 0, "nothing is torn apart by merging");
+    assert_eq!(world.all_of(&pages[3]).await, before);
+    world.assert_whole().await;
+}
+
+async fn what_is_merged_of_a_page_is_in_one_block_where_it_has_room(world: World) {
+    let world = archiving(world).await;
+    let pages: Vec<_> = (0..8).map(|number| page(&format!("Page_{number}"))).collect();
+    for rev in 1..=3 {
+        for (number, page) in pages.iter().enumerate() {
+            let body = noise((number * 10 + rev) as u64, 40_000);
+            world.put_revision(page, rev as i64, &[("wikitext", &body)]).await.unwrap();
+        }
+        world.pass(later());
+        world.seal().await;
+    }
+    // Seven bodies fill a block: twice eight are in four. Of three pages what was sealed is six bodies, and of four would
+    // be torn apart.
+    assert_eq!(world.blocks().await, 4);
+    let before = world.all_of(&pages[3]).await;
+    let merged = world.merge().await;
+    assert_eq!((merged.parts, merged.blocks), (16, 3), "{merged:?}");
+    assert_eq!(world.merge().await.parts, 0);
+    let world = world.reopened().await;
+    assert_eq!(world.all_of(&pages[3]).await, before);
     world.assert_whole().await;
 }
 
