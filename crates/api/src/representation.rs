@@ -50,8 +50,6 @@ pub(crate) struct Representation {
     size: u64,
     /// All headers of the plain body.
     identity: HeaderMap,
-    /// All headers of the compressed body, where it is stored compressed.
-    zstd: Option<HeaderMap>,
 }
 
 impl Representation {
@@ -60,28 +58,13 @@ impl Representation {
         let etag = conditional::etag(&property.version);
         let size = property.info.size;
         let modified = property.info.rewritten_at.unwrap_or_else(|| property.version.tid.time());
-        let common = common_headers(title, name, property, address, modified);
-        let mut identity = common.clone();
+        let mut identity = common_headers(title, name, property, address, modified);
         identity.insert(header::ETAG, header_value(&etag));
         identity.insert(header::CONTENT_LENGTH, size.into());
         identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let compressed_size = match &property.body {
-            Body::Inline(body) => body.zstd.as_ref().map(|zstd| Some(zstd.len())),
-            // Not known before all of it has been read.
-            Body::Chunked(_) => Some(None),
-        };
-        let zstd = compressed_size.map(|size| {
-            let mut headers = common;
-            headers.insert(header::ETAG, header_value(&flavored(&etag)));
-            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd"));
-            if let Some(size) = size {
-                headers.insert(header::CONTENT_LENGTH, size.into());
-            }
-            headers
-        });
         // The latest can change within a second, and to a render that is older.
         let modified = Modified { at: modified, tells: address == Address::Tid };
-        Self { etag, modified, size, identity, zstd }
+        Self { etag, modified, size, identity }
     }
 
     /// Answers a request for it: whole, in part, compressed, or not at all.
@@ -112,17 +95,35 @@ impl Representation {
                 return Err(problem.with_header(header::CONTENT_RANGE, content_range));
             }
         }
-        let encoding = negotiate::content_encoding(request);
-        let zstd = self.zstd.as_ref().filter(|_| encoding == ContentEncoding::Zstd);
-        let bytes = match (body, zstd) {
-            (Body::Inline(body), None) => HttpBody::from(body.plain.clone()),
-            (Body::Inline(body), Some(_)) => HttpBody::from(body.zstd.clone().unwrap_or_default()),
-            (Body::Chunked(body), None) => plain_stream(body, 0, self.size),
-            (Body::Chunked(body), Some(_)) => zstd_stream(body),
+        let compressed = match (negotiate::content_encoding(request), body) {
+            (ContentEncoding::Identity, _) => None,
+            (ContentEncoding::Zstd, Body::Inline(body)) => {
+                body.zstd().map(|frames| (Some(frames.len()), HttpBody::from(frames)))
+            }
+            // Its size is not known before all of it has been read.
+            (ContentEncoding::Zstd, Body::Chunked(body)) => Some((None, zstd_stream(body))),
+        };
+        let (headers, bytes) = match (compressed, body) {
+            (Some((size, frames)), _) => (self.compressed(size), frames),
+            (None, Body::Inline(body)) => (self.identity.clone(), HttpBody::from(body.plain.clone())),
+            (None, Body::Chunked(body)) => (self.identity.clone(), plain_stream(body, 0, self.size)),
         };
         let mut response = Response::new(bytes);
-        *response.headers_mut() = zstd.unwrap_or(&self.identity).clone();
+        *response.headers_mut() = headers;
         Ok(response)
+    }
+
+    /// All headers of the compressed body.
+    fn compressed(&self, size: Option<usize>) -> HeaderMap {
+        let mut headers = self.identity.clone();
+        headers.insert(header::ETAG, header_value(&flavored(&self.etag)));
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd"));
+        headers.remove(header::ACCEPT_RANGES);
+        match size {
+            Some(size) => headers.insert(header::CONTENT_LENGTH, size.into()),
+            None => headers.remove(header::CONTENT_LENGTH),
+        };
+        headers
     }
 
     fn not_modified(&self, zstd: bool) -> Response {
@@ -259,7 +260,7 @@ mod tests {
             other: other.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         };
         let info = PropertyInfo { headers, size: 1, sha1: Sha1([0; 20]), rewritten_at: None };
-        let body = Body::Inline(InlineBody { plain: Bytes::from_static(b"x"), zstd: None });
+        let body = Body::Inline(InlineBody::new(Bytes::from_static(b"x")));
         let property = Property { version, parent: None, info, body };
         let (title, name) = (Title::new("A").unwrap(), PropertyName::new("html").unwrap());
         let headers = Representation::new(&title, &name, &property, Address::Tid).identity;

@@ -41,7 +41,7 @@ async fn what_is_sent_compressed_is_the_same_body() {
         let body = b"some text that repeats itself, ".iter().copied().cycle().take(size).collect::<Vec<_>>();
         let tid = world.put_revision(&page, number, &[("html", &body)]).await.unwrap().tid;
         let compressed = match world.buckets.property(&page, tid, &name("html")).await.unwrap().body {
-            Body::Inline(body) => body.zstd.expect("it is smaller so").to_vec(),
+            Body::Inline(body) => body.zstd().expect("it is smaller so").to_vec(),
             Body::Chunked(body) => {
                 assert_eq!((body.chunk_size(), body.chunks()), (INLINE as u64, 3));
                 let mut frames = Vec::new();

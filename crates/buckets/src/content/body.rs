@@ -75,8 +75,51 @@ impl Body {
 pub struct InlineBody {
     /// The bytes.
     pub plain: Bytes,
-    /// The same as one or more zstd frames (RFC 8878), where they are stored so.
-    pub zstd: Option<Bytes>,
+    frame: Frame,
+}
+
+/// What there is of a body as a zstd frame.
+#[derive(Debug, Clone)]
+enum Frame {
+    /// It would not be smaller.
+    None,
+    /// As it is stored.
+    Stored(Bytes),
+    /// None, since it comes out of a block of the archive; it is made for those who ask for it.
+    Unmade,
+}
+
+impl InlineBody {
+    /// A body that compressing makes no smaller.
+    #[must_use]
+    pub const fn new(plain: Bytes) -> Self {
+        Self { plain, frame: Frame::None }
+    }
+
+    /// The same as one or more zstd frames (RFC 8878), if it was ever stored so: what the archive has is compressed
+    /// again as it was before, so that nobody sees where it lies.
+    #[must_use]
+    pub fn zstd(&self) -> Option<Bytes> {
+        match &self.frame {
+            Frame::None => None,
+            Frame::Stored(frame) => Some(frame.clone()),
+            // What is larger had a frame a chunk, whatever came of that.
+            Frame::Unmade if self.plain.len() > CHUNK_SIZE => {
+                let frames: Vec<Bytes> = self.plain.chunks(CHUNK_SIZE).map(compress).collect();
+                Some(frames.concat().into())
+            }
+            Frame::Unmade => Some(compress(&self.plain)).filter(|frame| frame.len() < self.plain.len()),
+        }
+    }
+
+    /// The bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        let frame = match &self.frame {
+            Frame::Stored(frame) => frame.len(),
+            Frame::None | Frame::Unmade => 0,
+        };
+        self.plain.len() + frame
+    }
 }
 
 /// A large body in the store.
@@ -177,12 +220,11 @@ impl BodyRow {
     /// The bytes, or the way to them.
     pub(crate) fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
         let body = match self.stored {
-            Stored::Identity(plain) | Stored::Archived(plain) => {
-                Body::Inline(InlineBody { plain, zstd: None })
-            }
+            Stored::Identity(plain) => Body::Inline(InlineBody::new(plain)),
+            Stored::Archived(plain) => Body::Inline(InlineBody { plain, frame: Frame::Unmade }),
             Stored::Zstd(zstd) => {
                 let plain = decompress(&zstd, self.info.size as usize)?;
-                Body::Inline(InlineBody { plain, zstd: Some(zstd) })
+                Body::Inline(InlineBody { plain, frame: Frame::Stored(zstd) })
             }
             Stored::Chunks(set) => {
                 Body::Chunked(ChunkedBody { store: Arc::clone(chunks), set, size: self.info.size })

@@ -56,7 +56,7 @@ struct Entry {
 impl Entry {
     fn weight(&self) -> u32 {
         let bytes = match &self.property.body {
-            Body::Inline(body) => body.plain.len() + body.zstd.as_ref().map_or(0, bytes::Bytes::len),
+            Body::Inline(body) => body.memory(),
             Body::Chunked(_) => 0,
         };
         u32::try_from(bytes + ENTRY_OVERHEAD).unwrap_or(u32::MAX)

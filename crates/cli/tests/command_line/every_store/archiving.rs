@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     home::Home,
-    http::get,
+    http::{get, request},
     kept::{ALONE, ERASED},
     process::run,
     wiki::{dump, pages},
@@ -12,7 +12,10 @@ use crate::{
 
 /// What a reader gets of an address, with its ETag, but for the header fields that tell one answer from another.
 fn read(address: &str, target: &str) -> String {
-    let answer = get(address, target);
+    told(target, &get(address, target))
+}
+
+fn told(target: &str, answer: &str) -> String {
     let status = answer.split(' ').nth(1).unwrap_or_default();
     assert!(matches!(status, "200" | "302"), "{target}: {answer}");
     let own = ["date:", "x-request-id:"];
@@ -26,6 +29,11 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
     let list: Value = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
     let renders = list["revisions"].as_array().unwrap();
     let by_tid = renders.iter().map(|render| format!("?rev/{}/wikitext", render["tid"].as_str().unwrap()));
+    let by_tid: Vec<String> = by_tid.collect();
+    let heads = by_tid.clone().into_iter().map(|target| {
+        let target = format!("{page}{target}");
+        told(&target, &request(address, "HEAD", &target, "Accept-Encoding: zstd\r\n"))
+    });
     let others = [
         "?rev/",
         "?rev/3",
@@ -37,7 +45,7 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
         "?timemap/wikitext",
     ];
     let targets = others.map(str::to_owned).into_iter().chain(by_tid);
-    targets.map(|target| read(address, &format!("{page}{target}"))).collect()
+    targets.map(|target| read(address, &format!("{page}{target}"))).chain(heads).collect()
 }
 
 /// A page of thirty revisions, each of them a line longer.
@@ -68,6 +76,10 @@ fn what_is_sealed_is_read_as_before() {
     let bodies = read_before.iter().filter(|answer| answer.contains("the end"));
     assert!(bodies.clone().count() >= 31, "{read_before:?}");
     assert!(bodies.clone().all(|answer| answer.to_lowercase().contains("\netag: ")), "{read_before:?}");
+    // The first of them are too short to be compressed.
+    let compressed = read_before.iter().filter(|answer| answer.contains(";zstd\""));
+    assert!(compressed.clone().count() >= 20, "{read_before:?}");
+    assert!(compressed.clone().all(|answer| answer.contains("content-length: ")), "{read_before:?}");
 
     home.run(&["archive", "seal"]).ends_with(0).prints(&["wiki: sealed 0 revisions"]);
     let sealed = home.seal().ends_with(0);
@@ -92,7 +104,7 @@ fn what_is_sealed_is_read_as_before() {
         home.pass_a_day();
         home.run(&["archive", "merge"]).ends_with(0).prints(&["merged 0 parts"]).prints(&deleted);
     }
-    assert_eq!(answers(&home).len(), read_before.len() + 3);
+    assert_eq!(answers(&home).len(), read_before.len() + 6);
     assert_eq!(home.run(&export).ends_with(0).stdout, unmerged);
     home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 1 block"]);
     home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "1 block"]);
@@ -176,12 +188,21 @@ fn what_is_erased_is_given_to_nobody() {
         "asked",
     ];
     home.run(&by_other).ends_with(0).prints(&[" by Bea: --by and --reason count the first time alone"]);
-    for by in ["two\nlines", " "] {
+    for by in ["two\nlines", "two\u{2028}lines", " "] {
         home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--by", by])
             .ends_with(2)
             .tells(&["--by <NAME>"]);
     }
     erase("9").ends_with(2).tells(&["the page has no revision 9"]);
+    for (flag, other, says) in
+        [("--domain", "wikis", "wikis"), ("--bucket", "pages", "there is no bucket 'pages'")]
+    {
+        let mut wrong = vec!["archive", "erase", "--title", "A", "--rev", "4", flag, other];
+        if flag != "--domain" {
+            wrong.extend(["--domain", "wiki"]);
+        }
+        home.run(&wrong).ends_with(2).tells(&[says]);
+    }
     let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
     home.run(&several).ends_with(2).tells(&["the page has no revision 9"]);
     home.run(&["archive", "erase", "--status"])
