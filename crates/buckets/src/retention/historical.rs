@@ -404,6 +404,19 @@ impl Shared {
         Ok(self.copy(page, rev, tid, name).await?.and_then(|row| row.expires_at))
     }
 
+    /// What there is of a render that no index has: it was made for whoever asked for its revision, and is there for as
+    /// long as its copies stand.
+    pub(crate) async fn made_render(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+    ) -> Result<Option<Properties>> {
+        let bodies = self.historical_render(page, rev, tid).await?;
+        let infos: Properties = bodies.into_iter().map(|(name, body)| (name, body.info)).collect();
+        Ok((!infos.is_empty()).then_some(infos))
+    }
+
     async fn historical_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
         let mut bodies = BTreeMap::new();
         let mut after = None;

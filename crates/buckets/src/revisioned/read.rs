@@ -125,12 +125,14 @@ impl Revisioned {
             self.0.get(&REVISIONS, page, rev_key(rev)),
         )
         .await?;
-        match (render, revision) {
-            (Some(render), Some(revision)) => {
-                Ok(render_of(RevisionRow::from_row(&revision)?, RenderRow::from_row(&render)?))
-            }
-            _ => Err(Error::NotFound(Missing::Render(tid))),
+        let Some(revision) = revision else { return Err(Error::NotFound(Missing::Render(tid))) };
+        let revision = RevisionRow::from_row(&revision)?;
+        if let Some(render) = render {
+            return Ok(render_of(revision, RenderRow::from_row(&render)?));
         }
+        let made = self.0.made_render(page, rev, tid).await?.ok_or(Error::NotFound(Missing::Render(tid)))?;
+        let properties = with_revision(made, &revision.properties);
+        Ok(Render { properties, tid, record: Arc::new(revision.record) })
     }
 
     /// The newest render of a revision, among those that the archive's policy kept if it kept any.

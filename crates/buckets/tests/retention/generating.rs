@@ -103,6 +103,10 @@ async fn an_old_revision_is_rendered_once_and_kept(world: World) {
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_eq!(world.read(&page, made, "html").await, b"Main_Page 1 made in round 1");
     assert_eq!(world.read(&page, made, "data-parsoid").await, b"Main_Page 1 made in round 1");
+    let render = world.buckets.render(&page, made).await.unwrap();
+    assert_eq!((render.tid, render.record.rev), (made, rev(1)));
+    let names: Vec<_> = render.properties.keys().map(PropertyName::as_str).collect();
+    assert_eq!(names, ["data-parsoid", "html", "wikitext"]);
     world.pass(DAY - SECOND);
     assert_eq!(world.buckets.newest_with(&page, rev(1), &name("data-parsoid")).await.unwrap(), made);
     assert_eq!(generator.asked(), 1);
