@@ -95,7 +95,9 @@ fn one_line(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is empty: leave it out".to_owned());
     }
-    if text.chars().any(char::is_control) {
+    // Some break a line, and some turn what follows around, and are no control characters.
+    let hides = |c| matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if text.chars().any(|c| c.is_control() || hides(c)) {
         return Err("it is shown in one line: write it without line breaks and control characters".to_owned());
     }
     if text.chars().count() > MOST {

@@ -104,7 +104,8 @@ fn in_words(expected: &str) -> &str {
     match expected {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
-        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number above 0",
+        "a nonzero u32" => "a whole number from 1 to 4294967295",
+        "a nonzero u64" | "a nonzero usize" => "a whole number above 0, and not as large as that",
         "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative, and not as large as that",
         "f64" => "a number",
         "a sequence" => "a list, in brackets",
@@ -182,7 +183,7 @@ mod tests {
             ),
             (
                 "invalid value: integer `0`, expected a nonzero u32",
-                "integer '0' cannot stand here: write a whole number above 0",
+                "integer '0' cannot stand here: write a whole number from 1 to 4294967295",
             ),
             (
                 "invalid type: sequence, expected a length of time, such as \"30s\"",

@@ -206,7 +206,10 @@ fn a_retention_that_cannot_be_kept_is_refused() {
         ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
         ("[domains.a.buckets.page.retention]\nsample = '1s'", "belong into [retention]"),
         ("[domains.a.buckets.pages.retention]\ngrace = '2h'", "1:20: there is no bucket 'pages'"),
-        ("[retention]\nmin_keep = 0", "2:12: integer '0' cannot stand here: write a whole number above 0"),
+        (
+            "[retention]\nmin_keep = 0",
+            "2:12: integer '0' cannot stand here: write a whole number from 1 to 4294967295",
+        ),
         (
             "[retention]\ngrace = 2",
             "2:9: integer '2' cannot stand here: write a length of time, such as \"30s\"",

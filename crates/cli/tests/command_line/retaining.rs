@@ -138,7 +138,7 @@ fn the_command_says_what_goes_and_culls_it() {
     home.write("sharper.toml", "[retention]\ngrace = '100ms'\nttl = '1s'\nslack = '100ms'\nskew = '0s'\n");
     let now = home.run(&["retention", "--now", "--config", "sharper.toml"]).ends_with(0);
     now.prints(&["100ms after they were superseded", "wiki: frees 5 B of 10 B", "culled 1 render, 5 B"]);
-    home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 1 bodies"]);
+    home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 1 body"]);
     home.run(&["retention"]).ends_with(2).tells(&["--dry-run", "--now"]);
     home.run(&["retention", "--dry-run", "--domain", "nowhere"])
         .ends_with(2)

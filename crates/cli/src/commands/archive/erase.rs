@@ -1,7 +1,8 @@
 //! `rashomon archive erase`.
 
 use rashomon_buckets::{
-    Erased, Erasing, Erasure, ErasureState, Error, Page, PassedOver, Revision, SameBytes, StoreError,
+    BucketName, Erased, Erasing, Erasure, ErasureState, Error, Page, PassedOver, Revision, SameBytes,
+    StoreError,
 };
 use rashomon_clock::Timestamp;
 
@@ -19,6 +20,12 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     let (Some(domain), Some(title)) = (&arguments.domain, &arguments.title) else {
         return Err(CommandError::Usage("give --domain and --title".to_owned()));
     };
+    if arguments.bucket != BucketName::page() {
+        let (bucket, page) = (&arguments.bucket, BucketName::page());
+        return Err(CommandError::Usage(format!(
+            "there is no bucket '{bucket}': a domain's pages are in '{page}'"
+        )));
+    }
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
     let buckets = store.buckets();
     // The text that is to be erased may be what is damaged.
@@ -42,7 +49,10 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         match passed_over.iter().find(|one| is_of(one, &page, *rev)) {
             Some(_) if arguments.give_up_damaged => {}
             Some(damage) => return Err(unreadable(*rev, damage)),
-            None => return Err(not_there(error)),
+            None => {
+                domains(store, Some(domain)).await?;
+                return Err(not_there(error));
+            }
         }
     }
     let mut gone = GivenUp::default();
