@@ -53,6 +53,10 @@ const MAX_WAITING: usize = 512;
 /// The bytes of their bodies.
 const MAX_WAITING_BYTES: u64 = 8 << 20;
 
+/// A revision with so many bytes of texts goes into the block on another thread, beside what comes next. With smaller ones
+/// the way there would take as long, and as many threads would hold what they come to free.
+const BESIDE: u64 = 64 << 10;
+
 /// The renders of a page whose tids are compared with those that come. One with more goes the way of any import.
 const MAX_TIDS: usize = 1 << 20;
 
@@ -251,10 +255,14 @@ impl HistoryArchiver {
         }
         state.sealed.revisions += 1;
         state.sealed.renders += unit.renders.len() as u64;
-        state.sealed.raw_bytes += texts.values().map(|text| text.len() as u64).sum::<u64>();
-        let mut pending = std::mem::replace(&mut state.filling.pending, Pending::new()?);
+        let size = texts.values().map(|text| text.len() as u64).sum::<u64>();
+        state.sealed.raw_bytes += size;
         let page = head.page;
-        pending.let_go(&page, head.rev, gone);
+        state.filling.pending.let_go(&page, head.rev, gone);
+        if size < BESIDE {
+            return state.filling.pending.push(&page, unit, &texts);
+        }
+        let mut pending = std::mem::replace(&mut state.filling.pending, Pending::new()?);
         state.filling.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
         Ok(())
     }
