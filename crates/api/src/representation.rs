@@ -50,6 +50,8 @@ pub(crate) struct Representation {
     size: u64,
     /// All headers of the plain body.
     identity: HeaderMap,
+    /// The ETag of the compressed body.
+    flavored: HeaderValue,
 }
 
 impl Representation {
@@ -64,7 +66,8 @@ impl Representation {
         identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         // The latest can change within a second, and to a render that is older.
         let modified = Modified { at: modified, tells: address == Address::Tid };
-        Self { etag, modified, size, identity }
+        let flavored = header_value(&flavored(&etag));
+        Self { etag, modified, size, identity, flavored }
     }
 
     /// Answers a request for it: whole, in part, compressed, or not at all.
@@ -116,7 +119,7 @@ impl Representation {
     /// All headers of the compressed body.
     fn compressed(&self, size: Option<usize>) -> HeaderMap {
         let mut headers = self.identity.clone();
-        headers.insert(header::ETAG, header_value(&flavored(&self.etag)));
+        headers.insert(header::ETAG, self.flavored.clone());
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd"));
         headers.remove(header::ACCEPT_RANGES);
         match size {
@@ -134,8 +137,9 @@ impl Representation {
             headers.remove(of_the_body);
         }
         // The tag of what the client has: another one would not be found in its cache.
-        let etag = if zstd { flavored(&self.etag) } else { self.etag.clone() };
-        headers.insert(header::ETAG, header_value(&etag));
+        if zstd {
+            headers.insert(header::ETAG, self.flavored.clone());
+        }
         *response.headers_mut() = headers;
         response
     }
