@@ -169,18 +169,23 @@ fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketNa
     impl<'de> Deserialize<'de> for Known {
         fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
             let name = BucketName::deserialize(from)?;
-            if name == BucketName::page() {
-                return Ok(Self(name));
-            }
-            let there_is = BucketName::page();
-            Err(de::Error::custom(format_args!(
-                "there is no bucket '{name}': a domain's pages are in '{there_is}'"
-            )))
+            check_bucket(&name).map_err(de::Error::custom)?;
+            Ok(Self(name))
         }
     }
 
     let buckets = BTreeMap::<Known, GivenBucket>::deserialize(from)?;
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
+}
+
+/// An error that names the cure, unless there is such a bucket.
+pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
+    let page = BucketName::page();
+    if *name == page {
+        Ok(())
+    } else {
+        Err(format!("there is no bucket '{name}': a domain's pages are in '{page}'"))
+    }
 }
 
 /// What a file says of a bucket of a domain.

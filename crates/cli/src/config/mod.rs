@@ -30,7 +30,7 @@ pub(crate) use self::{
     archive::{ArchiveSettings, BucketArchive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
-    given::{GivenDomain, GivenProperty, GivenSettings},
+    given::{GivenDomain, GivenProperty, GivenSettings, check_bucket},
     retention::{Above, BucketRetention, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},

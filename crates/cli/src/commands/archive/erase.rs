@@ -1,14 +1,14 @@
 //! `rashomon archive erase`.
 
 use rashomon_buckets::{
-    BucketName, Erased, Erasing, Erasure, ErasureState, Error, Page, PassedOver, Revision, SameBytes,
-    StoreError,
+    Erased, Erasing, Erasure, ErasureState, Error, Page, PassedOver, Revision, SameBytes, StoreError,
 };
 use rashomon_clock::Timestamp;
 
 use super::domains;
 use crate::{
     arguments::EraseArguments,
+    config::check_bucket,
     errors::CommandError,
     exit::Exit,
     output::{self, counted},
@@ -20,12 +20,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     let (Some(domain), Some(title)) = (&arguments.domain, &arguments.title) else {
         return Err(CommandError::Usage("give --domain and --title".to_owned()));
     };
-    if arguments.bucket != BucketName::page() {
-        let (bucket, page) = (&arguments.bucket, BucketName::page());
-        return Err(CommandError::Usage(format!(
-            "there is no bucket '{bucket}': a domain's pages are in '{page}'"
-        )));
-    }
+    check_bucket(&arguments.bucket).map_err(CommandError::Usage)?;
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
     let buckets = store.buckets();
     // The text that is to be erased may be what is damaged.

@@ -194,14 +194,11 @@ fn what_is_erased_is_given_to_nobody() {
             .tells(&["--by <NAME>"]);
     }
     erase("9").ends_with(2).tells(&["the page has no revision 9"]);
-    for (flag, other, says) in
-        [("--domain", "wikis", "wikis"), ("--bucket", "pages", "there is no bucket 'pages'")]
+    for (domain, bucket, says) in
+        [("wikis", "page", "nothing of the domain wikis"), ("wiki", "pages", "there is no bucket 'pages'")]
     {
-        let mut wrong = vec!["archive", "erase", "--title", "A", "--rev", "4", flag, other];
-        if flag != "--domain" {
-            wrong.extend(["--domain", "wiki"]);
-        }
-        home.run(&wrong).ends_with(2).tells(&[says]);
+        let wrong = ["--domain", domain, "--bucket", bucket, "--title", "A", "--rev", "4"];
+        home.run(&[&["archive", "erase"], &wrong[..]].concat()).ends_with(2).tells(&[says]);
     }
     let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
     home.run(&several).ends_with(2).tells(&["the page has no revision 9"]);
