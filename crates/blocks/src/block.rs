@@ -238,11 +238,6 @@ impl<'a> Block<'a> {
         Ok(values)
     }
 
-    /// The bytes of one section in all chunks, unpacked.
-    pub(crate) fn raw_bytes(&self, section: usize) -> usize {
-        self.directory.chunks.iter().map(|chunk| chunk.sections[section].raw).sum()
-    }
-
     /// What its parts take, those of all chunks together: of each its name, its bytes as they are stored, and unpacked.
     pub fn sizes(&self) -> Vec<(String, usize, usize)> {
         let columns = self.columns().iter().map(|column| format!("column {}", column.name));

@@ -17,6 +17,7 @@ use crate::{
 
 /// With fewer bytes of literals, a block is not looked at as odd: it may be the beginning of a history.
 const MIN_ODD: usize = 16 << 10;
+
 /// Makes blocks, one after the other.
 #[derive(Debug)]
 pub struct BlockBuilder {

@@ -3,7 +3,7 @@
 use crate::{
     block::Block,
     columns::Value,
-    directory::{Codec, SCRIPTS, TEXTS},
+    directory::{Codec, SCRIPTS},
     error::Error,
     unpacked::Unpacked,
 };
@@ -70,7 +70,9 @@ impl LastSizes {
 /// The bytes of a block's scripts and values.
 pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
     let mut bytes = match block.codec() {
-        Codec::PoolAndScripts => block.raw_bytes(SCRIPTS),
+        Codec::PoolAndScripts => {
+            block.directory().chunks.iter().map(|chunk| chunk.sections[SCRIPTS].raw).sum()
+        }
         Codec::Frames => 0,
     };
     for column in block.columns() {
@@ -91,7 +93,7 @@ impl Block<'_> {
     ///
     /// [`Error::Damaged`] if what says so is damaged.
     pub fn is_full(&self, settings: &Settings) -> Result<bool, Error> {
-        let pool = self.raw_bytes(TEXTS);
+        let pool = self.chunks().pool_size();
         // What is unpacked for it is not needed where there are few literals, as of most.
         let largest = if pool >= settings.pool { largest_of_last(&self.unpack()?)? } else { 0 };
         Ok(settings.is_full(self.len(), other_bytes(self)?, pool, largest))

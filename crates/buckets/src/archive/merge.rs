@@ -118,11 +118,12 @@ impl<'a> Merger<'a> {
         let mut index = index_of(&*self.blocks.store, &partition_of(page)).await?;
         index.retain(|row| row.revisions < LITTLE);
         index.sort_by_key(|row| (row.revs, row.block));
-        if index.len() < self.how.parts.max(2) {
+        let least = self.how.parts.max(2);
+        if index.len() < least {
             return Ok(());
         }
         let parts = self.little(page, index).await?;
-        if parts.len() < self.how.parts.max(2) {
+        if parts.len() < least {
             return Ok(());
         }
         self.remaking.look_at_epoch(page).await?;

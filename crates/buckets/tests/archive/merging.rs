@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{BucketName, DomainName, Merged, Merging, schemas};
+use rashomon_buckets::{BucketName, DomainName, Merged, Merging, Page, schemas};
 use rashomon_tables::{Batch, TableStore as _, Value};
 
 use super::{DAY, HOUR, archiving, later};
@@ -44,6 +44,12 @@ impl World {
             self.seal().await;
             self.pass(HOUR);
         }
+    }
+
+    /// A revision that has nothing in common with another: seven of them fill a block.
+    async fn put_noise(&self, page: &Page, number: i64, seed: u64) {
+        let body = noise(seed + number as u64, 40_000);
+        self.put_revision(page, number, &[("wikitext", &body)]).await.unwrap();
     }
 
     pub(crate) async fn blocks(&self) -> usize {
@@ -149,23 +155,15 @@ async fn a_page_with_many_parts_is_merged_part_by_part(world: World) {
 async fn what_fills_its_blocks_with_few_revisions_is_left_as_it_is(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
-    let put = async |number: u64| {
-        let body = noise(number, 40_000);
-        world.put_revision(&page, number as i64, &[("wikitext", &body)]).await.unwrap();
-    };
     for number in 1..=21 {
-        put(number).await;
+        world.put_noise(&page, number, 0).await;
     }
     world.pass(later());
     world.seal().await;
-    assert_eq!(
-        world.rows(&schemas::ARCHIVE_INDEX).await.len(),
-        3,
-        "two are full, of seven or eight revisions"
-    );
+    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 3, "two are full, of seven revisions");
     assert_eq!(world.merge().await.parts, 0, "but one is not full, and alone then");
     for number in 22..=24 {
-        put(number).await;
+        world.put_noise(&page, number, 0).await;
         world.pass(later());
         world.seal().await;
     }
@@ -184,8 +182,7 @@ async fn pages_that_fill_blocks_together_are_merged_once_if_at_all(world: World)
     let pages: Vec<_> = (0..12).map(|number| page(&format!("Page_{number:02}"))).collect();
     for (number, page) in pages.iter().enumerate() {
         for rev in 1..=10 {
-            let body = noise((number * 100 + rev) as u64, 40_000);
-            world.put_revision(page, rev as i64, &[("wikitext", &body)]).await.unwrap();
+            world.put_noise(page, rev, number as u64 * 100).await;
         }
     }
     world.pass(later());
@@ -207,8 +204,7 @@ async fn what_is_merged_of_a_page_is_in_one_block_where_it_has_room(world: World
     let pages: Vec<_> = (0..8).map(|number| page(&format!("Page_{number}"))).collect();
     for rev in 1..=3 {
         for (number, page) in pages.iter().enumerate() {
-            let body = noise((number * 10 + rev) as u64, 40_000);
-            world.put_revision(page, rev as i64, &[("wikitext", &body)]).await.unwrap();
+            world.put_noise(page, rev, number as u64 * 10).await;
         }
         world.pass(later());
         world.seal().await;
