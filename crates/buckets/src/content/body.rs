@@ -30,6 +30,11 @@ pub(crate) fn compress(plain: &[u8]) -> Bytes {
     })
 }
 
+/// The bytes as one zstd frame, where that makes them smaller.
+pub(super) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
+    Some(compress(plain)).filter(|frame| frame.len() < plain.len())
+}
+
 /// The bytes of a frame that has exactly `size` of them, which is no more than a chunk has.
 pub(crate) fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
     if size > CHUNK_SIZE {
@@ -108,7 +113,7 @@ impl InlineBody {
                 let frames: Vec<Bytes> = self.plain.chunks(CHUNK_SIZE).map(compress).collect();
                 Some(frames.concat().into())
             }
-            Frame::Unmade => Some(compress(&self.plain)).filter(|frame| frame.len() < self.plain.len()),
+            Frame::Unmade => compress_if_smaller(&self.plain),
         }
     }
 
@@ -237,6 +242,18 @@ impl BodyRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_out_of_a_block_is_compressed_as_it_was() {
+        let text = b"a line of the text\n".repeat(100);
+        let Stored::Zstd(before) = Stored::inline(&text) else { panic!("it is smaller compressed") };
+        let unmade = |plain: &[u8]| InlineBody { plain: Bytes::copy_from_slice(plain), frame: Frame::Unmade };
+        assert_eq!(unmade(&text).zstd(), Some(before));
+        assert_eq!(unmade(b"short").zstd(), None);
+        let large = text.repeat(1000);
+        let frames = unmade(&large).zstd().unwrap();
+        assert_eq!(zstd::decode_all(&frames[..]).unwrap(), large);
+    }
 
     #[test]
     fn what_is_decompressed_has_its_size_and_no_more_than_a_chunk_has() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha1::Digest;
 
-use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Sha1, Staged, Stored, compress};
+use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Sha1, Staged, Stored, body::compress_if_smaller};
 use crate::{Error, Page, PropertyName, Result};
 
 /// What becomes of a body that is being received: see [`crate::Revisioned::stage`]. Holds at most about a
@@ -62,11 +62,9 @@ impl PropertySink {
 impl Stored {
     /// Compressed, where that makes it smaller.
     pub(super) fn inline(plain: &[u8]) -> Self {
-        let frame = compress(plain);
-        if frame.len() < plain.len() {
-            Self::Zstd(frame)
-        } else {
-            Self::Identity(Bytes::copy_from_slice(plain))
+        match compress_if_smaller(plain) {
+            Some(frame) => Self::Zstd(frame),
+            None => Self::Identity(Bytes::copy_from_slice(plain)),
         }
     }
 }

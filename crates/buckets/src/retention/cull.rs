@@ -518,7 +518,7 @@ impl Shared {
         if first.is_empty() { Ok(()) } else { Ok(self.store.write(first, batch).await?) }
     }
 
-    async fn render_row(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<RenderRow>> {
+    pub(super) async fn render_row(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<RenderRow>> {
         let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
         row.map(|row| RenderRow::from_row(&row)).transpose()
     }

@@ -17,7 +17,7 @@ use crate::{
     content::BodyRow,
     revisioned::{Bodies, Shared, render_key, rev_key},
     rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of, property_name, unreadable},
-    schemas::{HISTORICAL, RENDERS, REVISIONS, REVISIONS_BY_TID},
+    schemas::{HISTORICAL, REVISIONS, REVISIONS_BY_TID},
 };
 
 /// Copies that are remembered; of those that are not, the store is asked.
@@ -64,8 +64,7 @@ impl Shared {
             self.copies.0.insert((page.clone(), tid, name.clone()), kept);
             return Ok(true);
         }
-        let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
-        let Some(render) = row.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(false) };
+        let Some(render) = self.render_row(page, rev, tid).await? else { return Ok(false) };
         // Neither can have been superseded before it was stored.
         let stored_at = render.stored_at.min(revision.stored_at);
         if !policy.strategy.deletes_what_it_has_not_copied()
