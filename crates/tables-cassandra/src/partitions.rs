@@ -57,13 +57,13 @@ pub(crate) async fn partitions(
                 passed_over += 1;
             }
             if items.len() == limit.get() || passed_over == MAX_PASSED_OVER {
-                return Ok(Page { items, next: Some(cursor) });
+                return Ok(Page::new(items, Some(cursor)));
             }
         }
         let wanted = (limit.get() - items.len()).min(MAX_PARTITIONS);
         found = fetch(cluster, table, ">", token, wanted).await?;
         if found.is_empty() {
-            return Ok(Page { items, next: None });
+            return Ok(Page::new(items, None));
         }
         // The last token may have more than were asked for.
         if found.len() == wanted
@@ -86,11 +86,12 @@ async fn has_visible_row(
     if expires_at.is_none_or(|expires_at| now < expires_at) {
         return Ok(true);
     }
-    let mut scan = Scan::new(partition.clone(), NonZeroUsize::MIN);
+    let mut scan = Scan::new(partition.clone(), NonZeroUsize::MIN).reporting_damage();
     loop {
         let page = read::scan(cluster, table, &scan, now).await?;
-        if !page.items.is_empty() || page.next.is_none() {
-            return Ok(!page.items.is_empty());
+        let found = !page.items.is_empty() || !page.damaged.is_empty();
+        if found || page.next.is_none() {
+            return Ok(found);
         }
         scan.after = page.next;
     }

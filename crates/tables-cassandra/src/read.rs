@@ -1,7 +1,9 @@
 //! Reading rows: one, or a page of a scan.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Key, Page, Result, Row, Scan, Value};
+use rashomon_tables::{
+    ClusteringRange, Cursor, DamagedRow, Error, Key, OnDamage, Page, Result, Row, Scan, Value,
+};
 use scylla::deserialize::row::ColumnIterator;
 
 use crate::{
@@ -25,7 +27,9 @@ pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<O
     let values: Vec<_> = table::bind(&key.partition).chain(table::bind(&key.clustering)).collect();
     let rows = cluster.read(table.get(), &values).await?;
     let row = rows.maybe_first_row::<ColumnIterator<'_, '_>>().map_err(unexpected)?;
-    row.map(|row| read_row(table, &key.partition, Some(key), row)).transpose()
+    let Some(row) = row else { return Ok(None) };
+    let (_, row) = read_row(table, &key.partition, Some(key), row)?;
+    row.map(Some).ok_or_else(|| corrupt(table.schema, key))
 }
 
 /// A page of a scan, as of now.
@@ -47,12 +51,15 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
         for range in slices::behind(table.schema, &scan.range, scan.order, after.as_deref()) {
             let wanted = page.wanted();
             let rows = fetch(cluster, table, scan, &range, wanted).await?;
-            let (all, last) = (rows.len() < wanted, rows.last().map(|row| row.key.clustering.clone()));
+            let (all, last) = (rows.len() < wanted, rows.last().map(|row| row.key().clustering.clone()));
             for row in rows {
-                let at = wire::cursor(&row.key.clustering);
-                page.push(row, now);
+                let at = wire::cursor(&row.key().clustering);
+                match row {
+                    Fetched::Whole(row) => page.push(row, now),
+                    Fetched::Damaged(row) => page.push_damaged(row),
+                }
                 if page.is_full() {
-                    return Ok(Page { items: page.rows, next: Some(at) });
+                    return Ok(page.build(Some(at)));
                 }
             }
             if !all {
@@ -60,7 +67,23 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
                 continue 'cursor;
             }
         }
-        return Ok(Page { items: page.rows, next: None });
+        return Ok(page.build(None));
+    }
+}
+
+/// A row of an answer.
+enum Fetched {
+    Whole(Row),
+    /// Its cell cannot be read, and the scan wants to know.
+    Damaged(DamagedRow),
+}
+
+impl Fetched {
+    const fn key(&self) -> &Key {
+        match self {
+            Self::Whole(row) => &row.key,
+            Self::Damaged(row) => &row.key,
+        }
     }
 }
 
@@ -71,26 +94,35 @@ async fn fetch(
     scan: &Scan,
     range: &ClusteringRange,
     wanted: usize,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<Fetched>> {
     let limit = Bound::Int(i32::try_from(wanted).unwrap_or(i32::MAX));
     let values: Vec<_> =
         table::bind(&scan.partition).chain(table::bind_range(range)).chain([limit]).collect();
     let answer = cluster.read(table.scan(range, scan.order), &values).await?;
     let mut rows = Vec::with_capacity(answer.rows_num());
     for row in answer.rows::<ColumnIterator<'_, '_>>().map_err(unexpected)? {
-        rows.push(read_row(table, &scan.partition, None, row.map_err(unexpected)?)?);
+        rows.push(match read_row(table, &scan.partition, None, row.map_err(unexpected)?)? {
+            (_, Some(row)) => Fetched::Whole(row),
+            (key, None) => match (corrupt(table.schema, &key), scan.on_damage) {
+                (Error::Corrupt(reason), OnDamage::Report) => Fetched::Damaged(DamagedRow { key, reason }),
+                (error, _) => return Err(error),
+            },
+        });
     }
-    table.saw_rows(rows.len(), rows.iter().map(Row::size).sum());
+    let whole = rows.iter().filter_map(|row| if let Fetched::Whole(row) = row { Some(row) } else { None });
+    let (count, bytes) = whole.fold((0, 0), |(count, bytes), row| (count + 1, bytes + row.size()));
+    table.saw_rows(count, bytes);
     Ok(rows)
 }
 
-/// The row that an answer holds: its write time, its cell, and its clustering columns unless the key is known.
+/// The row that an answer holds: its write time, its cell, and its clustering columns unless the key is known. `None`
+/// where the cell is damaged.
 fn read_row(
     table: &Table,
     partition: &[Value],
     key: Option<&Key>,
     row: ColumnIterator<'_, '_>,
-) -> Result<Row> {
+) -> Result<(Key, Option<Row>)> {
     let schema = table.schema;
     let columns: std::result::Result<Vec<_>, _> =
         row.map(|column| column.map(|column| column.slice.map(|slice| slice.as_slice()))).collect();
@@ -111,15 +143,13 @@ fn read_row(
     let key = key.ok_or_else(|| corrupt(schema, &Key::new(partition.to_vec(), Vec::new())))?;
     let cell = cell.and_then(|cell| cell::decode(schema, cell));
     let written_at = written_at.and_then(wire::micros_of);
-    match (cell, written_at) {
-        (Some(cell), Some(written_at)) => Ok(Row {
-            key,
-            values: cell.values,
-            written_at: cell.written_at.unwrap_or(written_at),
-            expires_at: cell.expires_at,
-        }),
-        _ => Err(corrupt(schema, &key)),
-    }
+    let row = cell.zip(written_at).map(|(cell, written_at)| Row {
+        key: key.clone(),
+        values: cell.values,
+        written_at: cell.written_at.unwrap_or(written_at),
+        expires_at: cell.expires_at,
+    });
+    Ok((key, row))
 }
 
 /// A page while it is filled.
@@ -129,11 +159,21 @@ struct Building<'a> {
     rows: Vec<Row>,
     bytes: usize,
     passed_over: usize,
+    damaged: Vec<DamagedRow>,
 }
 
 impl<'a> Building<'a> {
     const fn new(table: &'a Table, scan: &'a Scan) -> Self {
-        Self { table, scan, rows: Vec::new(), bytes: 0, passed_over: 0 }
+        Self { table, scan, rows: Vec::new(), bytes: 0, passed_over: 0, damaged: Vec::new() }
+    }
+
+    fn build(self, next: Option<Cursor>) -> Page<Row> {
+        Page { items: self.rows, next, damaged: self.damaged }
+    }
+
+    fn push_damaged(&mut self, row: DamagedRow) {
+        self.damaged.push(row);
+        self.passed_over += 1;
     }
 
     /// How many rows to ask for: as many as are missing, as far as one can tell from what rows of the table

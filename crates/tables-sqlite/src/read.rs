@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Cursor, Direction, Error, Key, Order, Page, Partition, Result, Row, Scan};
+use rashomon_tables::{
+    Cursor, DamagedRow, Direction, Error, Key, OnDamage, Order, Page, Partition, Result, Row, Scan, Value,
+};
 use rusqlite::{CachedStatement, Connection};
 
 use crate::{
@@ -50,20 +52,52 @@ pub(crate) fn scan(connection: &Connection, table: Table, scan: &Scan, now: Time
             return Ok(page.build(true));
         }
         let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
-        let stored = Stored::read(row, 1).map_err(sqlite)?;
         let clustering_key = &key[table_key.len()..];
-        if !stored.is_visible(now) {
+        let read = read_visible(row, table, key, now);
+        if let Ok(None) = read {
             page.pass_over(clustering_key);
             continue;
         }
-        let values = stored.values(table, key)?;
         let clustering = span::pop_clustering(table, clustering_key)
             .ok_or_else(|| corrupt(table.schema.name(), key, "its key cannot be read"))?;
         let name = Key::new(scan.partition.clone(), clustering);
-        let Stored { written_at, expires_at, .. } = stored;
-        page.push(Row { key: name, values, written_at, expires_at }, clustering_key);
+        match read {
+            Ok(Some(Visible { values, written_at, expires_at })) => {
+                page.push(Row { key: name, values, written_at, expires_at }, clustering_key);
+            }
+            Ok(None) => {}
+            Err(Error::Corrupt(reason)) if scan.on_damage == OnDamage::Report => {
+                page.push_damaged(DamagedRow { key: name, reason }, clustering_key);
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(page.build(false))
+}
+
+/// What a visible row has beside its key.
+struct Visible {
+    values: Vec<Option<Value>>,
+    written_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+/// A row of a scan, whose key is in the first column. `None`: it has expired. `Corrupt`: this row alone is damaged.
+fn read_visible(
+    row: &rusqlite::Row<'_>,
+    table: Table,
+    key: &[u8],
+    now: Timestamp,
+) -> Result<Option<Visible>> {
+    let stored = Stored::read(row, 1).map_err(|error| match from_sqlite(&error) {
+        Error::Corrupt(what) => corrupt(table.schema.name(), key, &what),
+        other => other,
+    })?;
+    if !stored.is_visible(now) {
+        return Ok(None);
+    }
+    let Stored { written_at, expires_at, .. } = stored;
+    Ok(Some(Visible { values: stored.values(table, key)?, written_at, expires_at }))
 }
 
 fn prepare_scan(connection: &Connection, order: Order) -> rusqlite::Result<CachedStatement<'_>> {
@@ -90,12 +124,13 @@ struct Builder<'a> {
     rows: Vec<Row>,
     bytes: usize,
     passed_over: usize,
+    damaged: Vec<DamagedRow>,
     last: Vec<u8>,
 }
 
 impl<'a> Builder<'a> {
     const fn new(scan: &'a Scan) -> Self {
-        Self { scan, rows: Vec::new(), bytes: 0, passed_over: 0, last: Vec::new() }
+        Self { scan, rows: Vec::new(), bytes: 0, passed_over: 0, damaged: Vec::new(), last: Vec::new() }
     }
 
     fn is_full(&self) -> bool {
@@ -114,13 +149,19 @@ impl<'a> Builder<'a> {
         self.seen(clustering_key);
     }
 
+    fn push_damaged(&mut self, row: DamagedRow, clustering_key: &[u8]) {
+        self.damaged.push(row);
+        self.pass_over(clustering_key);
+    }
+
     fn seen(&mut self, clustering_key: &[u8]) {
         self.last.clear();
         self.last.extend_from_slice(clustering_key);
     }
 
     fn build(self, more: bool) -> Page<Row> {
-        Page { items: self.rows, next: more.then(|| Cursor(Bytes::from(self.last))) }
+        let next = more.then(|| Cursor(Bytes::from(self.last)));
+        Page { items: self.rows, next, damaged: self.damaged }
     }
 }
 
@@ -149,7 +190,7 @@ pub(crate) fn partitions(
     let mut examined = 0;
     while let Some(found) = first_key(&transaction, &position, &end).map_err(|error| from_sqlite(&error))? {
         if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_PASSED_OVER) {
-            return Ok(Page { items, next: Some(Cursor(Bytes::from(last))) });
+            return Ok(Page::new(items, Some(Cursor(Bytes::from(last)))));
         }
         examined += 1;
         let mut rest = &found[key::NUMBER_BYTES..];
@@ -162,7 +203,7 @@ pub(crate) fn partitions(
             items.push(partition);
         }
     }
-    Ok(Page { items, next: None })
+    Ok(Page::new(items, None))
 }
 
 /// The partition columns off the front of a key whose shape is the table's.
@@ -178,29 +219,21 @@ fn first_key(connection: &Connection, start: &[u8], end: &[u8]) -> rusqlite::Res
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Looks for the partition's first visible row, and reads it, so that no name is made up by a flipped bit.
+/// Whether the partition has a visible row, or a damaged one, of which a scan of the partition is told.
 fn has_visible_row(
     connection: &Connection,
     table: Table,
     partition: &Partition,
     now: Timestamp,
 ) -> Result<bool> {
-    const SQL: &str = concat!(
-        "SELECT r.key, ",
-        stored_columns!(),
-        " FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large
-         WHERE r.key >= ?1 AND r.key < ?2 AND (r.expires_at IS NULL OR r.expires_at > ?3)
-         ORDER BY r.key LIMIT 1"
-    );
+    const SQL: &str = "SELECT 1 FROM rows
+         WHERE key >= ?1 AND key < ?2 AND (expires_at IS NULL OR expires_at > ?3) ORDER BY key LIMIT 1";
     let start = span::table_key(table, partition);
     let end = key::successor(start.clone());
     let sqlite = |error| from_sqlite(&error);
     let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
     let mut rows = statement.query((start, end, now.as_micros())).map_err(sqlite)?;
-    let Some(row) = rows.next().map_err(sqlite)? else { return Ok(false) };
-    let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
-    Stored::read(row, 1).map_err(sqlite)?.values(table, key)?;
-    Ok(true)
+    Ok(rows.next().map_err(sqlite)?.is_some())
 }
 
 fn unknown_cursor() -> Error {

@@ -106,9 +106,12 @@ impl<S: TableStore> TableStore for Isolated<S> {
 
     async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
         scan.partition = self.inward(scan.partition)?;
-        let Page { items, next } = self.store.scan(table, scan).await?;
+        let Page { items, next, mut damaged } = self.store.scan(table, scan).await?;
         let items = items.into_iter().map(|row| self.row_outward(row)).collect::<Result<_>>()?;
-        Ok(Page { items, next })
+        for row in &mut damaged {
+            row.key.partition = self.outward(std::mem::take(&mut row.key.partition)).unwrap_or_default();
+        }
+        Ok(Page { items, next, damaged })
     }
 
     async fn partitions(
@@ -117,9 +120,9 @@ impl<S: TableStore> TableStore for Isolated<S> {
         after: Option<Cursor>,
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
-        let Page { items, next } = self.store.partitions(table, after, limit).await?;
+        let Page { items, next, .. } = self.store.partitions(table, after, limit).await?;
         let items = items.into_iter().filter_map(|partition| self.outward(partition)).collect();
-        Ok(Page { items, next })
+        Ok(Page::new(items, next))
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Error, Result, Schema, Value};
+use crate::{Error, Key, Result, Schema, Value};
 
 /// A range of the rows of one partition: those that equal `prefix` in the first clustering columns and lie
 /// between the bounds in the one after them.
@@ -104,6 +104,25 @@ pub enum Order {
     Reverse,
 }
 
+/// What a scan does at a damaged row: one whose key can be read, and whose values are not what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDamage {
+    /// The call is `Corrupt`.
+    #[default]
+    Fail,
+    /// The row is named in [`Page::damaged`], and the scan continues behind it. The caller has to look there.
+    Report,
+}
+
+/// A row that a scan found damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedRow {
+    /// The key under which it was found. The damage may be in the key itself: then no row of that key was ever written.
+    pub key: Key,
+    /// What is wrong, as the text of the error that a `get` of the key returns.
+    pub reason: String,
+}
+
 /// Where to go on: opaque, of the store that gave it, for the same scan (its limits may differ).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub Bytes);
@@ -124,6 +143,8 @@ pub struct Scan {
     pub max_bytes: usize,
     /// Where the page before ended.
     pub after: Option<Cursor>,
+    /// What happens at a damaged row.
+    pub on_damage: OnDamage,
 }
 
 impl Scan {
@@ -140,7 +161,15 @@ impl Scan {
             limit,
             max_bytes: Self::DEFAULT_MAX_BYTES,
             after: None,
+            on_damage: OnDamage::Fail,
         }
+    }
+
+    /// Names damaged rows in [`Page::damaged`] instead of failing at the first one.
+    #[must_use]
+    pub const fn reporting_damage(mut self) -> Self {
+        self.on_damage = OnDamage::Report;
+        self
     }
 
     /// Only the rows of a range.
@@ -178,6 +207,17 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// `None` at the end.
     pub next: Option<Cursor>,
+    /// Damaged rows between those of `items`, in no promised order. Always empty unless the scan asked for
+    /// [`OnDamage::Report`].
+    pub damaged: Vec<DamagedRow>,
+}
+
+impl<T> Page<T> {
+    /// A page in which nothing is damaged.
+    #[must_use]
+    pub const fn new(items: Vec<T>, next: Option<Cursor>) -> Self {
+        Self { items, next, damaged: Vec::new() }
+    }
 }
 
 /// The values of a partition's columns.

@@ -28,10 +28,13 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     ///
     /// Through all pages of a scan, a row that stands throughout is seen exactly once; one that is written or
     /// deleted meanwhile may be seen or not.
+    ///
+    /// A damaged row makes the call `Corrupt`, unless [`Scan::on_damage`] says that damaged rows are reported
+    /// beside the others. Damage of the order of rows, or of what holds them together, is always `Corrupt`.
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>>;
 
     /// Every partition that has a visible row, once, in no promised order: for export, verification and
-    /// migration.
+    /// migration. A damaged row counts as visible: a scan of the partition reports it.
     async fn partitions(
         &self,
         table: &'static Schema,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rashomon_tables::{
-    Cursor, Decorator, Error as StoreError, Key, Order, Page, Result, Row, Scan, Schema, TableStore, Value,
+    Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Result, Row, Scan, Schema,
+    TableStore, Value,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,15 +42,19 @@ impl Overlay {
             None => Place::default(),
         };
         let mut below = self.rest_below(table, &scan, &place).await?;
-        if is_the_latest(table, &scan) && !below.items.is_empty() {
+        if is_the_latest(table, &scan)
+            && let [Standing::Whole(_)] = &below.rows[..]
+        {
             // Whether there are others is not looked up: whoever asks for one row asks for no more.
-            below.next = Some(Place::behind(&below)?);
-            return Ok(below);
+            let next = Some(Place::behind(&below)?);
+            let rows = below.rows.drain(..);
+            let items = rows.filter_map(|row| if let Standing::Whole(row) = row { Some(row) } else { None });
+            return Ok(Page::new(items.collect(), next));
         }
         // What comes behind a page that is full is not looked for: whether there is any shows the next one.
-        let is_full = below.items.len() >= scan.limit.get();
-        let last = below.items.last().filter(|_| is_full || below.next.is_some());
-        let horizon = last.map(|row| row.key.clustering.clone());
+        let is_full = below.rows.len() >= scan.limit.get();
+        let last = below.rows.last().filter(|_| is_full || below.next.is_some());
+        let horizon = last.map(|row| row.clustering().to_vec());
         let archived = (self.blocks)
             .search(&Search {
                 table,
@@ -80,22 +85,48 @@ impl Overlay {
     }
 
     /// What comes next in the table itself.
-    async fn rest_below(&self, table: &'static Schema, scan: &Scan, place: &Place) -> Result<Page<Row>> {
+    async fn rest_below(&self, table: &'static Schema, scan: &Scan, place: &Place) -> Result<Below> {
+        let mut below = Below { rows: Vec::new(), next: place.below.clone() };
         if place.is_done {
-            return Ok(Page { items: Vec::new(), next: None });
+            return Ok(below);
         }
-        let mut after = place.below.clone();
         loop {
+            let after = below.next.take();
             let page = self.below().scan(table, Scan { after, ..scan.clone() }).await?;
-            let Page { mut items, next } = page;
+            below.next = page.next;
+            below.rows.extend(page.items.into_iter().map(Standing::Whole));
+            below.rows.extend(page.damaged.into_iter().map(Standing::Damaged));
             if let Some(last) = &place.after {
-                items.retain(|row| compare(table, scan.order, &row.key.clustering, last).is_gt());
+                below.rows.retain(|row| compare(table, scan.order, row.clustering(), last).is_gt());
             }
             // A page may be empty, and not the last.
-            if !items.is_empty() || next.is_none() {
-                return Ok(Page { items, next });
+            if !below.rows.is_empty() || below.next.is_none() {
+                below
+                    .rows
+                    .sort_by(|one, other| compare(table, scan.order, one.clustering(), other.clustering()));
+                return Ok(below);
             }
-            after = next;
+        }
+    }
+}
+
+/// The next rows of the table itself, in the order of the scan, and where to continue in the table.
+struct Below {
+    rows: Vec<Standing>,
+    next: Option<Cursor>,
+}
+
+/// A row of the table itself.
+enum Standing {
+    Whole(Row),
+    Damaged(DamagedRow),
+}
+
+impl Standing {
+    fn clustering(&self) -> &[Value] {
+        match self {
+            Self::Whole(row) => &row.key.clustering,
+            Self::Damaged(row) => &row.key.clustering,
         }
     }
 }
@@ -123,7 +154,7 @@ impl Decorator for Overlay {
         loop {
             let page = self.merged(table, Scan { after, ..scan.clone() }).await?;
             // All that was found may have been passed over.
-            if !page.items.is_empty() || page.next.is_none() {
+            if !page.items.is_empty() || !page.damaged.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
             after = page.next;
@@ -153,30 +184,34 @@ fn merge(
     table: &Schema,
     scan: &Scan,
     place: &Place,
-    below: Page<Row>,
+    below: Below,
     archived: Vec<Found>,
     may_be_more: bool,
     make: impl Fn(Found) -> Result<Made>,
 ) -> Result<Page<Row>> {
     let mut archived = archived.into_iter().peekable();
-    let mut standing = below.items.into_iter().peekable();
-    let mut items: Vec<Row> = Vec::new();
+    let mut standing = below.rows.into_iter().peekable();
+    let mut page = Page::new(Vec::new(), None);
     let mut bytes = 0;
     // The last that could not be read.
     let mut passed_over = None;
-    while items.is_empty() || (items.len() < scan.limit.get() && bytes < scan.max_bytes) {
+    while page.items.is_empty() || (page.items.len() < scan.limit.get() && bytes < scan.max_bytes) {
         let order = match (standing.peek(), archived.peek()) {
             (None, None) => break,
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some(row), Some(found)) => {
-                compare(table, scan.order, &row.key.clustering, &found.row.clustering)
-            }
+            (Some(row), Some(found)) => compare(table, scan.order, row.clustering(), &found.row.clustering),
         };
         let from_table = if order.is_le() { standing.next() } else { None };
         let from_archive = if order.is_ge() { archived.next() } else { None };
         let row = match (from_table, from_archive) {
-            (Some(row), _) => row,
+            (Some(Standing::Whole(row)), _) => row,
+            // It hides what the archive has under its key, since it was written later.
+            (Some(Standing::Damaged(row)), _) => {
+                passed_over = Some(row.key.clustering.clone());
+                page.damaged.push(row);
+                continue;
+            }
             (None, Some(found)) => match make(found)? {
                 Made::Row(row) => row,
                 Made::PassedOver(key) => {
@@ -187,15 +222,15 @@ fn merge(
             (None, None) => break,
         };
         bytes += row.size();
-        items.push(row);
+        page.items.push(row);
     }
     let more = standing.peek().is_some() || archived.peek().is_some();
     // So many are looked for in the archive that there is always one left where there are more, unless some of them
     // could not be read.
     let more = more || below.next.is_some() || may_be_more || passed_over.is_some();
-    let ends = passed_over.into_iter().chain(items.last().map(|row| row.key.clustering.clone()));
+    let ends = passed_over.into_iter().chain(page.items.last().map(|row| row.key.clustering.clone()));
     let last = ends.max_by(|one, other| compare(table, scan.order, one, other));
-    let Some(last) = last.filter(|_| more) else { return Ok(Page { items, next: None }) };
+    let Some(last) = last.filter(|_| more) else { return Ok(page) };
     let used_up = standing.peek().is_none();
     let next = Place {
         // What was read of the table and did not fit is read again.
@@ -203,8 +238,8 @@ fn merge(
         is_done: used_up && below.next.is_none(),
         after: Some(last),
     };
-    let next = Some(next.encode()?);
-    Ok(Page { items, next })
+    page.next = Some(next.encode()?);
+    Ok(page)
 }
 
 /// Where a scan goes on.
@@ -227,10 +262,10 @@ struct PlaceJson {
 }
 
 impl Place {
-    /// Behind the last row of a page of the table.
-    fn behind(page: &Page<Row>) -> Result<Cursor> {
-        let after = page.items.last().map(|row| row.key.clustering.clone());
-        Self { below: page.next.clone(), is_done: page.next.is_none(), after }.encode()
+    /// Behind the last row that was read of the table.
+    fn behind(below: &Below) -> Result<Cursor> {
+        let after = below.rows.last().map(|row| row.clustering().to_vec());
+        Self { below: below.next.clone(), is_done: below.next.is_none(), after }.encode()
     }
 
     fn encode(&self) -> Result<Cursor> {

@@ -175,7 +175,7 @@ impl Decorator for Hesitant {
     ) -> rashomon_tables::Result<rashomon_tables::Page<Partition>> {
         let nothing_yet = Cursor(b"nothing yet".as_slice().into());
         match after {
-            None => Ok(rashomon_tables::Page { items: Vec::new(), next: Some(nothing_yet) }),
+            None => Ok(rashomon_tables::Page::new(Vec::new(), Some(nothing_yet))),
             after => self.0.partitions(table, after.filter(|after| *after != nothing_yet), limit).await,
         }
     }

@@ -3,7 +3,7 @@
 use std::{fs, num::NonZeroUsize, path::Path, sync::LazyLock};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ColumnType, Error, Key, Row, Schema, TableStore, Value};
+use rashomon_tables::{Batch, ColumnType, Error, Key, Order, Row, Scan, Schema, TableStore, Value};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -209,4 +209,68 @@ async fn large_values_without_rows_and_rows_without_them_are_found() {
         drop(store);
         read_all(directory.path(), &expected, sql, &mut Seen::default()).await;
     }
+}
+
+/// Flips a bit of the value of one note, wherever the file has it.
+fn flip_note(directory: &Path, note: &str) {
+    let path = directory.join("rashomon.sqlite");
+    let mut file = fs::read(&path).expect("read");
+    let places: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(note.as_bytes())).collect();
+    assert!(!places.is_empty(), "no note in the file");
+    places.into_iter().for_each(|place| file[place] ^= 1);
+    fs::write(&path, file).expect("written");
+}
+
+#[tokio::test]
+async fn scan_reports_damaged_rows_beside_all_others() {
+    let directory = TempDir::new().expect("a directory");
+    fill(directory.path()).await;
+    flip_note(directory.path(), "Title 3/7");
+    flip_note(directory.path(), "Title 3/2");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let damaged = [7, 2].map(|rev| super::fixtures::key("Title 3", rev));
+    for (order, limit) in [(Order::Forward, 100), (Order::Forward, 1), (Order::Reverse, 3)] {
+        let limit = NonZeroUsize::new(limit).expect("not zero");
+        let plain = Scan { order, ..Scan::new(vec!["Title 3".into()], limit) };
+        let mut scan = plain.clone().reporting_damage();
+        let (mut whole, mut found) = (Vec::new(), Vec::new());
+        loop {
+            let page = store.scan(&NOTES, scan.clone()).await.expect("the scan goes on");
+            whole.extend(page.items.into_iter().map(|row| row.key.clustering));
+            found.extend(page.damaged);
+            match page.next {
+                Some(next) => scan.after = Some(next),
+                None => break,
+            }
+        }
+        let mut expected: Vec<Vec<Value>> =
+            (0..REVISIONS).rev().filter(|rev| ![7, 2].contains(rev)).map(|rev| vec![rev.into()]).collect();
+        let mut expected_damage = damaged.to_vec();
+        if order == Order::Reverse {
+            expected.reverse();
+            expected_damage.reverse();
+        }
+        assert_eq!(whole, expected, "{order:?} {limit}");
+        for row in &found {
+            let error = store.get(&NOTES, &row.key).await.expect_err("the row is damaged");
+            assert!(matches!(error, Error::Corrupt(reason) if reason == row.reason), "{row:?}");
+        }
+        let keys: Vec<_> = found.into_iter().map(|row| row.key).collect();
+        assert_eq!(keys, expected_damage, "{order:?} {limit}");
+    }
+    // Who does not ask for a report gets an error.
+    let scan = Scan::new(vec!["Title 3".into()], NonZeroUsize::new(100).expect("not zero"));
+    assert!(matches!(store.scan(&NOTES, scan).await, Err(Error::Corrupt(_))));
+}
+
+#[tokio::test]
+async fn partition_is_listed_although_its_first_row_is_damaged() {
+    let directory = TempDir::new().expect("a directory");
+    fill(directory.path()).await;
+    flip_note(directory.path(), &format!("Title 3/{}", REVISIONS - 1));
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let limit = NonZeroUsize::new(100).expect("not zero");
+    let partitions = store.partitions(&NOTES, None, limit).await.expect("listed").items;
+    let expected: Vec<Vec<Value>> = (0..TITLES).map(|number| vec![title(number).as_str().into()]).collect();
+    assert_eq!(partitions, expected);
 }

@@ -90,7 +90,7 @@ impl Table {
             .map(|(partition, _)| partition);
         let items: Vec<_> = found.by_ref().take(limit.get()).cloned().collect();
         let next = found.next().and(items.last()).map(|last| cursor::encode(last));
-        Ok(Page { items, next })
+        Ok(Page::new(items, next))
     }
 
     pub(super) fn apply(&mut self, partition: &[Value], mutation: Mutation) {
@@ -181,10 +181,10 @@ fn page<'a>(rows: impl Iterator<Item = &'a Row>, scan: &Scan) -> Page<Row> {
             && (items.len() == scan.limit.get() || bytes >= scan.max_bytes)
         {
             let next = Some(cursor::encode(&last.key.clustering));
-            return Page { items, next };
+            return Page::new(items, next);
         }
         bytes += row.size();
         items.push(row.clone());
     }
-    Page { items, next: None }
+    Page::new(items, None)
 }
