@@ -1,12 +1,11 @@
 //! The steps that need a node of Cassandra, which is started in the background while other steps compile.
 
 use std::{
-    fs,
     process::Command,
     thread::{self, JoinHandle},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 use super::{Outcome, steps, tools::Toolbox};
 use crate::{
@@ -17,15 +16,20 @@ use crate::{
 /// For the other steps: the tests that need a node leave it to these.
 pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 
-/// Crates whose tests stand on whichever store the environment names.
-const ON_ANY_STORE: &[&str] = &["buckets", "api", "dumps"];
+/// The test programs that run on the store which the environment names.
+const ON_ANY_STORE: &[&str] = &["buckets", "http", "dumps"];
 
-/// Their test targets that stand on no node: they are about what is kept in memory where one process owns a
-/// store, about two stores at once, or about files alone.
-const NOT_ON_A_NODE: &[&str] = &["latest_cache", "migration", "properties", "real_data", "xml_reader"];
-
-/// Modules whose tests stand on one store whatever the environment names.
-const OF_ONE_STORE: &[&str] = &["in_memory::", "in_sqlite::"];
+/// Their modules that use no node: the cache of a store with one process, two stores at once, files alone, and tests
+/// that name their store.
+const NOT_ON_A_NODE: &[&str] = &[
+    "latest_cache::",
+    "migration::",
+    "properties::",
+    "real_data::",
+    "xml_reader::",
+    "in_memory::",
+    "in_sqlite::",
+];
 
 /// A node for the steps that need one: on its way, there, or known not to come.
 #[derive(Debug)]
@@ -62,13 +66,13 @@ impl TestNode {
 /// Runs the tests that are about Cassandra.
 pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
     // Each makes tables of its own, and the node makes one after another.
-    run_tests(toolbox, "cassandra", 4, &["cassandra".to_owned()], &[])
+    run_tests(toolbox, "cassandra", 4, &["cassandra"], &[])
 }
 
 /// Runs the tests that are about no store, on this one.
 pub(super) fn run_on_any_store(toolbox: &mut Toolbox) -> Result<Outcome> {
     // They wait for the node most of the time.
-    run_tests(toolbox, "cluster", 8, &targets_on_any_store()?, OF_ONE_STORE)
+    run_tests(toolbox, "cluster", 8, ON_ANY_STORE, NOT_ON_A_NODE)
 }
 
 /// Runs test targets on the node, so many tests at once.
@@ -76,7 +80,7 @@ fn run_tests(
     toolbox: &mut Toolbox,
     name: &str,
     threads: usize,
-    targets: &[String],
+    targets: &[&str],
     skipped: &[&str],
 ) -> Result<Outcome> {
     let node = toolbox.node()?;
@@ -100,36 +104,20 @@ fn run_tests(
     })
 }
 
-/// The names of the test targets of those crates: files, and folders with a `main.rs`.
-fn targets_on_any_store() -> Result<Vec<String>> {
-    let mut targets = Vec::new();
-    for name in ON_ANY_STORE {
-        let folder = crate::root().join("crates").join(name).join("tests");
-        let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-        for entry in entries {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "rs") || path.join("main.rs").is_file() {
-                targets.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
-            }
-        }
-    }
-    targets.retain(|target| !NOT_ON_A_NODE.contains(&target.as_str()));
-    targets.sort_unstable();
-    Ok(targets)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_found_and_those_without_a_node_left_out() {
-        let targets = targets_on_any_store().expect("the crates are there");
-        for target in ["http", "import", "processes"] {
-            assert!(targets.iter().any(|found| found == target), "{target} is not in {targets:?}");
+    fn named_test_programs_and_modules_exist() {
+        let mut modules = String::new();
+        for (program, package) in ON_ANY_STORE.iter().zip(["buckets", "api", "dumps"]) {
+            let main = crate::root().join("crates").join(package).join("tests").join(program).join("main.rs");
+            modules += &std::fs::read_to_string(&main).expect("a test program has a main.rs");
         }
-        for other in ["latest_cache", "support", "snapshots", "cassandra"] {
-            assert!(!targets.iter().any(|found| found == other), "{other} is in {targets:?}");
+        for module in NOT_ON_A_NODE.iter().filter(|module| !module.starts_with("in_")) {
+            let declaration = format!("mod {};", module.trim_end_matches(':'));
+            assert!(modules.contains(&declaration), "no test program has `{declaration}`");
         }
     }
 }

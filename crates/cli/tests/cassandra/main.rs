@@ -20,7 +20,7 @@ mod proxy;
 mod batches;
 
 // How one looks for what was erased is known to the tests of the archive.
-#[path = "../../../buckets/tests/support/wanted.rs"]
+#[path = "../../../buckets/tests/buckets/support/wanted.rs"]
 mod wanted;
 
 // What holds on every store is written down once, beside the tests on SQLite.

@@ -1,0 +1,289 @@
+//! Whatever goes into a block comes out again, whatever is done to the block.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
+
+use std::collections::BTreeMap;
+
+use crate::histories::{Version, assert_has, block, columns, history, numbered, open, push, small};
+use proptest::prelude::*;
+use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value, erase, merge};
+
+/// A text of so many lines that have nothing to do with each other.
+fn lines(seed: u64, count: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let line =
+        |rng: &mut fastrand::Rng| -> String { (0..60).map(|_| rng.lowercase()).chain(['\n']).collect() };
+    (0..count).map(|_| line(&mut rng)).collect::<String>().into_bytes()
+}
+
+fn version(content: &[u8]) -> Version {
+    Version { stream: b"s".to_vec(), content: content.to_vec(), values: vec![Value::Absent; 2] }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_comes_back(versions in history(40), first in 0..u64::from(u32::MAX)) {
+        assert_has(&block(&versions, first), &numbered(&versions, first));
+    }
+
+    #[test]
+    fn what_is_appended_is_there_and_what_was_there_is_the_same(
+        versions in history(30),
+        cuts in any::<[prop::sample::Index; 2]>(),
+    ) {
+        let mut cuts = cuts.map(|cut| cut.index(versions.len() + 1));
+        cuts.sort_unstable();
+        let mut bytes = block(&versions[..cuts[0]], 7);
+        for part in [&versions[cuts[0]..cuts[1]], &versions[cuts[1]..]] {
+            let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
+            push(&mut builder, part);
+            bytes = builder.finish().unwrap();
+        }
+        // A block without entries knows no ordinals.
+        let first = if cuts[0] == 0 { 0 } else { 7 };
+        assert_has(&bytes, &numbered(&versions, first));
+    }
+
+    #[test]
+    fn merging_keeps_every_ordinal(
+        histories in prop::collection::vec((history(15), 0..5_u64), 1..4),
+        entries in 1..20_usize,
+    ) {
+        let mut first = 0;
+        let mut blocks = Vec::new();
+        let mut expected = Vec::new();
+        for (versions, gap) in &histories {
+            first += gap;
+            blocks.push(block(versions, first));
+            expected.extend(numbered(versions, first));
+            first += versions.len() as u64;
+        }
+        let opened: Vec<Block<'_>> = blocks.iter().map(|bytes| open(bytes)).collect();
+        let merged = merge(Settings { entries, ..small() }, &opened).unwrap();
+        prop_assert_eq!(merged.len(), expected.len().div_ceil(entries));
+        for (bytes, expected) in merged.iter().zip(expected.chunks(entries)) {
+            assert_has(bytes, expected);
+        }
+    }
+
+    #[test]
+    fn erasing_leaves_all_others_and_every_ordinal(
+        versions in history(30),
+        which in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
+    ) {
+        prop_assume!(!versions.is_empty());
+        let gone: BTreeMap<u64, _> =
+            which.iter().map(|index| (3 + index.index(versions.len()) as u64, None)).collect();
+        let mut expected = numbered(&versions, 3);
+        for (ordinal, version) in &mut expected {
+            if gone.contains_key(ordinal) {
+                *version = None;
+            }
+        }
+        let bytes = block(&versions, 3);
+        let erased = erase(small(), &open(&bytes), &gone).unwrap();
+        assert_has(&erased.block, &expected);
+        // What is said to be the same still is there, and nothing else is the same.
+        for ordinal in gone.keys() {
+            let content = &versions[*ordinal as usize - 3].content;
+            for (other, version) in &expected {
+                let said = erased.shared.iter().any(|shared| {
+                    shared.whole && (shared.erased, shared.by) == (*ordinal, *other)
+                });
+                prop_assert_eq!(said, version.is_some_and(|version| version.content == *content));
+            }
+        }
+        // Merging keeps them erased, and so does appending.
+        let again = merge(small(), &[open(&erased.block)]).unwrap();
+        assert_has(&again[0], &expected);
+        let mut builder = BlockBuilder::resume(small(), &open(&erased.block)).unwrap();
+        push(&mut builder, &versions[..1]);
+        expected.push((3 + versions.len() as u64, Some(&versions[0])));
+        assert_has(&builder.finish().unwrap(), &expected);
+    }
+}
+
+#[test]
+fn the_chunks_of_a_block_that_is_appended_to_stay_as_they_are() {
+    let text = lines(1, 40);
+    let first = block(&[version(&text)], 0);
+    let mut builder = BlockBuilder::resume(small(), &open(&first)).unwrap();
+    push(&mut builder, &[version(&text[..text.len() - 5])]);
+    let second = builder.finish().unwrap();
+    assert_eq!(open(&second).chunk_count(), 2);
+    let tail = &first[first.len() - 500..];
+    assert!(second.windows(tail.len()).any(|part| part == tail));
+    assert!(second.len() < first.len() + 200, "what is appended comes from what is there");
+}
+
+#[test]
+fn nothing_of_an_erased_text_is_left_but_what_others_have() {
+    let (common, secret) = (lines(1, 20), lines(2, 3));
+    let versions =
+        [&common[..], &[&common[..500], &secret, &common[500..]].concat(), &common[..900]].map(version);
+    let bytes = block(&versions, 0);
+    let erased = erase(small(), &open(&bytes), &BTreeMap::from([(1, None)])).unwrap();
+    let shares: Vec<_> =
+        erased.shared.iter().map(|shared| (shared.erased, shared.by, shared.bytes)).collect();
+    assert_eq!(shares, [(1, 0, common.len() as u64), (1, 2, 900)]);
+
+    // Level 1 to 22 of zstd find a text of random letters nowhere, so that its literals would be in the pool, and
+    // the pool is as large as what stays.
+    let pool: usize =
+        open(&erased.block).iter().filter_map(|content| content.unwrap().bytes).map(|b| b.len()).sum();
+    assert_eq!(pool, common.len() + 900);
+    let alone = block(&[versions[0].clone(), versions[2].clone()], 0);
+    assert!(erased.block.len() < alone.len() + 40, "{} and {} bytes", erased.block.len(), alone.len());
+}
+
+#[test]
+fn values_of_an_erased_entry_can_be_replaced() {
+    let values = vec![Value::Integer(5), Value::Bytes(b"a name to hide".to_vec())];
+    let bytes = block(&[Version { values, ..version(b"text") }], 0);
+    let hidden = vec![Value::Integer(5), Value::Absent];
+    let erased = erase(small(), &open(&bytes), &BTreeMap::from([(0, Some(hidden.clone()))])).unwrap();
+    assert_eq!(open(&erased.block).entries().unwrap()[0].values, hidden);
+    assert!(matches!(open(&erased.block).get(0), Err(Error::Erased(0))));
+    assert!(matches!(
+        erase(small(), &open(&bytes), &BTreeMap::from([(1, None)])),
+        Err(Error::NoSuchOrdinal(1))
+    ));
+}
+
+#[test]
+fn a_revert_costs_next_to_nothing_and_so_does_the_edit_after_it() {
+    let (one, other) = (lines(1, 200), lines(2, 200));
+    let mut versions = vec![version(&one)];
+    versions.extend((0..20).map(|edit| version(&[&other[..], &[b'a' + edit]].concat())));
+    let before = block(&versions, 0).len();
+    versions.push(version(&one));
+    versions.push(version(&[&one[..], b"an edit"].concat()));
+    let after = block(&versions, 0).len();
+    assert!(after < before + 150, "{before} and {after} bytes");
+}
+
+#[test]
+fn the_same_text_in_another_stream_costs_next_to_nothing() {
+    let text = lines(1, 200);
+    let alone = block(&[version(&text)], 0).len();
+    let twice = block(&[version(&text), Version { stream: b"t".to_vec(), ..version(&text) }], 0).len();
+    assert!(twice < alone + 60, "{alone} and {twice} bytes");
+}
+
+#[test]
+fn what_cannot_be_compressed_goes_into_frames_and_text_does_not() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let noise: Vec<_> =
+        (0..5).map(|_| version(&(0..9_000).map(|_| rng.u8(..)).collect::<Vec<_>>())).collect();
+    let bytes = block(&noise, 0);
+    assert_eq!(open(&bytes).codec(), Codec::Frames);
+    assert_has(&bytes, &numbered(&noise, 0));
+    let text = [version(&lines(1, 500))];
+    assert_eq!(open(&block(&text, 0)).codec(), Codec::PoolAndScripts);
+
+    // What is appended to frames is frames; merging them is a new decision.
+    let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
+    push(&mut builder, &text);
+    let more = builder.finish().unwrap();
+    assert_eq!(open(&more).codec(), Codec::Frames);
+    let all: Vec<_> = noise.iter().chain(&text).cloned().collect();
+    assert_has(&more, &numbered(&all, 0));
+    assert_has(&merge(small(), &[open(&more)]).unwrap()[0], &numbered(&all, 0));
+}
+
+#[test]
+fn a_builder_begins_anew_after_each_block() {
+    let mut builder = BlockBuilder::new(small(), columns(), 0).unwrap();
+    let versions = [lines(1, 30), lines(2, 30), lines(1, 31)].map(|text| version(&text));
+    push(&mut builder, &versions[..2]);
+    let first = builder.finish().unwrap();
+    assert!(builder.is_empty());
+    push(&mut builder, &versions[2..]);
+    assert_has(&first, &numbered(&versions[..2], 0));
+    assert_has(&builder.finish().unwrap(), &numbered(&versions[2..], 2));
+}
+
+#[test]
+fn a_block_is_full_by_its_pool_by_its_entries_and_later_where_its_contents_are_large() {
+    let mut builder = BlockBuilder::new(Settings { level: 1, ..Settings::default() }, Vec::new(), 0).unwrap();
+    let fill = |builder: &mut BlockBuilder, contents: &mut dyn Iterator<Item = Vec<u8>>| {
+        while !builder.should_seal() {
+            builder.push(b"s", &contents.next().unwrap(), &[]).unwrap();
+        }
+        let count = builder.len();
+        let block = builder.finish().unwrap();
+        assert!(open(&block).is_full(&Settings::default()).unwrap(), "{count}");
+        count
+    };
+    let noise = |size: usize| {
+        (1..).map(move |seed| {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            (0..size).map(|_| rng.u8(..)).collect()
+        })
+    };
+    assert_eq!(fill(&mut builder, &mut noise(64 << 10)), 4);
+    assert_eq!(fill(&mut builder, &mut noise(200 << 10)), 3);
+    let tiny = (0_u64..).map(|number| (number % 3).to_string().into_bytes());
+    assert_eq!(fill(&mut builder, &mut { tiny }), 4096);
+    for content in noise(64 << 10).take(3) {
+        builder.push(b"s", &content, &[]).unwrap();
+    }
+    let block = builder.finish().unwrap();
+    assert!(!open(&block).is_full(&Settings::default()).unwrap());
+}
+
+/// A page that is blanked now and then stays in one block, and one that was large once does not make a large block of those
+/// that follow.
+#[test]
+fn a_block_is_as_large_as_the_last_contents_ask_for_together() {
+    let settings = || Settings { level: 1, ..Settings::default() };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut noise = |size: usize| -> Vec<u8> { (0..size).map(|_| rng.u8(..)).collect() };
+    let mut page = noise(300 << 10);
+    let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
+    for edit in 0..20_u8 {
+        if edit == 10 {
+            let block = builder.finish().unwrap();
+            assert!(!open(&block).is_full(&settings()).unwrap());
+            builder = BlockBuilder::resume(settings(), &open(&block)).unwrap();
+            builder.push(b"s", b"", &[]).unwrap();
+        }
+        page.push(edit);
+        for content in [&page[..], b"", b"blanked"] {
+            builder.push(b"s", content, &[]).unwrap();
+            assert!(!builder.should_seal(), "{edit}");
+        }
+    }
+    let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
+    builder.push(b"s", &noise(1 << 20), &[]).unwrap();
+    while !builder.should_seal() {
+        builder.push(b"s", &noise(10 << 10), &[]).unwrap();
+    }
+    assert_eq!(builder.len(), 9);
+}
+
+#[test]
+fn what_a_block_cannot_have_is_refused_and_changes_nothing() {
+    let mut builder = BlockBuilder::new(small(), columns(), 5).unwrap();
+    let good = version(b"text");
+    assert!(matches!(builder.push(b"s", b"text", &[]), Err(Error::Columns(_))));
+    let long = vec![0; rashomon_blocks::MAX_NAME + 1];
+    assert!(matches!(builder.push(&long, b"text", &good.values), Err(Error::TooLarge { .. })));
+    assert!(builder.is_empty());
+    push(&mut builder, std::slice::from_ref(&good));
+    let bytes = builder.finish().unwrap();
+    assert_has(&bytes, &numbered(&[good], 5));
+    assert!(matches!(open(&bytes).get(4), Err(Error::NoSuchOrdinal(4))));
+    assert!(matches!(open(&bytes).get(6), Err(Error::NoSuchOrdinal(6))));
+    assert!(matches!(open(&bytes).column("nothing"), Err(Error::NoSuchColumn(_))));
+    let twice = merge(small(), &[open(&bytes), open(&bytes)]);
+    assert!(matches!(twice, Err(Error::Ordinals(5))));
+}
+
+#[test]
+fn a_block_without_entries_is_one() {
+    let bytes = block(&[], 9);
+    assert_has(&bytes, &[]);
+    assert_eq!(Block::open(&bytes, Limits::default()).unwrap().ordinals(), None);
+}

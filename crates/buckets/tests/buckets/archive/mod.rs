@@ -1,0 +1,169 @@
+//! The archive: what was sealed is read as before (A1), nothing is taken away before it was read back (A2, A3),
+//! and who is cut off loses nothing. Over each store.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+mod damage;
+mod erasing;
+mod faults;
+mod files;
+mod histories;
+mod large;
+mod merging;
+mod policies;
+mod reading;
+mod sealing;
+mod writing;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::support::{World, at, bytes, name, rev};
+use rashomon_buckets::{
+    ArchiveSettings, BucketArchive, BucketName, DomainName, Page, Property, Revision, Sealed, Sealing,
+    Settings, Tid, schemas,
+};
+use rashomon_clock::Timestamp;
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What was superseded for a day is sealed.
+pub(crate) fn settings() -> Settings {
+    let all = BucketArchive { after: DAY, ..BucketArchive::default() };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
+    Settings { archive, skew: Duration::from_secs(5), ..Settings::default() }
+}
+
+/// A world with an archive.
+pub(crate) async fn archiving(world: World) -> World {
+    world.under(settings()).await
+}
+
+impl World {
+    /// Seals all that may be sealed.
+    pub(crate) async fn seal(&self) -> Sealed {
+        self.try_seal().await.unwrap()
+    }
+
+    pub(crate) async fn try_seal(&self) -> rashomon_buckets::Result<Sealed> {
+        let domain = DomainName::new("enwiki").unwrap();
+        self.buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await
+    }
+
+    /// Seals all, and writes to what was sealed of the page, long ago.
+    pub(crate) async fn sealed_and_written_since(&self, page: &Page) {
+        self.seal().await;
+        self.put_render(page, 2, &[("html", "<p>late</p>")]).await.unwrap();
+        let third = self.buckets.revision(page, rev(3)).await.unwrap().renders[0].tid;
+        self.rewrite(page, third, "html", "<p>in other words</p>").await.unwrap();
+        self.pass(later());
+    }
+
+    /// How many revisions stand in the tables, sealed ones aside.
+    pub(crate) async fn open_revisions(&self) -> usize {
+        self.rows(&schemas::REVISIONS).await.len()
+    }
+
+    /// A page with so many revisions of wikitext and html, an hour apart.
+    pub(crate) async fn edit(&self, page: &Page, revisions: std::ops::RangeInclusive<i64>) -> Vec<Tid> {
+        let mut tids = Vec::new();
+        for number in revisions {
+            let (wikitext, html) = (text(number), format!("<p>{}</p>", text(number)));
+            let written = self.put_revision(page, number, &[("wikitext", &wikitext), ("html", &html)]).await;
+            tids.push(written.unwrap().tid);
+            self.pass(HOUR);
+        }
+        tids
+    }
+
+    /// All that can be read of a page, in words.
+    pub(crate) async fn all_of(&self, page: &Page) -> Vec<String> {
+        let mut all = Vec::new();
+        for limit in [1, 2, 3, 100] {
+            all.push(format!("{:?}", self.listing(page, limit).await));
+            all.push(format!("{:?}", self.whole_history(page, limit).await));
+        }
+        for revision in self.listing(page, 100).await {
+            let rev = rev(revision.0);
+            let detail = self.buckets.revision(page, rev).await.unwrap();
+            all.push(format!("{rev} {:?} {:?}", detail.record, detail.renders));
+            all.push(format!("{:?}", self.buckets.newest_render(page, rev).await.unwrap()));
+            let time = detail.record.timestamp;
+            for time in [-1, 0, 1].map(|more| Timestamp::from_micros(time.as_micros() + more)) {
+                all.push(format!(
+                    "{:?}",
+                    self.buckets.at_time(page, time).await.map(|render| render.tid).ok()
+                ));
+            }
+            for render in detail.renders {
+                all.push(format!("{:?}", self.buckets.render(page, render.tid).await.unwrap()));
+                for name in render.properties.keys() {
+                    let property = self.buckets.property(page, render.tid, name).await.unwrap();
+                    all.push(shown(&property).await);
+                }
+            }
+        }
+        for property in ["wikitext", "html"] {
+            let latest = self.buckets.latest(page, &name(property)).await;
+            all.push(format!("{:?}", latest.as_ref().map(|latest| latest.version).ok()));
+        }
+        let (mut bodies, mut first) = (BTreeMap::new(), Revision::MIN);
+        loop {
+            let some = self.buckets.bodies(page, &name("wikitext"), first, Revision::MAX).await.unwrap();
+            let Some((last, _)) = some.last_key_value() else { break };
+            first = last.next().unwrap();
+            for (rev, property) in some {
+                bodies.insert(rev, shown(&property).await);
+            }
+        }
+        all.push(format!("{bodies:?}"));
+        all
+    }
+
+    /// The page's history as listings give it, so many lines at a time.
+    async fn listing(&self, page: &Page, limit: usize) -> Vec<(i64, Tid, u64, u64, bool)> {
+        let (mut lines, mut after) = (Vec::new(), None);
+        loop {
+            let listing = self.buckets.revisions(page, after, limit).await.unwrap();
+            assert!(listing.items.len() <= limit);
+            let line = |line: &rashomon_buckets::RevisionSummary| {
+                (line.record.rev.get(), line.tid, line.renders, line.size, line.stored)
+            };
+            lines.extend(listing.items.iter().map(line));
+            after = listing.next;
+            if after.is_none() {
+                return lines;
+            }
+        }
+    }
+
+    async fn whole_history(&self, page: &Page, limit: usize) -> Vec<String> {
+        let (mut lines, mut after) = (Vec::new(), None);
+        loop {
+            let history = self.buckets.history(page, after, limit).await.unwrap();
+            lines.extend(history.items.iter().map(|revision| format!("{revision:?}")));
+            after = history.next;
+            if after.is_none() {
+                return lines;
+            }
+        }
+    }
+}
+
+/// The text of a revision: that of the one before, with something more.
+pub(crate) fn text(number: i64) -> String {
+    (1..=number).map(|number| format!("Line {number} of the page, as somebody wrote it.\n")).collect()
+}
+
+async fn shown(property: &Property) -> String {
+    let bytes = bytes(property).await;
+    format!("{:?} {:?} {:?}", property.version, property.info, String::from_utf8_lossy(&bytes))
+}
+
+/// Some time after which all that was written at the beginning may be sealed.
+pub(crate) fn later() -> Duration {
+    2 * DAY
+}
+
+pub(crate) fn hour(number: i64) -> Timestamp {
+    at(number * 3600)
+}

@@ -1,0 +1,262 @@
+//! A store that fails at any point: a write that is made again gives one render, and nothing half is left.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use rashomon_buckets::{Error, ImportRender, Result, Sha1, Tid, schemas};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Plan, Rates};
+
+use crate::support::{AnyStore, World, at, name, noise, page, rev};
+
+type FaultyWorld = (World, Arc<Faulty<AnyStore>>);
+
+async fn faulty() -> FaultyWorld {
+    World::over(|store| Faulty::new(store, Plan::empty())).await
+}
+
+const FAULTS: [Fault; 5] = [
+    Fault::Before,
+    Fault::After,
+    Fault::Midway { batches: 0 },
+    Fault::Midway { batches: 0b1 },
+    Fault::Midway { batches: u64::MAX },
+];
+
+/// The kinds of writes, each on a page where revision 5 stands.
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    Revision,
+    LargeRevision,
+    Render,
+    RenderOverLarge,
+    Rewrite,
+    RewriteOfLarge,
+    Import,
+}
+
+const WRITES: [Write; 7] = [
+    Write::Revision,
+    Write::LargeRevision,
+    Write::Render,
+    Write::RenderOverLarge,
+    Write::Rewrite,
+    Write::RewriteOfLarge,
+    Write::Import,
+];
+
+/// A world in which the write can be made.
+async fn prepared(write: Write) -> (FaultyWorld, Tid) {
+    let (world, store) = faulty().await;
+    let large = noise(5, 1_100_000);
+    let html: &[u8] =
+        if matches!(write, Write::RenderOverLarge | Write::RewriteOfLarge) { &large } else { b"five" };
+    let bodies = [("html", html), ("meta", b"{}")];
+    let tid = world.put_revision_at(&page("Main_Page"), 5, at(-9), &bodies).await.unwrap().tid;
+    ((world, store), tid)
+}
+
+/// Makes the write; gives the render that it is about.
+async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
+    let page = page("Main_Page");
+    Ok(match write {
+        Write::Revision => world.put_revision(&page, 6, &[("html", "six"), ("wikitext", "text")]).await?.tid,
+        Write::LargeRevision => {
+            let bodies: Vec<_> = (0..5).map(|index| (format!("p{index}"), noise(index, 900_000))).collect();
+            let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
+            world.put_revision(&page, 6, &bodies).await?.tid
+        }
+        Write::Render => world.put_render(&page, 5, &[("html", "new"), ("wikitext", "text")]).await?.tid,
+        Write::RenderOverLarge => world.put_render(&page, 5, &[("meta", "{1}")]).await?.tid,
+        Write::Rewrite => world.rewrite(&page, tid, "html", "new").await?.tid,
+        Write::RewriteOfLarge => world.rewrite(&page, tid, "html", "small").await?.tid,
+        Write::Import => {
+            let mut revision = world.history(&page, 7, at(-5), b"seven").await;
+            let properties = world.untouched(&page, &[("html", "seven")]).await;
+            revision.renders.push(ImportRender { tid: Tid::new(at(-4), 1), properties });
+            world.buckets.import(&page, vec![revision]).await?;
+            Tid::new(at(-4), 1)
+        }
+    })
+}
+
+/// What a reader can see of the page: all of its history, with what is said of the bytes and what they are, but
+/// for the tids that are drawn.
+async fn visible(world: &World) -> Vec<String> {
+    let page = page("Main_Page");
+    let mut lines = Vec::new();
+    for revision in world.buckets.history(&page, None, 500).await.unwrap().items {
+        lines.push(format!("{:?} {:?}", revision.record.rev, revision.properties.keys()));
+        for render in revision.renders {
+            for (property, info) in render.properties {
+                let bytes = world.read(&page, render.tid, property.as_str()).await;
+                // They differ where a write comes between the two looks.
+                lines.push(format!(
+                    "{:?} {property} {} {}",
+                    revision.record.rev,
+                    info.sha1,
+                    Sha1::of(&bytes)
+                ));
+            }
+        }
+    }
+    lines
+}
+
+#[tokio::test]
+async fn a_write_that_fails_at_any_call_can_be_made_again() {
+    for write in WRITES {
+        let ((world, store), tid) = prepared(write).await;
+        let before = visible(&world).await;
+        store.set_plan(Plan::empty());
+        make(&world, write, tid).await.unwrap();
+        let calls = [Call::Get, Call::Scan, Call::Write].map(|call| (call, store.calls(call)));
+        let expected = visible(&world).await;
+        assert_ne!(before, expected);
+        for (call, number) in calls.into_iter().flat_map(|(call, calls)| (1..=calls).map(move |n| (call, n)))
+        {
+            for fault in FAULTS.iter().take(if call == Call::Write { FAULTS.len() } else { 1 }) {
+                let what = format!("{write:?}, {call:?} {number}: {fault:?}");
+                let ((world, store), tid) = prepared(write).await;
+                store.set_plan(Plan::empty().on(call, number, fault.clone()));
+                let failed = make(&world, write, tid).await;
+                let seen = visible(&world).await;
+                match failed {
+                    Err(Error::Store(rashomon_tables::Error::Unavailable(_))) => {
+                        assert!(seen == before || seen == expected, "{what}: all or nothing, not {seen:?}");
+                    }
+                    // Where others write too, a write under a reservation looks what became of it.
+                    Ok(_) => assert_eq!(seen, expected, "{what}: acknowledged"),
+                    Err(error) => panic!("{what}: {error}"),
+                }
+                world.assert_whole().await;
+                make(&world, write, tid).await.unwrap();
+                assert_eq!(visible(&world).await, expected, "{what}");
+                world.assert_whole().await;
+                // And nothing is left over.
+                world.pass(Duration::from_secs(7200));
+                world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap();
+                world.assert_whole().await;
+                let named = world.rows(&schemas::CHUNK_REFERENCES).await.len();
+                let sets = world.store.partitions(&schemas::CHUNKS, None, NonZeroUsize::MAX);
+                assert_eq!(sets.await.unwrap().items.len(), named, "{what}");
+            }
+        }
+    }
+}
+
+/// Whoever asked for the write is gone before it is over: it happens all the same, and holds its locks until
+/// it has.
+#[tokio::test]
+async fn a_write_goes_on_without_whoever_asked_for_it() {
+    for write in WRITES {
+        let ((world, store), tid) = prepared(write).await;
+        store.set_plan(Plan::empty());
+        make(&world, write, tid).await.unwrap();
+        let expected = visible(&world).await;
+        // The last is the page's own; before it are those of large bodies.
+        let last = store.calls(Call::Write);
+
+        let ((world, store), tid) = prepared(write).await;
+        let gate = Gate::new();
+        store.set_plan(Plan::empty().on(Call::Write, last, Fault::PauseMidway(gate.clone())));
+        let world = Arc::new(world);
+        let client = {
+            let world = Arc::clone(&world);
+            tokio::spawn(async move { make(&world, write, tid).await })
+        };
+        gate.reached().await;
+        client.abort();
+        assert!(client.await.unwrap_err().is_cancelled());
+        gate.open();
+        // All that it takes is time.
+        let done = tokio::time::timeout(Duration::from_secs(20), async {
+            while visible(&world).await != expected {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(done.await.is_ok(), "{write:?} stopped halfway");
+        make(&world, write, tid).await.unwrap();
+        assert_eq!(visible(&world).await, expected, "{write:?}, made again");
+        world.assert_whole().await;
+    }
+}
+
+/// Makes a write until the store is there for it.
+async fn until_done<T>(failures: &mut u32, write: impl AsyncFn() -> Result<T>) -> T {
+    loop {
+        match write().await {
+            Ok(done) => return done,
+            Err(Error::Store(rashomon_tables::Error::Unavailable(_))) => *failures += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn with_a_store_that_fails_by_chance_nothing_is_lost() {
+    let mut failures = 0;
+    for seed in 0..25 {
+        let (world, store) = faulty().await;
+        let page = page("Main_Page");
+        store.set_plan(Plan::seeded(seed, Rates { before: 60, after: 60, midway: 60 }));
+        for number in 1..=8 {
+            let bodies = [("html", "posted"), ("wikitext", "text")];
+            let first = until_done(&mut failures, async || world.put_revision(&page, number, &bodies).await);
+            let first = first.await.tid;
+            let html = [("html", "rendered")];
+            until_done(&mut failures, async || world.put_render(&page, number, &html).await).await;
+            let rewrite = async || world.rewrite(&page, first, "html", "rewritten").await;
+            until_done(&mut failures, rewrite).await;
+        }
+        store.set_plan(Plan::empty());
+        let report = world.assert_whole().await;
+        assert_eq!((report.revisions, report.renders), (8, 16), "seed {seed}");
+        for number in 1..=8 {
+            let renders = world.buckets.revision(&page, rev(number)).await.unwrap().renders;
+            let tids: Vec<_> = renders.iter().map(|render| render.tid).collect();
+            assert_eq!(world.read(&page, tids[0], "html").await, b"rendered");
+            assert_eq!(world.read(&page, tids[1], "html").await, b"rewritten");
+            assert!(renders.iter().all(|render| render.properties.contains_key(&name("wikitext"))));
+        }
+    }
+    assert!(failures > 100, "{failures}");
+}
+
+/// Reads that fail say so, and never that a thing is absent.
+#[tokio::test]
+async fn a_read_that_fails_says_so() {
+    let (world, store) = faulty().await;
+    let (page, html) = (page("Main_Page"), name("html"));
+    let tid = world.put_revision(&page, 5, &[("html", "five"), ("wikitext", "text")]).await.unwrap().tid;
+    let buckets = &world.buckets;
+    for call in [Call::Get, Call::Scan] {
+        for number in 1..=6 {
+            store.set_plan(Plan::empty());
+            let plan = Plan::empty().on(call, number, Fault::Before);
+            macro_rules! assert_said {
+                ($read:expr) => {{
+                    store.set_plan(plan.clone());
+                    let result = $read.await.map(drop);
+                    let failed = store.calls(call) >= number;
+                    match result {
+                        Err(Error::Store(rashomon_tables::Error::Unavailable(_))) => assert!(failed),
+                        other => assert!(!failed && other.is_ok(), "{call:?} {number}: {other:?}"),
+                    }
+                }};
+            }
+            assert_said!(world.reopened().await.buckets.latest(&page, &html));
+            assert_said!(buckets.latest_render(&page));
+            assert_said!(buckets.property(&page, tid, &html));
+            assert_said!(buckets.render(&page, tid));
+            assert_said!(buckets.revision(&page, rev(5)));
+            assert_said!(buckets.newest_render(&page, rev(5)));
+            assert_said!(buckets.at_time(&page, at(5)));
+            assert_said!(buckets.revisions(&page, None, 10));
+            assert_said!(buckets.history(&page, None, 10));
+            assert_said!(buckets.memento(&page, &html, None));
+            assert_said!(buckets.mementos(&page, &html, None, 10));
+            assert_said!(buckets.stats(&page.domain, &mut |_| {}));
+            assert_said!(buckets.verify(&mut |_| {}));
+        }
+    }
+}

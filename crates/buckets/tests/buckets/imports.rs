@@ -1,0 +1,402 @@
+//! Histories in: whatever the order, the pieces and the company, the store is the same.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use proptest::prelude::*;
+use rashomon_buckets::{
+    Error, ImportOutcome, ImportRender, ImportRevision, Parent, RevisionRecord, SlotRecord, Tid, schemas,
+};
+use rashomon_tables::{Faulty, Plan, Rates};
+
+use crate::support::{World, at, block_on, name, noise, page, record, rev};
+
+crate::support::on_every_store![
+    in_parallel_the_store_is_the_same,
+    what_comes_is_written_in_batches_that_the_store_takes,
+];
+
+/// A page's history of every kind: several revisions of one second, several renders, large bodies, a rewrite,
+/// numbers that do not rise with time.
+async fn revisions(world: &World) -> Vec<ImportRevision> {
+    let page = page("Main_Page");
+    let mut revisions = Vec::new();
+    for number in 1..=24 {
+        let text = format!("text {number} ").repeat(50);
+        // Three share a second.
+        let mut revision =
+            world.history(&page, number, at(-1000 + (number * 7 % 24) / 3), text.as_bytes()).await;
+        match number % 4 {
+            1 => {
+                let html = world.untouched(&page, &[("html", format!("html {number}"))]).await;
+                revision.renders[0].properties = html;
+            }
+            2 => {
+                revision.renders = Vec::new();
+                for render in 0..3 {
+                    let tid = Tid::new(at(-500 + render), (number * 10 + render).unsigned_abs());
+                    let bodies = [("html", format!("{render}")), ("meta", "{}".to_owned())];
+                    let mut properties = world.untouched(&page, &bodies).await;
+                    properties[1].1 = Some(at(-400));
+                    revision.renders.push(ImportRender { tid, properties });
+                }
+            }
+            _ => {}
+        }
+        if number == 7 {
+            let large = noise(7, 1_000_001);
+            revision.renders[0].properties = world.untouched(&page, &[("html", large)]).await;
+        }
+        revisions.push(revision);
+    }
+    revisions
+}
+
+/// All that is stored, with the names of chunk sets, which are drawn at random, left out.
+async fn dump(world: &World) -> Vec<String> {
+    let lines = world.dump().await.into_iter();
+    let mut lines: Vec<_> = lines
+        .filter(|line| !line.starts_with("chunk"))
+        .map(|line| match line.contains("chunks") {
+            true => line.split("encoding").next().unwrap_or_default().to_owned(),
+            false => line,
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+async fn imported_at_once() -> (World, Vec<String>) {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let outcomes = world.buckets.import(&page, revisions(&world).await).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
+    let dump = dump(&world).await;
+    (world, dump)
+}
+
+#[tokio::test]
+async fn a_history_is_read_back_as_it_came() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let mut revision = world.history(&page, 5, at(-100), b"text").await;
+    let slot = SlotRecord { model: Some("wikitext".to_owned()), deleted: true, ..SlotRecord::default() };
+    revision.record.export.user_id = Some(7);
+    revision.record.export.slots.insert("main".to_owned(), slot);
+    let expected = revision.record.clone();
+    world.buckets.import(&page, vec![revision]).await.unwrap();
+    let render = world.buckets.latest_render(&page).await.unwrap();
+    assert_eq!(*render.record, expected);
+    assert_eq!(render.tid, Tid::imported(&page, rev(5), at(-100)));
+    assert_eq!(world.read_latest(&page, "wikitext").await, b"text");
+    let history = world.buckets.history(&page, None, 10).await.unwrap();
+    assert_eq!(*history.items[0].record, expected);
+    assert_eq!(world.buckets.catalog().domains().await.unwrap(), std::slice::from_ref(&page.domain));
+}
+
+proptest! {
+    #![proptest_config(crate::support::cases(16))]
+
+    #[test]
+    fn in_any_order_and_in_pieces_of_any_size_the_store_is_the_same(
+        order in Just((0..24_usize).collect::<Vec<_>>()).prop_shuffle(),
+        piece in 1..30_usize,
+        twice in any::<bool>(),
+    ) {
+        block_on(async {
+            let (_, expected) = imported_at_once().await;
+            let (world, page) = (World::new().await, page("Main_Page"));
+            let revisions = revisions(&world).await;
+            let mut shuffled: Vec<_> = order.into_iter().map(|index| revisions[index].clone()).collect();
+            // So may the renders of each come.
+            shuffled.iter_mut().for_each(|revision| revision.renders.reverse());
+            for piece in shuffled.chunks(piece) {
+                world.pass(Duration::from_secs(1));
+                let outcomes = world.buckets.import(&page, piece.to_vec()).await.unwrap();
+                assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
+                if twice {
+                    let again = world.buckets.import(&page, piece.to_vec()).await.unwrap();
+                    assert!(again.iter().all(|outcome| *outcome == ImportOutcome::Unchanged));
+                }
+            }
+            assert_eq!(dump(&world).await, expected);
+            world.assert_whole().await;
+        });
+    }
+}
+
+async fn in_parallel_the_store_is_the_same(world: World) {
+    let (_, expected) = imported_at_once().await;
+    let (world, page) = (Arc::new(world), page("Main_Page"));
+    let revisions = revisions(&world).await;
+    // Three do the same work, each from another place on.
+    let importers = (0..3).map(|importer| {
+        let (world, page) = (Arc::clone(&world), page.clone());
+        let mut revisions = revisions.clone();
+        revisions.rotate_left(8 * importer);
+        tokio::spawn(async move {
+            for piece in revisions.chunks(2 + importer) {
+                world.buckets.import(&page, piece.to_vec()).await.unwrap();
+            }
+        })
+    });
+    for importer in join_all(importers).await {
+        importer.unwrap();
+    }
+    assert_eq!(dump(&world).await, expected);
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn importing_again_changes_nothing() {
+    let (world, expected) = imported_at_once().await;
+    let page = page("Main_Page");
+    let written: Vec<_> = world.rows(&schemas::REVISIONS).await;
+    world.pass(Duration::from_secs(1000));
+    let again = world.buckets.import(&page, revisions(&world).await).await.unwrap();
+    assert!(again.iter().all(|outcome| *outcome == ImportOutcome::Unchanged), "{again:?}");
+    assert_eq!(dump(&world).await, expected);
+    assert_eq!(world.rows(&schemas::REVISIONS).await, written);
+    // Neither does posting what was imported.
+    let first = world.put_revision_at(&page, 3, at(-1000 + 7), &[("wikitext", "text 3 ".repeat(50))]).await;
+    assert!(!first.unwrap().created);
+}
+
+#[tokio::test]
+async fn revisions_of_one_second_have_tids_of_their_own() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let mut revisions = Vec::new();
+    for number in 1..=300 {
+        revisions.push(world.history(&page, number, at(-60), format!("{number}").as_bytes()).await);
+    }
+    world.buckets.import(&page, revisions).await.unwrap();
+    let report = world.assert_whole().await;
+    assert_eq!((report.revisions, report.renders), (300, 300));
+    for number in [1, 150, 300] {
+        let tid = Tid::imported(&page, rev(number), at(-60));
+        assert_eq!(world.read(&page, tid, "wikitext").await, number.to_string().into_bytes());
+    }
+}
+
+#[tokio::test]
+async fn a_contradiction_is_named_and_changes_nothing() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let mut stands = world.history(&page, 5, at(-100), b"text").await;
+    stands.renders[0].properties = world.untouched(&page, &[("html", "html")]).await;
+    world.buckets.import(&page, vec![stands.clone()]).await.unwrap();
+    let before = world.dump().await;
+
+    let with_record = |change: fn(&mut RevisionRecord)| {
+        let mut revision = stands.clone();
+        change(&mut revision.record);
+        revision
+    };
+    let with_properties = async |bodies: &[(&str, &str)]| ImportRevision {
+        properties: world.untouched(&page, bodies).await,
+        ..stands.clone()
+    };
+    let with_render = async |bodies: &[(&str, &str)]| {
+        let mut revision = stands.clone();
+        revision.renders[0].properties = world.untouched(&page, bodies).await;
+        // One that is new does not go in either, when another contradicts.
+        let tid = Tid::new(at(-150), 1);
+        let properties = world.untouched(&page, &[("html", "new")]).await;
+        revision.renders.insert(0, ImportRender { tid, properties });
+        revision
+    };
+    let mut contradictions = Vec::new();
+    for (what, revision) in [
+        ("timestamp", with_record(|record| record.timestamp = at(-99))),
+        ("user", with_record(|record| record.user = Some("Bob".to_owned()))),
+        ("comment", with_record(|record| record.comment = Some("other".to_owned()))),
+        ("minor", with_record(|record| record.minor = !record.minor)),
+        ("parent", with_record(|record| record.parent = Some(Parent::Revision(rev(2))))),
+        ("wikitext", with_properties(&[("wikitext", "other")]).await),
+        ("without", with_properties(&[("wikitext", "text"), ("slot-x", "s")]).await),
+        ("not given", with_properties(&[]).await),
+        ("html", with_render(&[("html", "other")]).await),
+        ("without", with_render(&[("html", "html"), ("meta", "{}")]).await),
+    ] {
+        let outcomes = world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
+        match &outcomes[..] {
+            [ImportOutcome::Conflict(why)] => assert!(why.contains(what), "{what}: {why}"),
+            other => panic!("{what}: {other:?}"),
+        }
+        assert_eq!(world.dump().await, before, "{what}");
+        contradictions.push(revision);
+    }
+    // Others that come with them go in.
+    contradictions.insert(3, world.history(&page, 6, at(-90), b"six").await);
+    let outcomes = world.buckets.import(&page, contradictions).await.unwrap();
+    let created: Vec<_> = outcomes.iter().map(|outcome| *outcome == ImportOutcome::Created).collect();
+    assert_eq!(created.iter().position(|created| *created), Some(3));
+    assert_eq!(created.iter().filter(|created| **created).count(), 1);
+    assert_eq!(world.assert_whole().await.renders, 2);
+
+    // What an old export does not know contradicts nothing.
+    let unknowing = with_record(|record| {
+        (record.user, record.comment, record.parent) = (None, None, Some(Parent::None));
+    });
+    assert_eq!(world.buckets.import(&page, vec![unknowing]).await.unwrap(), [ImportOutcome::Unchanged]);
+}
+
+#[tokio::test]
+async fn what_contradicts_itself_is_named_and_changes_nothing() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    world.buckets.import(&page, vec![world.history(&page, 5, at(-100), b"text").await]).await.unwrap();
+    let before = world.dump().await;
+    let render = async |tid: Tid, bodies: &[(&str, &str)]| ImportRender {
+        tid,
+        properties: world.untouched(&page, bodies).await,
+    };
+    let tid = Tid::new(at(-50), 1);
+    let of_five = Tid::imported(&page, rev(5), at(-100));
+    for number in [5, 6] {
+        let revision =
+            ImportRevision { renders: Vec::new(), ..world.history(&page, number, at(-100), b"text").await };
+        let of_another = if number == 5 { None } else { Some(vec![render(of_five, &[("html", "x")]).await]) };
+        let renders = [
+            Some(vec![render(tid, &[("html", "x")]).await, render(tid, &[("html", "y")]).await]),
+            // What belongs to the revision cannot be a render's.
+            Some(vec![render(tid, &[("html", "x"), ("wikitext", "text")]).await]),
+            of_another,
+        ];
+        for renders in renders.into_iter().flatten() {
+            let what = format!("{number} {renders:?}");
+            let outcomes = world
+                .buckets
+                .import(&page, vec![ImportRevision { renders, ..revision.clone() }])
+                .await
+                .unwrap();
+            assert!(matches!(outcomes[..], [ImportOutcome::Conflict(_)]), "{what}: {outcomes:?}");
+            assert_eq!(world.dump().await, before, "{what}");
+        }
+    }
+    // Nor a render's property the revision's, nor one render two revisions'.
+    let html = ImportRevision {
+        properties: world.untouched(&page, &[("html", "x")]).await,
+        ..world.history(&page, 7, at(-100), b"text").await
+    };
+    let mut twice = Vec::new();
+    for number in [8, 9] {
+        let renders = vec![render(tid, &[("html", "x")]).await];
+        twice.push(ImportRevision { renders, ..world.history(&page, number, at(-100), b"text").await });
+    }
+    let outcomes = world.buckets.import(&page, [vec![html], twice].concat()).await.unwrap();
+    let conflict = |outcome: &ImportOutcome| matches!(outcome, ImportOutcome::Conflict(_));
+    assert_eq!(outcomes.iter().map(conflict).collect::<Vec<_>>(), [true, false, true], "{outcomes:?}");
+    world.assert_whole().await;
+
+    let nothing = ImportRevision { renders: Vec::new(), ..world.history(&page, 9, at(-1), b"text").await };
+    let refused = world.buckets.import(&page, vec![nothing]).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let mut revision = world.history(&page, 5, at(-100), b"text").await;
+    world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
+    for (seconds, body) in [(-50, "one"), (-70, "two"), (-30, "three")] {
+        let tid = Tid::new(at(seconds), 1);
+        let properties = world.untouched(&page, &[("html", body)]).await;
+        revision.renders.push(ImportRender { tid, properties });
+        let outcomes = world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
+        assert_eq!(outcomes, [ImportOutcome::Created]);
+        assert_eq!(world.read(&page, tid, "html").await, body.as_bytes());
+    }
+    let detail = world.buckets.revision(&page, rev(5)).await.unwrap();
+    let seconds: Vec<_> = detail.renders.iter().map(|render| render.tid.time()).collect();
+    assert_eq!(seconds, [at(-30), at(-50), at(-70), at(-100)]);
+    // Several calls may bring the renders of one revision, and one call may bring a revision twice.
+    let parts: Vec<_> = (revision.renders.iter())
+        .map(|render| ImportRevision { renders: vec![render.clone()], ..revision.clone() })
+        .collect();
+    let other = World::new().await;
+    other.buckets.import(&page, parts.clone()).await.unwrap();
+    assert_eq!(dump(&other).await, dump(&world).await);
+    assert_eq!(
+        other.buckets.import(&page, parts).await.unwrap(),
+        vec![ImportOutcome::Unchanged; 4],
+        "all of it stands"
+    );
+}
+
+/// An XML export knows no renders; what stands has some.
+#[tokio::test]
+async fn a_render_that_nobody_knows_adds_nothing_to_a_revision_that_stands() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let unknown = world.history(&page, 5, at(-100), b"text").await;
+    let properties = world.untouched(&page, &[("html", "html")]).await;
+    let renders = vec![ImportRender { tid: Tid::new(at(-50), 1), properties }];
+    let known = ImportRevision { renders, ..unknown.clone() };
+    world.buckets.import(&page, vec![known]).await.unwrap();
+    let before = world.dump().await;
+    assert_eq!(world.buckets.import(&page, vec![unknown]).await.unwrap(), [ImportOutcome::Unchanged]);
+    assert_eq!(world.dump().await, before);
+}
+
+/// A page's batch has its limit, whatever an export brings.
+async fn what_comes_is_written_in_batches_that_the_store_takes(world: World) {
+    let page = page("Main_Page");
+    let mut revisions = Vec::new();
+    for number in 1..=300 {
+        let mut revision =
+            world.history(&page, number, at(number - 1000), &noise(number.unsigned_abs(), 40_000)).await;
+        revision.record.comment = Some("c".repeat(20_000));
+        let mut html = world.untouched(&page, &[("html", "x")]).await;
+        html[0].0.other_headers.insert("x-long".to_owned(), "h".repeat(10_000));
+        revision.renders[0].properties = html;
+        revisions.push(revision);
+    }
+    let outcomes = world.buckets.import(&page, revisions).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
+    assert_eq!(world.assert_whole().await.revisions, 300);
+
+    // What no batch can hold is left out, and said.
+    let mut absurd = vec![world.history(&page, 1000, at(-1), b"text").await; 3];
+    absurd[0].record.comment = Some("c".repeat(2 << 20));
+    let mut html = world.untouched(&page, &[("html", "x")]).await;
+    html[0].0.other_headers.insert("x-long".to_owned(), "h".repeat(2 << 20));
+    absurd[1].renders[0].properties = html;
+    let outcomes = world.buckets.import(&page, absurd).await.unwrap();
+    let conflict = |outcome: &ImportOutcome| matches!(outcome, ImportOutcome::Conflict(_));
+    assert_eq!(outcomes.iter().map(conflict).collect::<Vec<_>>(), [true, true, false], "{outcomes:?}");
+}
+
+/// Cut short, it is a part of the whole; done again, it is the whole.
+#[tokio::test]
+async fn an_import_that_fails_can_be_made_again() {
+    let (_, expected) = imported_at_once().await;
+    let mut failures = 0;
+    for seed in 0..10 {
+        let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
+        let page = page("Main_Page");
+        let revisions = revisions(&world).await;
+        let rates = Rates { before: 40, after: 40, midway: 40 };
+        store.set_plan(Plan::seeded(seed, rates));
+        for piece in revisions.chunks(5) {
+            while let Err(error) = world.buckets.import(&page, piece.to_vec()).await {
+                assert!(matches!(error, Error::Store(rashomon_tables::Error::Unavailable(_))), "{error:?}");
+                failures += 1;
+            }
+        }
+        store.set_plan(Plan::empty());
+        assert_eq!(dump(&world).await, expected, "seed {seed}");
+        world.assert_whole().await;
+    }
+    assert!(failures > 10, "{failures}");
+}
+
+#[tokio::test]
+async fn what_was_rewritten_says_so_after_an_import() {
+    let (world, _) = imported_at_once().await;
+    let page = page("Main_Page");
+    let render = world.buckets.newest_render(&page, rev(2)).await.unwrap();
+    let rewritten: BTreeMap<_, _> =
+        render.properties.iter().map(|(name, info)| (name.to_string(), info.rewritten_at)).collect();
+    assert_eq!(rewritten["meta"], Some(at(-400)));
+    assert_eq!((rewritten["html"], rewritten["wikitext"]), (None, None));
+    let property = world.buckets.property(&page, render.tid, &name("meta")).await.unwrap();
+    assert_eq!(property.version.rewritten_at, Some(at(-400)));
+    assert_eq!(record(2, at(0)).parent, render.record.parent);
+}

@@ -1,0 +1,21 @@
+//! What buckets promise, over each store.
+#![allow(clippy::unwrap_used)] // A panic in a test names its line.
+
+mod archive;
+mod catalog;
+mod conditions;
+mod faults;
+mod imports;
+mod latest_cache;
+mod mementos;
+mod migration;
+mod new_revisions;
+mod processes;
+mod random_writes;
+mod reading;
+mod renders;
+mod retention;
+mod rewrites;
+mod sizes;
+mod support;
+mod verify;

@@ -1,0 +1,166 @@
+//! RFC 7089: what the timegate selects at any second is what the timemap lists, and nothing else.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rashomon_buckets::{Error, ImportRender, ImportRevision, Missing, Page, PropertyVersion, Tid};
+use rashomon_clock::Timestamp;
+
+use crate::support::{START, World, at, block_on, name, page, record, rev};
+
+/// The seconds from [`START`] in which something happens to a page.
+const SECONDS: i64 = 12;
+
+/// A revision: its time in tenths of a second, and its renders: when, and whether they have html.
+type Edit = (i64, Vec<(i64, bool)>);
+
+fn tenths(tenths: i64) -> Timestamp {
+    Timestamp::from_micros(START.as_micros() + tenths * 100_000)
+}
+
+async fn import(world: &World, page: &Page, edits: &[Edit]) {
+    let mut revisions = Vec::new();
+    for (index, (time, renders)) in edits.iter().enumerate() {
+        let number = i64::try_from(index).unwrap() + 1;
+        let mut revision = ImportRevision {
+            record: record(number, tenths(*time)),
+            // Only some have wikitext.
+            properties: match number % 3 {
+                0 => Vec::new(),
+                _ => world.untouched(page, &[("wikitext", "text")]).await,
+            },
+            renders: Vec::new(),
+        };
+        for (at, has_html) in renders {
+            let property = if *has_html { "html" } else { "meta" };
+            revision.renders.push(ImportRender {
+                tid: Tid::imported(page, rev(number), tenths(*at)),
+                properties: world.untouched(page, &[(property, "x")]).await,
+            });
+        }
+        revisions.push(revision);
+    }
+    world.buckets.import(page, revisions).await.unwrap();
+}
+
+/// What the definition says, without any cleverness: at the end of a second, of the revisions that have the
+/// property the one of the greatest time so far, of one time the highest; of its renders that have the
+/// property the newest so far, else the oldest. Before the first, the first.
+fn selected(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
+    let page = page("Main_Page");
+    let states: Vec<_> = (1_i64..)
+        .zip(edits)
+        .filter(|(number, _)| property == "html" || number % 3 != 0)
+        .map(|(number, (time, renders))| {
+            let renders = renders.iter().filter(|(_, has_html)| property == "wikitext" || *has_html);
+            let renders: BTreeMap<_, _> =
+                renders.map(|(at, _)| (Tid::imported(&page, rev(number), tenths(*at)), *at)).collect();
+            ((time, number), renders)
+        })
+        .filter(|(_, renders)| !renders.is_empty())
+        .collect();
+    let first = states.iter().map(|((time, _), _)| time.div_euclid(10)).min()?;
+    let second = second.max(first);
+    let so_far = |at: i64| at.div_euclid(10) <= second;
+    let ((_, number), renders) =
+        states.iter().filter(|((time, _), _)| so_far(**time)).max_by_key(|(key, _)| *key)?;
+    let newest = renders.iter().rev().find(|(_, at)| so_far(**at));
+    newest.or_else(|| renders.first_key_value()).map(|(tid, _)| (*number, *tid))
+}
+
+async fn listed(world: &World, page: &Page, property: &str, limit: usize) -> Vec<PropertyVersion> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let part = world.buckets.mementos(page, &name(property), after, limit).await.unwrap();
+        assert!(part.items.len() <= limit);
+        all.extend(part.items);
+        after = part.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let renders = proptest::collection::btree_map(-20..(SECONDS + 3) * 10, any::<bool>(), 1..6);
+    let edit = (0..SECONDS * 10, renders.prop_map(|renders| renders.into_iter().collect()));
+    proptest::collection::vec(edit, 1..8)
+}
+
+proptest! {
+    #![proptest_config(crate::support::cases(200))]
+
+    #[test]
+    fn the_timemap_lists_exactly_what_the_timegate_selects(edits in edits(), limit in 1..5_usize) {
+        block_on(async {
+            let (world, page) = (World::new().await, page("Main_Page"));
+            import(&world, &page, &edits).await;
+            for property in ["html", "wikitext"] {
+                let mut expected = Vec::new();
+                for second in -5..SECONDS + 5 {
+                    let selected = selected(&edits, property, second);
+                    for part_of_a_second in [0, 999_999] {
+                        let time = Timestamp::from_micros(at(second).as_micros() + part_of_a_second);
+                        let memento = world.buckets.memento(&page, &name(property), Some(time)).await;
+                        let memento = memento.ok().map(|version| (version.rev.get(), version.tid));
+                        assert_eq!(memento, selected, "{property} at {second}");
+                    }
+                    if expected.last() != selected.as_ref() {
+                        expected.extend(selected);
+                    }
+                }
+                if expected.is_empty() {
+                    let none = world.buckets.mementos(&page, &name(property), None, limit).await;
+                    assert!(matches!(none, Err(Error::NotFound(Missing::PropertyAnywhere))), "{none:?}");
+                    continue;
+                }
+                let listed = listed(&world, &page, property, limit).await;
+                let listed: Vec<_> = listed.iter().map(|version| (version.rev.get(), version.tid)).collect();
+                assert_eq!(listed, expected, "{property}");
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_selected_is_said() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let html = name("html");
+    let nowhere = world.buckets.memento(&page, &html, None).await;
+    assert!(matches!(nowhere, Err(Error::NotFound(Missing::Page))), "{nowhere:?}");
+    let nowhere = world.buckets.mementos(&page, &html, None, 10).await;
+    assert!(matches!(nowhere, Err(Error::NotFound(Missing::Page))), "{nowhere:?}");
+    world.put_revision(&page, 5, &[("meta", "{}")]).await.unwrap();
+    for time in [None, Some(at(5)), Some(Timestamp::MIN), Some(Timestamp::MAX)] {
+        let none = world.buckets.memento(&page, &html, time).await;
+        assert!(matches!(none, Err(Error::NotFound(Missing::PropertyAnywhere))), "{none:?}");
+        assert_eq!(world.buckets.memento(&page, &name("meta"), time).await.unwrap().rev, rev(5));
+    }
+}
+
+/// By number, as everywhere else; where that has no such property, by time.
+#[tokio::test]
+async fn without_a_time_the_latest_is_selected() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    for (number, seconds) in [(9, -90), (4, -10), (5, -50)] {
+        world.put_revision_at(&page, number, at(seconds), &[("html", number.to_string())]).await.unwrap();
+    }
+    let selected = async || world.buckets.memento(&page, &name("html"), None).await.unwrap();
+    assert_eq!(selected().await, world.buckets.latest(&page, &name("html")).await.unwrap().version);
+    assert_eq!(selected().await.rev, rev(9));
+    world.put_revision_at(&page, 10, at(-95), &[("meta", "{}")]).await.unwrap();
+    assert_eq!(selected().await.rev, rev(4));
+}
+
+#[tokio::test]
+async fn a_memento_names_the_version_that_is_read() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let tid = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
+    for property in ["html", "wikitext"] {
+        let version = world.rewrite(&page, tid, property, "two").await.unwrap();
+        assert_eq!(world.buckets.memento(&page, &name(property), None).await.unwrap(), version);
+        assert_eq!(listed(&world, &page, property, 10).await, [version]);
+        assert_eq!(world.buckets.property(&page, tid, &name(property)).await.unwrap().version, version);
+    }
+}

@@ -1,0 +1,184 @@
+//! Migrations from one store into another: whatever is stored arrives as it stood, and once only.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+mod comparing;
+mod copying;
+mod refusing;
+mod resuming;
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, LazyLock, atomic::AtomicBool},
+};
+
+use rashomon_buckets::migration::{Counts, Migration, MigrationError, Outcome, Standing};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{
+    Batch, ColumnType, Direction, Key, Memory, Mutation, Row, Scan, Schema, Swap, TableStore, Value,
+};
+
+use crate::support::{START, at};
+
+/// Rows that may expire.
+static NOTES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("notes")
+        .partition("page", ColumnType::Text)
+        .clustering("number", ColumnType::Int, Direction::Descending)
+        .value("note", ColumnType::Text)
+        .value("picture", ColumnType::Blob)
+        .value("sound", ColumnType::Blob)
+        .value("smell", ColumnType::Blob)
+        .build()
+});
+
+/// Rows that are compared and set.
+static HEADS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("heads")
+        .partition("page", ColumnType::Text)
+        .value("owner", ColumnType::Text)
+        .swap_only()
+        .build()
+});
+
+/// Two stores that have one clock.
+struct Ends {
+    source: Arc<dyn TableStore>,
+    target: Arc<dyn TableStore>,
+    clock: Arc<ManualClock>,
+    tables: Vec<&'static Schema>,
+}
+
+fn clock() -> (Arc<ManualClock>, Arc<dyn Clock>) {
+    let clock = Arc::new(ManualClock::new(START));
+    (Arc::clone(&clock), clock)
+}
+
+impl Ends {
+    /// In memory, with the tables of these tests in the source.
+    async fn in_memory() -> Self {
+        let (manual, clock) = clock();
+        let target = Memory::new(Arc::clone(&clock));
+        Self::of(Memory::new(clock), target, manual).await
+    }
+
+    async fn of(source: impl TableStore, target: impl TableStore, clock: Arc<ManualClock>) -> Self {
+        let tables: Vec<&'static Schema> = vec![&NOTES, &HEADS];
+        for table in &tables {
+            source.create(table).await.unwrap();
+        }
+        Self { source: Arc::new(source), target: Arc::new(target), clock, tables }
+    }
+
+    /// As if the program had been started anew.
+    async fn begin(&self) -> Result<Migration, MigrationError> {
+        self.begin_from("the source").await
+    }
+
+    async fn begin_from(&self, name: &str) -> Result<Migration, MigrationError> {
+        let (source, target) = (Arc::clone(&self.source), Arc::clone(&self.target));
+        Migration::begin(source, target, name, &self.tables, Arc::clone(&self.clock) as Arc<dyn Clock>).await
+    }
+
+    /// A migration from beginning to end.
+    async fn migrate(&self) -> Result<Standing, MigrationError> {
+        let mut migration = self.begin().await?;
+        copy(&mut migration).await?;
+        migration.finish().await?;
+        Ok(migration.standing())
+    }
+
+    /// What is in the tables that are migrated.
+    async fn rows(&self, store: &Arc<dyn TableStore>) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for table in &self.tables {
+            rows.extend(rows_of(store, table).await);
+        }
+        rows
+    }
+
+    /// Fails unless both hold the same rows, with the same times; of those that are swapped the store says
+    /// when they were written.
+    async fn assert_same(&self) {
+        let (source, target) = (self.rows(&self.source).await, self.rows(&self.target).await);
+        assert_eq!(source.len(), target.len());
+        for (source, target) in source.into_iter().zip(target) {
+            let swapped = source.key.partition[0] == "swapped".into();
+            let expected = if swapped { Row { written_at: target.written_at, ..source } } else { source };
+            assert_eq!(expected, target);
+        }
+    }
+}
+
+/// Copies what is left; gives what that was.
+async fn copy(migration: &mut Migration) -> Result<Counts, MigrationError> {
+    let mut last = Counts::default();
+    let outcome = migration.copy(&AtomicBool::new(false), &mut |counts| last = counts).await?;
+    assert_eq!(outcome, Outcome::Complete);
+    Ok(last)
+}
+
+/// All rows of a table, in the order of their keys.
+async fn rows_of(store: &Arc<dyn TableStore>, table: &'static Schema) -> Vec<Row> {
+    let limit = NonZeroUsize::new(1000).unwrap();
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let partitions = store.partitions(table, after, limit).await.unwrap();
+        for partition in partitions.items {
+            let mut scan = Scan::new(partition, limit);
+            loop {
+                let page = store.scan(table, scan.clone()).await.unwrap();
+                rows.extend(page.items);
+                scan.after = page.next;
+                if scan.after.is_none() {
+                    break;
+                }
+            }
+        }
+        after = partitions.next;
+        if after.is_none() {
+            rows.sort_by(|one, other| one.key.cmp(&other.key));
+            return rows;
+        }
+    }
+}
+
+/// A note of these columns, written so many seconds after the start.
+async fn put(store: &impl TableStore, page: &str, number: i64, note: &str, seconds: i64) {
+    put_all(store, page, number, vec![Some(note.into()), None, None, None], at(seconds), None).await;
+}
+
+async fn put_all(
+    store: &impl TableStore,
+    page: &str,
+    number: i64,
+    values: Vec<Option<Value>>,
+    written_at: Timestamp,
+    expires_at: Option<Timestamp>,
+) {
+    let put =
+        Mutation::Put { table: &NOTES, clustering: vec![number.into()], values, written_at, expires_at };
+    let batch = Batch { partition: vec![page.into()], mutations: vec![put] };
+    store.write(Vec::new(), batch).await.unwrap();
+}
+
+/// Makes `owner` the head of the page that is swapped.
+async fn take(store: &impl TableStore, owner: &str) {
+    let key = Key::new(vec!["swapped".into()], Vec::new());
+    let current = store.get(&HEADS, &key).await.unwrap();
+    let row = Row {
+        key: key.clone(),
+        values: vec![Some(owner.into())],
+        written_at: Timestamp::EPOCH,
+        expires_at: None,
+    };
+    let swapped = store.swap(&HEADS, &key, current.as_ref(), Some(row)).await.unwrap();
+    assert_eq!(swapped, Swap::Applied);
+}
+
+/// So many notes, each on a page of its own, and a head.
+async fn fill(store: &impl TableStore, pages: i64) {
+    for number in 0..pages {
+        put(store, &format!("page {number:04}"), number, "a note", number).await;
+    }
+    take(store, "Ann").await;
+}

@@ -1,0 +1,518 @@
+//! Several processes on one store: conditions hold among all of them, and what one leaves undone the others see
+//! to.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use rashomon_buckets::{
+    Error, Expect, NewRender, NewRevision, Page, Parent, RenderBase, Result, Settings, StoreError, Written,
+    schemas,
+};
+use rashomon_clock::ManualClock;
+use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore, Value};
+
+use crate::support::{AnyStore, Cluster, START, World, at, name, noise, page, rev, stands_on_cassandra};
+
+/// Longer than a reservation lasts.
+const LEASE: Duration = Duration::from_secs(11);
+
+/// A process: its buckets, and its way to the store that may fail.
+struct Process {
+    world: World,
+    store: Arc<Faulty<AnyStore>>,
+}
+
+impl Process {
+    /// One whose clock shows so many seconds after the beginning.
+    async fn on(store: AnyStore, clock: Arc<ManualClock>, seed: u64) -> Self {
+        let store = Arc::new(Faulty::new(store, Plan::empty()));
+        let shared = Arc::clone(&store) as AnyStore;
+        Self { world: World::on(shared, clock, Settings::default(), seed).await, store }
+    }
+
+    async fn put_if_latest(&self, page: &Page, number: i64, latest: i64) -> Result<Written> {
+        put_if_latest(&self.world, page, number, latest).await
+    }
+
+    /// A task that writes a revision on the condition that `latest` is the latest.
+    async fn spawn_put(
+        &self,
+        page: &Page,
+        number: i64,
+        latest: i64,
+    ) -> tokio::task::JoinHandle<Result<Written>> {
+        let (buckets, page) = (self.world.buckets.clone(), page.clone());
+        let new = new_revision(&self.world, &page, number, latest).await;
+        tokio::spawn(async move { buckets.put_revision(&page, new).await })
+    }
+}
+
+async fn new_revision(world: &World, page: &Page, number: i64, latest: i64) -> NewRevision {
+    let bodies = [("html", format!("html {number}")), ("wikitext", format!("text {number}"))];
+    let new = world.new_revision(page, number, &bodies).await;
+    NewRevision { if_latest: Parent::from_number(latest), ..new }
+}
+
+async fn put_if_latest(world: &World, page: &Page, number: i64, latest: i64) -> Result<Written> {
+    world.buckets.put_revision(page, new_revision(world, page, number, latest).await).await
+}
+
+/// Two processes on one store, whose clocks show so many seconds after the beginning. On a node they share a
+/// connection, and nothing else.
+async fn processes(seconds: [i64; 2]) -> [Process; 2] {
+    processes_on(seconds, async |node, namespace, clock| {
+        rashomon_test_stores::on(node, namespace, clock).await
+    })
+    .await
+}
+
+/// The same, each over connections of its own.
+async fn processes_apart(seconds: [i64; 2]) -> [Process; 2] {
+    processes_on(seconds, async |node, namespace, clock| {
+        rashomon_test_stores::apart_on(node, namespace, clock).await
+    })
+    .await
+}
+
+async fn processes_on<S: TableStore>(
+    seconds: [i64; 2],
+    connect: impl AsyncFn(&str, u64, Arc<ManualClock>) -> S,
+) -> [Process; 2] {
+    let [one, two] = seconds.map(|seconds| Arc::new(ManualClock::new(at(seconds))));
+    let stores: [AnyStore; 2] = match rashomon_test_stores::node() {
+        Some(node) => {
+            let namespace = rashomon_test_stores::namespace();
+            [
+                Arc::new(connect(&node, namespace, one.clone()).await),
+                Arc::new(connect(&node, namespace, two.clone()).await),
+            ]
+        }
+        None => {
+            let store = Arc::new(Cluster::new(Memory::new(one.clone())));
+            [store.clone(), store]
+        }
+    };
+    let [first, second] = stores;
+    [Process::on(first, one, 1).await, Process::on(second, two, 2).await]
+}
+
+fn is_unavailable<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Store(StoreError::Unavailable(_))))
+}
+
+/// Panics where a page is still held.
+async fn assert_nobody_writes(world: &World) {
+    for row in world.rows(&schemas::HEADS).await {
+        assert_eq!(row.values[0], None, "{row:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_32_writers_of_two_processes_one_passes_each_time() {
+    const ROUNDS: i64 = 12;
+    let page = page("Main_Page");
+    // Four minutes apart.
+    let processes = processes_apart([0, 240]).await;
+    let mut latest = 0;
+    for round in 0..ROUNDS {
+        let mut writers = Vec::new();
+        for writer in 0..32 {
+            let process = &processes[writer as usize % 2];
+            // Later writers have lower numbers, so that no order of arrival is that of the numbers.
+            writers.push(process.spawn_put(&page, (round + 1) * 100 - writer, latest).await);
+        }
+        let mut passed = Vec::new();
+        for writer in writers {
+            match writer.await.unwrap() {
+                Ok(written) => passed.push(written.rev.get()),
+                Err(Error::NotLatest { .. }) => {}
+                error => assert!(is_unavailable(&error), "{error:?}"),
+            }
+        }
+        assert_eq!(passed.len(), 1, "round {round}: {passed:?}");
+        latest = passed[0];
+        for process in &processes {
+            assert_eq!(process.world.latest_rev(&page).await, Some(latest));
+        }
+    }
+    let report = processes[0].world.assert_whole().await;
+    assert_eq!(report.revisions, ROUNDS as u64);
+    assert_nobody_writes(&processes[0].world).await;
+}
+
+/// What a process that died in the middle of a write has left.
+async fn abandoned(
+    fault: fn(Gate) -> Fault,
+) -> ([Process; 2], Gate, tokio::task::JoinHandle<Result<Written>>) {
+    let processes = processes([0, -240]).await;
+    let page = page("Main_Page");
+    processes[0].world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
+    let gate = Gate::new();
+    processes[0].store.set_plan(Plan::empty().on(Call::Write, 1, fault(gate.clone())));
+    let writer = processes[0].spawn_put(&page, 7, 5).await;
+    gate.reached().await;
+    (processes, gate, writer)
+}
+
+#[tokio::test]
+async fn a_live_reservation_is_waited_for() {
+    let ([_one, two], gate, writer) = abandoned(Fault::Pause).await;
+    let page = page("Main_Page");
+    assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await));
+    let waiting = two.spawn_put(&page, 8, 5).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    gate.open();
+    assert!(writer.await.unwrap().unwrap().created);
+    assert!(matches!(waiting.await.unwrap(), Err(Error::NotLatest { .. })));
+    assert_nobody_writes(&two.world).await;
+}
+
+/// The owner had not written when he was taken for dead; what he writes later is not seen, and he is told.
+#[tokio::test]
+async fn a_dead_reservation_is_recovered_and_a_slow_owner_refused() {
+    let ([one, two], gate, slow) = abandoned(Fault::Pause).await;
+    let page = page("Main_Page");
+    assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await), "it lives, as far as one can see");
+    two.world.pass(LEASE);
+    assert!(two.put_if_latest(&page, 8, 5).await.unwrap().created);
+    gate.open();
+    assert!(is_unavailable(&slow.await.unwrap()));
+    for process in [&one, &two] {
+        assert_eq!(process.world.latest_rev(&page).await, Some(8));
+        assert!(process.world.buckets.revision(&page, rev(7)).await.is_err(), "nothing is left of it");
+    }
+    let report = two.world.assert_whole().await;
+    assert_eq!((report.revisions, report.renders), (2, 2));
+    assert!(matches!(one.put_if_latest(&page, 7, 5).await, Err(Error::NotLatest { .. })));
+    assert!(one.put_if_latest(&page, 7, 8).await.unwrap().created, "the same rows may be written again");
+    assert_eq!(one.world.buckets.revision(&page, rev(7)).await.unwrap().renders.len(), 1);
+    one.world.assert_whole().await;
+    assert_nobody_writes(&two.world).await;
+}
+
+/// Nobody saw it stand, so that it is its age that tells, by clocks of which one may be ahead.
+#[tokio::test]
+async fn a_reservation_is_dead_by_its_age_too() {
+    let skew = Settings::default().skew;
+    for (seconds, alive) in [(0, true), (240, true), (241 + 300 + 10, false)] {
+        let ([_one, two], _gate, _writer) = abandoned(Fault::Pause).await;
+        two.world
+            .clock
+            .set(START.saturating_sub(Duration::from_secs(240)).saturating_add(Duration::from_secs(seconds)));
+        let result = two.put_if_latest(&page("Main_Page"), 8, 5).await;
+        assert_eq!(is_unavailable(&result), alive, "{seconds} s later, {skew:?}: {result:?}");
+    }
+}
+
+/// The owner had written all, and died before he could say so.
+#[tokio::test]
+async fn what_was_published_whole_stands_and_its_repeat_gives_one_render() {
+    let ([one, two], gate, slow) = abandoned(Fault::PauseAfter).await;
+    let page = page("Main_Page");
+    let repeat = two.put_if_latest(&page, 7, 5).await;
+    assert!(is_unavailable(&repeat), "nobody knows yet whether it stands: {repeat:?}");
+    let unconditional = two
+        .world
+        .buckets
+        .put_revision(&page, NewRevision { if_latest: None, ..new_revision(&two.world, &page, 7, 5).await });
+    assert!(is_unavailable(&unconditional.await));
+    two.world.pass(LEASE);
+    let repeat = two.put_if_latest(&page, 7, 5).await.unwrap();
+    assert!(!repeat.created);
+    assert!(matches!(two.put_if_latest(&page, 8, 5).await, Err(Error::NotLatest { .. })));
+    gate.open();
+    assert!(is_unavailable(&slow.await.unwrap()), "somebody else has confirmed it");
+    let again = one.put_if_latest(&page, 7, 5).await.unwrap();
+    assert_eq!((again.created, again.tid), (false, repeat.tid));
+    assert_eq!(one.world.assert_whole().await.renders, 2);
+    assert_nobody_writes(&two.world).await;
+}
+
+/// A process knows which reservations are its own and were given up, and waits for none of those.
+#[tokio::test]
+async fn a_process_sees_to_what_it_left_itself_at_once() {
+    let [one, two] = processes([0, 0]).await;
+    let page = page("Main_Page");
+    one.world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
+    // Neither the write nor taking it back gets through.
+    one.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before).on(Call::Write, 2, Fault::Before));
+    assert!(is_unavailable(&one.put_if_latest(&page, 7, 5).await));
+    assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await));
+    assert!(one.put_if_latest(&page, 7, 5).await.unwrap().created);
+    assert_eq!(two.world.assert_whole().await.revisions, 2);
+    assert_nobody_writes(&two.world).await;
+}
+
+/// Of a write in the place of other rows a first row is there already, as where one replica has it: what stood
+/// there is known no more, so the others are not put back.
+#[tokio::test]
+async fn a_replacement_that_is_seen_in_part_is_left_to_come() {
+    let [one, two] = processes([0, 0]).await;
+    let page = page("Main_Page");
+    let tid = one.world.put_revision(&page, 5, &[("html", "html"), ("meta", "meta")]).await.unwrap().tid;
+    let index = one.world.rows(&schemas::RENDERS).await.remove(0);
+    let gate = Gate::new();
+    one.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let html = one.world.stage(&page, &[("html", "new")]).await.remove(0);
+    let (buckets, its_page) = (one.world.buckets.clone(), page.clone());
+    let slow = tokio::spawn(async move { buckets.rewrite(&its_page, tid, html, Expect::Any).await });
+    gate.reached().await;
+    let head = two.world.rows(&schemas::HEADS).await.remove(0);
+    let Some(Value::Timestamp(at)) = head.values[3] else { panic!("{head:?}") };
+    let mut part = Batch::new(index.key.partition);
+    part.put(&schemas::RENDERS, index.key.clustering, index.values, at);
+    two.world.store.write(Vec::new(), part).await.unwrap();
+
+    assert!(is_unavailable(&two.put_if_latest(&page, 6, 5).await));
+    two.world.pass(LEASE);
+    two.put_if_latest(&page, 6, 5).await.unwrap();
+    gate.open();
+    assert!(is_unavailable(&slow.await.unwrap()));
+    assert_eq!(two.world.read(&page, tid, "html").await, b"new");
+}
+
+/// Writes that reserve, each on a page where revision 5 stands.
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    Revision,
+    LargeRevision,
+    Render,
+    Addition,
+    Rewrite,
+    RewriteOfLarge,
+}
+
+const WRITES: [Write; 6] = [
+    Write::Revision,
+    Write::LargeRevision,
+    Write::Render,
+    Write::Addition,
+    Write::Rewrite,
+    Write::RewriteOfLarge,
+];
+
+async fn prepare(world: &World, write: Write) {
+    let large = noise(5, 1_100_000);
+    let html: &[u8] = if matches!(write, Write::RewriteOfLarge) { &large } else { b"five" };
+    let bodies = [("html", html), ("meta", b"{}")];
+    world.put_revision(&page("Main_Page"), 5, &bodies).await.unwrap();
+    world.pass(Duration::from_secs(1));
+}
+
+async fn make(world: &World, write: Write) -> Result<()> {
+    let page = page("Main_Page");
+    let conditional = |new: NewRender| NewRender { if_latest: Some(Parent::Revision(rev(5))), ..new };
+    let base = RenderBase::Revision(rev(5));
+    match write {
+        Write::Revision => put_if_latest(world, &page, 7, 5).await.map(drop),
+        Write::LargeRevision => {
+            // Too much for one batch together, so that one of them is put into chunks.
+            let bodies: Vec<_> = (0..5).map(|index| (format!("p{index}"), noise(index, 900_000))).collect();
+            let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
+            let new = world.new_revision(&page, 7, &bodies).await;
+            let new = NewRevision { if_latest: Some(Parent::Revision(rev(5))), ..new };
+            world.buckets.put_revision(&page, new).await.map(drop)
+        }
+        Write::Render => {
+            let new = world.new_render(&page, base, &[("html", "new")]).await;
+            world.buckets.put_render(&page, conditional(new)).await.map(drop)
+        }
+        Write::Addition => {
+            let new = world.new_render(&page, base, &[("html", "new"), ("wikitext", "text")]).await;
+            world.buckets.put_render(&page, new).await.map(drop)
+        }
+        Write::Rewrite | Write::RewriteOfLarge => {
+            let oldest = world.buckets.revision(&page, rev(5)).await?.renders[0].tid;
+            let property = world.stage(&page, &[("html", "rewritten")]).await.remove(0);
+            world.buckets.rewrite(&page, oldest, property, Expect::Any).await.map(drop)
+        }
+    }
+}
+
+/// What a reader can see of the page, but for what is drawn at random.
+async fn visible(world: &World) -> Vec<String> {
+    let page = page("Main_Page");
+    let mut lines = Vec::new();
+    for revision in world.buckets.history(&page, None, 500).await.unwrap().items {
+        lines.push(format!("{:?} {:?}", revision.record.rev, revision.properties.keys()));
+        for render in revision.renders {
+            for (property, info) in render.properties {
+                world.read(&page, render.tid, property.as_str()).await;
+                lines.push(format!("{:?} {property} {}", revision.record.rev, info.sha1));
+            }
+        }
+    }
+    lines
+}
+
+/// On a node, where all of it would take minutes, one of so many calls fails, of each write another.
+const EVERY_ON_A_NODE: usize = 7;
+
+/// Whatever call fails, the write has happened or not, and can be made again at once by whoever asks.
+#[tokio::test]
+async fn a_write_that_fails_at_any_call_leaves_nothing_behind() {
+    for write in WRITES {
+        let [process, _] = processes([0, 0]).await;
+        prepare(&process.world, write).await;
+        let before = visible(&process.world).await;
+        process.store.set_plan(Plan::empty());
+        make(&process.world, write).await.unwrap();
+        let calls = [Call::Get, Call::Scan, Call::Write, Call::Swap];
+        let calls = calls.map(|call| (call, process.store.calls(call)));
+        let expected = visible(&process.world).await;
+        assert_ne!(before, expected);
+        let every = if stands_on_cassandra() { EVERY_ON_A_NODE } else { 1 };
+        let calls = calls.into_iter().flat_map(|(call, calls)| (1..=calls).map(move |n| (call, n)));
+        for (call, number) in calls.skip(write as usize % every).step_by(every) {
+            let writes = matches!(call, Call::Write | Call::Swap);
+            for fault in [Fault::Before, Fault::After].into_iter().take(1 + usize::from(writes)) {
+                let what = format!("{write:?}, {call:?} {number}: {fault:?}");
+                // The other's clock is behind.
+                let [one, other] = processes([0, -240]).await;
+                prepare(&one.world, write).await;
+                one.store.set_plan(Plan::empty().on(call, number, fault.clone()));
+                let result = make(&one.world, write).await;
+                assert!(result.is_ok() || is_unavailable(&result), "{what}: {result:?}");
+                let seen = visible(&other.world).await;
+                let allowed = seen == expected || (result.is_err() && seen == before);
+                assert!(allowed, "{what}: {result:?}, and {seen:?}");
+                assert_nobody_writes(&other.world).await;
+                make(&other.world, write).await.unwrap();
+                assert_eq!(visible(&one.world).await, expected, "{what}");
+                one.world.assert_whole().await;
+                // And nothing is left over.
+                one.world.pass(Duration::from_secs(7200));
+                one.world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap();
+                one.world.assert_whole().await;
+                let named = one.world.rows(&schemas::CHUNK_REFERENCES).await.len();
+                let sets: BTreeSet<_> =
+                    one.world.rows(&schemas::CHUNKS).await.into_iter().map(|row| row.key.partition).collect();
+                assert_eq!(sets.len(), named, "{what}");
+            }
+        }
+    }
+}
+
+/// What hides a write that was taken back hides nothing that is written later, by whatever clock.
+#[tokio::test]
+async fn what_was_taken_back_can_be_written_by_a_process_whose_clock_is_behind() {
+    for conditional in [true, false] {
+        let [ahead, behind] = processes([240, 0]).await;
+        let page = page("Main_Page");
+        behind.world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
+        ahead.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));
+        assert!(is_unavailable(&ahead.put_if_latest(&page, 7, 5).await));
+        let new = new_revision(&behind.world, &page, 7, 5).await;
+        let new = NewRevision { if_latest: new.if_latest.filter(|_| conditional), ..new };
+        assert!(behind.world.buckets.put_revision(&page, new).await.unwrap().created);
+        assert_eq!(ahead.world.latest_rev(&page).await, Some(7), "on a condition: {conditional}");
+        assert_eq!(ahead.world.assert_whole().await.revisions, 2);
+    }
+}
+
+/// One looks, and before he writes another does both.
+async fn both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
+    let processes = processes([0, -240]).await;
+    let page = page("Main_Page");
+    let bodies = [("html", "html"), ("meta", "meta")];
+    let tid = processes[0].world.put_revision(&page, 5, &bodies).await.unwrap().tid;
+    let gate = Gate::new();
+    processes[0].store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let mut tasks = Vec::new();
+    for (process, (property, replaces)) in processes.iter().zip(write) {
+        let (buckets, page) = (process.world.buckets.clone(), page.clone());
+        let mut staged = process.world.stage(&page, &[(property, "new")]).await;
+        tasks.push(tokio::spawn(async move {
+            if replaces {
+                buckets.rewrite(&page, tid, staged.remove(0), Expect::Any).await.map(drop)
+            } else {
+                let base = RenderBase::Revision(rev(5));
+                let new = NewRender { base, timestamp: None, if_latest: None, properties: staged };
+                buckets.put_render(&page, new).await.map(drop)
+            }
+        }));
+        gate.reached().await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    gate.open();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    processes[0].world.assert_whole().await;
+    assert_nobody_writes(&processes[0].world).await;
+    (processes, page)
+}
+
+#[tokio::test]
+async fn properties_that_two_processes_add_to_one_revision_are_both_kept() {
+    let ([one, two], page) = both_at_once([("wikitext", false), ("slot-other", false)]).await;
+    for process in [one, two] {
+        let render = process.world.buckets.latest_render(&page).await.unwrap();
+        for property in ["wikitext", "slot-other"] {
+            assert!(render.properties.contains_key(&name(property)), "{property}: {render:?}");
+            assert_eq!(process.world.read_latest(&page, property).await, b"new");
+        }
+    }
+}
+
+#[tokio::test]
+async fn properties_that_two_processes_replace_in_one_render_are_both_replaced() {
+    let ([one, two], page) = both_at_once([("html", true), ("meta", true)]).await;
+    for process in [one, two] {
+        for property in ["html", "meta"] {
+            assert_eq!(process.world.read_latest(&page, property).await, b"new", "{property}");
+        }
+    }
+}
+
+/// A render takes over from its base what another process replaces just then.
+#[tokio::test]
+async fn what_is_taken_over_is_what_the_index_says() {
+    let [one, two] = processes([0, -240]).await;
+    let page = page("Main_Page");
+    let tid = one.world.put_revision(&page, 5, &[("html", "html"), ("meta", "meta")]).await.unwrap().tid;
+    // The first is of the revision, the second of the body that is taken over.
+    let gate = Gate::new();
+    two.store.set_plan(Plan::empty().on(Call::Get, 2, Fault::Pause(gate.clone())));
+    let new = two.world.new_render(&page, RenderBase::Revision(rev(5)), &[("meta", "new")]).await;
+    let (buckets, its_page) = (two.world.buckets.clone(), page.clone());
+    let writer = tokio::spawn(async move { buckets.put_render(&its_page, new).await });
+    gate.reached().await;
+    one.world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
+    gate.open();
+    assert!(is_unavailable(&writer.await.unwrap()));
+    two.world.put_render(&page, 5, &[("meta", "new")]).await.unwrap();
+    assert_eq!(one.world.read_latest(&page, "html").await, b"rewritten");
+    assert_eq!(one.world.assert_whole().await.renders, 2);
+}
+
+mod in_memory {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_has_no_condition_and_who_is_alone_pay_nothing() {
+        let clock = Arc::new(ManualClock::new(START));
+        let page = page("Main_Page");
+        for alone in [true, false] {
+            let memory = Memory::new(clock.clone());
+            let store: AnyStore = if alone { Arc::new(memory) } else { Arc::new(Cluster::new(memory)) };
+            let store = Arc::new(Counting::new(store));
+            let world = World::on(store.clone(), clock.clone(), Settings::default(), 1).await;
+            let heads = || {
+                let counts = store.counts();
+                let of_heads = counts.tables.get("heads");
+                of_heads
+                    .map_or(0, |counts| Kind::ALL.iter().map(|kind| counts[*kind].operations).sum::<u64>())
+            };
+            world.put_revision(&page, 5, &[("html", "5"), ("wikitext", "5")]).await.unwrap();
+            world.put_render(&page, 5, &[("html", "new")]).await.unwrap();
+            world.put_render(&page, 5, &[("html", "newer"), ("wikitext", "5")]).await.unwrap();
+            assert_eq!(heads(), 0);
+            put_if_latest(&world, &page, 6, 5).await.unwrap();
+            put_if_latest(&world, &page, 6, 5).await.unwrap();
+            let tid = world.put_render(&page, 6, &[("html", "new"), ("slot-a", "a")]).await.unwrap().tid;
+            world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
+            assert_eq!(heads() == 0, alone, "{}", heads());
+        }
+    }
+}

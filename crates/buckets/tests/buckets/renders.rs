@@ -1,0 +1,308 @@
+//! New renders: they take over from their base what they are not given, and never change another.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use proptest::prelude::*;
+use rashomon_buckets::{
+    Body, Error, ImportRender, Missing, NewRender, Page, Parent, RenderBase, Tid, schemas,
+};
+
+use crate::support::{START, World, at, block_on, bytes, name, noise, page, rev};
+
+crate::support::on_every_store![
+    a_render_takes_over_what_it_is_not_given,
+    a_new_tid_is_above_all_others_whatever_the_clock_says,
+    what_belongs_to_the_revision_is_one_for_all_its_renders,
+];
+
+/// The names of a render's properties.
+async fn names(world: &World, page: &Page, tid: Tid) -> Vec<String> {
+    let render = world.buckets.render(page, tid).await.unwrap();
+    render.properties.keys().map(ToString::to_string).collect()
+}
+
+async fn a_render_takes_over_what_it_is_not_given(world: World) {
+    let page = page("Main_Page");
+    let bodies = [("html", "one"), ("data-parsoid", "{1}"), ("wikitext", "text")];
+    let first = world.put_revision(&page, 5, &bodies).await.unwrap();
+    let mut new =
+        world.new_render(&page, RenderBase::Revision(rev(5)), &[("html", "two"), ("meta", "{}")]).await;
+    new.properties[0].content_type = Some("text/html; v=2".to_owned());
+    let second = world.buckets.put_render(&page, new).await.unwrap();
+    assert!(second.created && second.tid > first.tid);
+
+    assert_eq!(names(&world, &page, first.tid).await, ["data-parsoid", "html", "wikitext"]);
+    assert_eq!(names(&world, &page, second.tid).await, ["data-parsoid", "html", "meta", "wikitext"]);
+    for (tid, property, expected) in [
+        (first.tid, "html", "one"),
+        (second.tid, "html", "two"),
+        (first.tid, "data-parsoid", "{1}"),
+        (second.tid, "data-parsoid", "{1}"),
+        (second.tid, "meta", "{}"),
+        (first.tid, "wikitext", "text"),
+        (second.tid, "wikitext", "text"),
+    ] {
+        assert_eq!(world.read(&page, tid, property).await, expected.as_bytes(), "{property}");
+    }
+    assert_eq!(world.read_latest(&page, "html").await, b"two");
+    let detail = world.buckets.revision(&page, rev(5)).await.unwrap();
+    assert_eq!(detail.renders.iter().map(|render| render.tid).collect::<Vec<_>>(), [second.tid, first.tid]);
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn a_render_can_be_based_on_an_older_one() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let first = world.put_revision(&page, 5, &[("html", "one"), ("meta", "{1}")]).await.unwrap();
+    world.put_render(&page, 5, &[("html", "two"), ("meta", "{2}"), ("data-parsoid", "{}")]).await.unwrap();
+    let third =
+        world.put_render_on(&page, RenderBase::Render(first.tid), &[("html", "three")]).await.unwrap();
+    assert_eq!(names(&world, &page, third.tid).await, ["html", "meta"]);
+    assert_eq!(world.read(&page, third.tid, "meta").await, b"{1}");
+    assert_eq!(world.read_latest(&page, "html").await, b"three");
+
+    let unknown = RenderBase::Render(Tid::new(START, 7));
+    let result = world.put_render_on(&page, unknown, &[("html", "x")]).await;
+    assert!(matches!(result, Err(Error::NotFound(Missing::Render(_)))), "{result:?}");
+    let result = world.put_render(&page, 6, &[("html", "x")]).await;
+    assert!(matches!(result, Err(Error::NotFound(Missing::Revision(_)))), "{result:?}");
+    let result = world.put_render(&crate::support::page("Nowhere"), 5, &[("html", "x")]).await;
+    assert!(matches!(result, Err(Error::NotFound(Missing::Page))), "{result:?}");
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn a_render_that_equals_the_newest_is_not_stored_again() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let bodies = [("html", "one"), ("meta", "{}"), ("wikitext", "text")];
+    let first = world.put_revision(&page, 5, &bodies).await.unwrap();
+    let before = world.dump().await;
+    world.pass(Duration::from_secs(1));
+    for given in [&bodies[..], &bodies[..1], &bodies[1..2], &bodies[2..]] {
+        let again = world.put_render(&page, 5, given).await.unwrap();
+        assert_eq!((again.tid, again.created), (first.tid, false), "{given:?}");
+    }
+    assert_eq!(world.dump().await, before);
+
+    // Equal to an older one is another render: the newest changes back.
+    let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
+    let third = world.put_render(&page, 5, &[("html", "one")]).await.unwrap();
+    assert!(third.created && third.tid > second.tid);
+    // Another type is another property.
+    let mut new = world.new_render(&page, RenderBase::Revision(rev(5)), &[("html", "one")]).await;
+    new.properties[0].content_type = Some("text/plain".to_owned());
+    assert!(world.buckets.put_render(&page, new.clone()).await.unwrap().created);
+    assert!(!world.buckets.put_render(&page, new).await.unwrap().created);
+    // The newest is compared as it is, not as it was posted.
+    let fourth = world.buckets.newest_render(&page, rev(5)).await.unwrap().tid;
+    world.rewrite(&page, fourth, "meta", "{4}").await.unwrap();
+    assert!(!world.put_render(&page, 5, &[("meta", "{4}")]).await.unwrap().created);
+    assert!(world.put_render(&page, 5, &[("meta", "{}")]).await.unwrap().created);
+    world.assert_whole().await;
+}
+
+async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
+    let page = page("Main_Page");
+    let first = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap();
+    let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
+    assert!(world.buckets.property(&page, first.tid, &name("wikitext")).await.is_err());
+
+    // Given for the first time with a later render, it belongs to all of them.
+    let third = world.put_render(&page, 5, &[("html", "three"), ("wikitext", "text")]).await.unwrap();
+    for tid in [first.tid, second.tid, third.tid] {
+        assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
+        assert_eq!(names(&world, &page, tid).await, ["html", "wikitext"]);
+    }
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "stored once");
+
+    // Again with the same bytes is allowed, and stores nothing more.
+    let fourth = world.put_render(&page, 5, &[("html", "four"), ("wikitext", "text")]).await.unwrap();
+    assert!(fourth.created);
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1);
+    let before = world.dump().await;
+    for timestamp in [None, Some(at(-3))] {
+        let new = world
+            .new_render(&page, RenderBase::Revision(rev(5)), &[("html", "five"), ("wikitext", "other")])
+            .await;
+        let result = world.buckets.put_render(&page, NewRender { timestamp, ..new }).await;
+        assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
+        assert_eq!(world.dump().await, before);
+    }
+    // A property of the revision that is new makes a render, even where the render's own are the newest's.
+    let slot = world.put_render(&page, 5, &[("html", "four"), ("slot-extra", "s")]).await.unwrap();
+    assert!(slot.created);
+    assert_eq!(world.read(&page, first.tid, "slot-extra").await, b"s");
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn the_revision_stays_what_it_was_when_a_render_adds_to_it() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let first = world.put_revision_at(&page, 5, at(-60), &[("html", "one")]).await.unwrap();
+    world.put_render(&page, 5, &[("wikitext", "text")]).await.unwrap();
+    let again = world.put_revision_at(&page, 5, at(-60), &[("html", "one")]).await.unwrap();
+    assert_eq!((again.tid, again.created), (first.tid, false), "a repeat is judged by the first request");
+    let record = world.buckets.latest_render(&page).await.unwrap().record;
+    assert_eq!(record.timestamp, at(-60));
+}
+
+#[tokio::test]
+async fn a_render_with_a_time_is_taken_as_it_is() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let bodies = [("html", "one"), ("meta", "{}"), ("wikitext", "text")];
+    let first = world.put_revision_at(&page, 5, at(-100), &bodies).await.unwrap();
+    let later = world.put_render_at(&page, 5, at(-50), &[("html", "one")]).await.unwrap();
+    assert!(later.created, "nothing is left out as equal");
+    assert_eq!(later.tid.time(), at(-50));
+    assert_eq!(names(&world, &page, later.tid).await, ["html", "wikitext"], "nothing is taken over");
+    let earlier = world.put_render_at(&page, 5, at(-80), &[("html", "two")]).await.unwrap();
+    assert!(first.tid < earlier.tid && earlier.tid < later.tid);
+    assert_eq!(world.read_latest(&page, "html").await, b"one", "the newest is the one of the highest tid");
+
+    // The first render's time is taken, too.
+    let before = world.dump().await;
+    assert_eq!(world.put_render_at(&page, 5, at(-100), &bodies).await.unwrap().tid, first.tid);
+    let again = world.put_render_at(&page, 5, at(-80), &[("html", "two")]).await.unwrap();
+    assert_eq!((again.tid, again.created), (earlier.tid, false));
+    for other in [&[("html", "three")][..], &[("html", "two"), ("meta", "{}")], &[("meta", "two")]] {
+        let result = world.put_render_at(&page, 5, at(-80), other).await;
+        assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
+    }
+    assert_eq!(world.dump().await, before);
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn a_repeated_render_of_history_is_harmless_whatever_came_later() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    world.put_revision(&page, 5, &[("html", "zero")]).await.unwrap();
+    let given = [("html", "one"), ("wikitext", "text")];
+    let render = world.put_render_at(&page, 5, at(-50), &given).await.unwrap();
+    world.rewrite(&page, render.tid, "html", "two").await.unwrap();
+    world.rewrite(&page, render.tid, "wikitext", "other text").await.unwrap();
+    let again = world.put_render_at(&page, 5, at(-50), &given).await.unwrap();
+    assert_eq!((again.tid, again.created), (render.tid, false));
+}
+
+async fn a_new_tid_is_above_all_others_whatever_the_clock_says(world: World) {
+    let page = page("Main_Page");
+    let mut tids = vec![world.put_revision(&page, 5, &[("html", "0")]).await.unwrap().tid];
+    let ahead = world.put_render_at(&page, 5, at(200), &[("html", "ahead")]).await.unwrap();
+    assert!(ahead.tid > tids[0]);
+    tids.push(ahead.tid);
+    for (index, seconds) in [0, 0, -1000, 100, 300, 300, 299].into_iter().enumerate() {
+        world.clock.set(at(seconds));
+        let written = world.put_render(&page, 5, &[("html", index.to_string())]).await.unwrap();
+        assert!(written.tid > *tids.last().unwrap(), "at {seconds}");
+        tids.push(written.tid);
+        assert_eq!(world.read_latest(&page, "html").await, index.to_string().into_bytes());
+    }
+    let ticks: Vec<_> = tids.iter().map(|tid| tid.as_time_uuid().ticks()).collect();
+    assert_eq!(ticks[3] - ticks[2], 1, "one tick after the highest");
+    assert_eq!(tids[6].time(), at(300), "the time of the write, where that is later");
+    assert_eq!(ticks[7] - ticks[6], 1);
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn nothing_is_stored_behind_the_last_tid_there_is() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let last: Tid = "ffffffff-ffff-1fff-bfff-ffffffffffff".parse().unwrap();
+    let properties = world.untouched(&page, &[("html", "last")]).await;
+    let mut revision = world.history(&page, 5, at(-10), b"text").await;
+    revision.renders = vec![ImportRender { tid: last, properties }];
+    world.buckets.import(&page, vec![revision]).await.unwrap();
+    let result = world.put_render(&page, 5, &[("html", "new")]).await;
+    assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
+    assert_eq!(world.read_latest(&page, "html").await, b"last");
+}
+
+#[tokio::test]
+async fn a_large_body_that_is_taken_over_is_the_render_s_own() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    let large = noise(1, 2_500_000);
+    let first = world.put_revision(&page, 5, &[("html", &b"one"[..]), ("meta", &large)]).await.unwrap();
+    let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
+    assert_eq!(world.rows(&schemas::CHUNK_REFERENCES).await.len(), 2, "a set of chunks each");
+    // The first one's goes, and is collected; the second one's stays.
+    world.rewrite(&page, first.tid, "meta", "small").await.unwrap();
+    world.pass(Duration::from_secs(7200));
+    assert_eq!(world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap(), 1);
+    assert_eq!(world.read(&page, first.tid, "meta").await, b"small");
+    let property = world.buckets.property(&page, second.tid, &name("meta")).await.unwrap();
+    assert!(matches!(property.body, Body::Chunked(_)));
+    assert!(bytes(&property).await == large);
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn a_render_whose_base_is_gone_in_part_names_what_is_gone() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    world.put_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await.unwrap();
+    let row = world
+        .rows(&schemas::RENDER_CONTENT)
+        .await
+        .into_iter()
+        .find(|row| row.key.clustering[0] == rashomon_tables::Value::from("meta"));
+    let row = row.unwrap();
+    let mut batch = rashomon_tables::Batch::new(row.key.partition);
+    batch.delete(&schemas::RENDER_CONTENT, row.key.clustering, row.written_at);
+    world.store.write(Vec::new(), batch).await.unwrap();
+    match world.put_render(&page, 5, &[("html", "two")]).await {
+        Err(Error::Conflict(what)) => assert!(what.contains("meta"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(world.put_render(&page, 5, &[("html", "two"), ("meta", "{}")]).await.unwrap().created);
+}
+
+#[tokio::test]
+async fn only_the_expected_latest_lets_a_render_through() {
+    let (world, page) = (World::new().await, page("Main_Page"));
+    world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
+    world.put_revision(&page, 6, &[("html", "6")]).await.unwrap();
+    let put = async |number: i64, expected: i64, body: &str| {
+        let new = world.new_render(&page, RenderBase::Revision(rev(number)), &[("html", body)]).await;
+        let expected = Parent::from_number(expected);
+        world.buckets.put_render(&page, NewRender { if_latest: expected, ..new }).await
+    };
+    for stale in [0, 5, 7] {
+        let result = put(5, stale, "new").await;
+        assert!(
+            matches!(&result, Err(Error::NotLatest { latest: Some(latest) }) if latest.record.rev == rev(6)),
+            "{result:?}"
+        );
+    }
+    assert!(put(5, 6, "new").await.unwrap().created);
+    assert!(!put(5, 0, "new").await.unwrap().created, "a repeat needs no condition");
+}
+
+proptest! {
+    #![proptest_config(crate::support::cases(32))]
+
+    /// History comes in the same in any order.
+    #[test]
+    fn renders_of_history_give_the_same_store_in_any_order(
+        order in Just((1..8_i64).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        block_on(async {
+            let page = page("Main_Page");
+            let mut dumps = BTreeSet::new();
+            for order in [&(1..8_i64).collect::<Vec<_>>(), &order] {
+                let world = World::new().await;
+                world.put_revision_at(&page, 5, at(-100), &[("html", "first")]).await.unwrap();
+                for number in order {
+                    world.pass(Duration::from_secs(1));
+                    let mut bodies = vec![("html", format!("{number}"))];
+                    if number % 3 == 0 {
+                        bodies.push(("wikitext", "text".to_owned()));
+                    }
+                    world.put_render_at(&page, 5, at(-100 + number), &bodies).await.unwrap();
+                }
+                world.assert_whole().await;
+                dumps.insert(world.dump().await);
+            }
+            assert_eq!(dumps.len(), 1);
+        });
+    }
+}

@@ -1,0 +1,507 @@
+//! What goes, and when (R1, R2, R4 to R8).
+
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    sync::Arc,
+    time::Duration,
+};
+
+use rashomon_buckets::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
+
+use crate::{
+    retention::{DAY, HOUR, SECOND, policy, retaining, settings},
+    support::{Cluster, START, World, name, noise, on_every_store, page, rev},
+};
+
+on_every_store![
+    a_superseded_render_stays_for_the_grace_and_goes_within_the_slack,
+    what_came_late_is_superseded_when_it_comes,
+    what_two_writers_superseded_is_found_by_the_times_of_storing,
+    all_properties_of_a_render_go_together,
+    what_belongs_to_the_revision_goes_with_the_revision,
+    a_replaced_property_gets_its_time_again,
+    what_falls_due_together_goes_as_a_whole,
+    large_bodies_are_collected,
+    the_newest_stay,
+    what_was_kept_below_what_was_culled_goes,
+    what_a_revision_had_before_it_got_more_goes_with_its_chunks,
+    what_came_late_keeps_its_chunks_until_it_goes,
+    where_only_renders_go_every_revision_keeps_its_newest,
+    what_was_culled_is_no_memento,
+    a_write_culls_by_the_timeline,
+    nothing_is_culled_early_without_the_timeline,
+    culling_twice_is_culling_once,
+    a_repeated_revision_is_known_after_its_bodies_went,
+];
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
+
+async fn a_superseded_render_stays_for_the_grace_and_goes_within_the_slack(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    assert_eq!(world.sweep().await.renders, 0, "the latest stays for ever");
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    // The page is never written again.
+    world.pass(policy().slack);
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.renders, sweep.bytes), (1, 9), "{sweep:?}");
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+    assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await, None);
+    assert_eq!(world.read_latest(&page, "html").await, b"<p>");
+    assert_eq!(world.read(&page, second.tid, "data-parsoid").await, b"{}");
+    let history = world.buckets.revisions(&page, None, 10).await.unwrap();
+    assert_eq!(history.items.len(), 2, "records stay");
+    world.assert_whole().await;
+}
+
+async fn what_came_late_is_superseded_when_it_comes(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 5, HTML).await.unwrap();
+    world.pass(10 * DAY);
+    let late = world.put_revision(&page, 3, HTML).await.unwrap();
+    world.sweep().await;
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(late.tid, "html", false).await;
+    assert_eq!(world.latest_rev(&page).await, Some(5));
+    // And one that comes below what has been culled already.
+    let later = world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(later.tid, "html", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(later.tid, "html", false).await;
+    world.assert_whole().await;
+}
+
+/// Both read 5, and write 6 and 7: neither knows that 6 was superseded.
+async fn what_two_writers_superseded_is_found_by_the_times_of_storing(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 5, HTML).await.unwrap();
+    world.pass(HOUR);
+    let seven = world.put_revision(&page, 7, HTML).await.unwrap();
+    world.pass(HOUR);
+    let six = world.put_revision(&page, 6, HTML).await.unwrap();
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.assert_stored(six.tid, "html", false).await;
+    world.assert_stored(seven.tid, "html", true).await;
+}
+
+async fn all_properties_of_a_render_go_together(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_render(&page, 1, &[("html", "<b>"), ("meta", "{}")]).await.unwrap();
+    let third = world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    for (tid, property, stays) in [
+        (first.tid, "html", false),
+        (first.tid, "data-parsoid", false),
+        (second.tid, "html", false),
+        (second.tid, "data-parsoid", false),
+        (second.tid, "meta", false),
+        (third.tid, "html", true),
+        (third.tid, "data-parsoid", true),
+        (third.tid, "meta", true),
+    ] {
+        world.assert_stored(tid, property, stays).await;
+    }
+    world.assert_whole().await;
+}
+
+async fn what_belongs_to_the_revision_goes_with_the_revision(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "not with its first render");
+    assert_eq!(world.read(&page, second.tid, "wikitext").await, b"text");
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "that of the second");
+}
+
+async fn a_replaced_property_gets_its_time_again(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
+    world.pass(DAY);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.assert_stored(first.tid, "data-parsoid", true).await;
+    world.pass(policy().slack);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    world.assert_stored(first.tid, "data-parsoid", false).await;
+}
+
+/// Some came late, to where all has been culled: working off the one does not cut the other in two.
+async fn what_falls_due_together_goes_as_a_whole(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
+    world.put_revision(&page, 9, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 8, &[("html", "<p>")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 3, &[("html", "<p>")]).await.unwrap();
+    world.pass(SECOND);
+    let other = world.put_revision(&page, 5, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
+    world.pass(SECOND);
+    world.put_revision(&page, 6, &[("html", "<p>")]).await.unwrap();
+    world.pass(2 * DAY);
+    // One note of a shard, where there are more: that of the first.
+    world.buckets.sweep(std::num::NonZeroUsize::MIN).await.unwrap();
+    world.assert_stored(other.tid, "html", false).await;
+    world.assert_stored(other.tid, "meta", false).await;
+}
+
+async fn large_bodies_are_collected(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let large = noise(1, 2_500_000);
+    let bodies = [("html", &large), ("wikitext", &large)];
+    world.put_revision(&page, 1, &bodies).await.unwrap();
+    world.put_revision(&page, 2, &bodies).await.unwrap();
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 12);
+    world.pass(DAY + policy().slack);
+    world.sweep().await;
+    world.pass(2 * HOUR);
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 6);
+    assert_eq!(world.read_latest(&page, "html").await, large);
+    world.assert_whole().await;
+}
+
+async fn the_newest_stay(world: World) {
+    let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..policy() };
+    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let mut written = Vec::new();
+    for number in 1..=5 {
+        written.push(world.put_revision(&page, number, HTML).await.unwrap());
+    }
+    let again = world.put_render(&page, 4, &[("html", "<b>")]).await.unwrap();
+    world.pass(20 * DAY);
+    world.sweep().await;
+    for (index, stays) in [false, false, true, false, true].into_iter().enumerate() {
+        world.assert_stored(written[index].tid, "html", stays).await;
+    }
+    world.assert_stored(again.tid, "html", true).await;
+    world.assert_whole().await;
+}
+
+/// What was replaced below what had been culled, and was among the newest that a policy had come to keep when it fell
+/// due, goes when it is one of them no longer.
+async fn what_was_kept_below_what_was_culled_goes(world: World) {
+    let keeping = |newest| Policy { min_keep: NonZeroU32::new(newest).unwrap(), ..policy() };
+    let (world, page) = (retaining(world, keeping(1)).await, page("Main_Page"));
+    let mut replaced = Vec::new();
+    for number in [1, 2, 9] {
+        replaced.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
+    }
+    replaced.pop();
+    world.pass(2 * DAY);
+    for tid in &replaced {
+        world.rewrite(&page, *tid, "html", "mended").await.unwrap();
+    }
+    world.sweep().await;
+    let world = retaining(world, keeping(3)).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    for number in [7, 8] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+        world.pass(2 * DAY);
+        world.sweep().await;
+        for (tid, stays) in replaced.iter().zip([false, number == 7]) {
+            world.assert_stored(*tid, "html", stays).await;
+            world.assert_stored(*tid, "data-parsoid", stays).await;
+        }
+    }
+    world.assert_whole().await;
+}
+
+/// What belongs to a revision goes by its own time, with its chunks, though the revision has got something else since.
+async fn what_a_revision_had_before_it_got_more_goes_with_its_chunks(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let large = noise(1, 1_500_000);
+    let bodies: [(&str, &[u8]); 2] = [("html", b"<p>"), ("slot-notes", &large)];
+    let first = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
+    world.put_revision(&page, 6, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    let render = world.put_render(&page, 5, &[("html", "<b>"), ("wikitext", "late")]).await.unwrap().tid;
+    world.sweep().await;
+    assert_eq!(world.read_if_kept(&page, first, "slot-notes").await, None);
+    // Were it kept from now on, nothing of it would be half gone.
+    let keeping = Policy { min_keep: NonZeroU32::new(4).unwrap(), ..policy() };
+    let world = retaining(world, keeping).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.read_if_kept(&page, render, "slot-notes").await, None);
+    assert_eq!(world.read(&page, render, "wikitext").await, b"late");
+    world.assert_whole().await;
+}
+
+/// Nor do its chunks go without it, when what lies above it is culled before it falls due by its own note.
+async fn what_came_late_keeps_its_chunks_until_it_goes(world: World) {
+    let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
+    settings.retention.sample = Duration::ZERO;
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    for number in [3, 5, 6] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    world.sweep().await;
+    let large = noise(1, 1_500_000);
+    let bodies: [(&str, &[u8]); 3] = [("html", b"<b>"), ("data-parsoid", b"[]"), ("slot-late", &large)];
+    let late = world.put_render(&page, 3, &bodies).await.unwrap().tid;
+    world.put_revision(&page, 7, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.pass(DAY + HOUR);
+    world.put_revision(&page, 8, HTML).await.unwrap();
+    world.buckets.settle().await;
+    let keeping = Policy { min_keep: NonZeroU32::new(10).unwrap(), ..policy() };
+    let world = retaining(world, keeping).await;
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.read(&page, late, "slot-late").await, large);
+    world.assert_whole().await;
+}
+
+async fn where_only_renders_go_every_revision_keeps_its_newest(world: World) {
+    let policy = Policy { cull: Cull::Renders, ..policy() };
+    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let one = world.put_revision(&page, 1, HTML).await.unwrap();
+    let two = world.put_revision(&page, 2, HTML).await.unwrap();
+    let two_again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    let one_again = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.pass(20 * DAY);
+    world.sweep().await;
+    world.assert_stored(one.tid, "html", false).await;
+    world.assert_stored(one_again.tid, "html", true).await;
+    world.assert_stored(two.tid, "html", false).await;
+    world.assert_stored(two_again.tid, "html", true).await;
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 3);
+    world.assert_whole().await;
+}
+
+/// The timemap lists, and the timegate selects, what can be read.
+async fn what_was_culled_is_no_memento(mut world: World) {
+    for (cull, of_html, of_wikitext) in [(policy().cull, 1, 1), (Cull::Renders, 3, 4)] {
+        world = retaining(world, Policy { cull, ..policy() }).await;
+        let (page, begun) = (page(&format!("{cull:?}")), world.clock.now());
+        for number in 1..=3 {
+            world.put_revision(&page, number, HTML).await.unwrap();
+            world.pass(HOUR);
+            if number == 2 {
+                world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+                world.pass(HOUR);
+            }
+        }
+        world.pass(DAY + policy().slack);
+        world.sweep().await;
+        for (property, expected) in [("html", of_html), ("wikitext", of_wikitext)] {
+            let listed = world.buckets.mementos(&page, &name(property), None, 10).await.unwrap().items;
+            assert_eq!(listed.len(), expected, "{cull:?} {property}");
+            for memento in &listed {
+                world.read(&page, memento.tid, property).await;
+            }
+            for hours in 0..4 {
+                let time = Some(begun.saturating_add(HOUR * hours));
+                let memento = world.buckets.memento(&page, &name(property), time).await.unwrap();
+                assert!(listed.contains(&memento), "{cull:?} {property} {hours}");
+            }
+        }
+    }
+}
+
+async fn a_write_culls_by_the_timeline(world: World) {
+    let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
+    settings.retention.sample = Duration::ZERO;
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    let again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
+    world.buckets.settle().await;
+    world.pass(2 * DAY);
+    world.assert_stored(first.tid, "html", true).await;
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", false).await;
+    // Superseded just now.
+    world.assert_stored(again.tid, "html", true).await;
+    world.put_render(&page, 2, &[("html", "<i>")]).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(second.tid, "html", false).await;
+    world.assert_stored(again.tid, "html", true).await;
+    world.assert_whole().await;
+}
+
+async fn nothing_is_culled_early_without_the_timeline(world: World) {
+    let timeline = Arc::new(MemoryTimeline::new(Arc::clone(&world.clock) as Arc<dyn Clock>, 100));
+    let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
+    settings.retention.timeline = Some(Arc::clone(&timeline) as Arc<dyn Timeline>);
+    settings.retention.sample = Duration::ZERO;
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_revision(&page, 2, HTML).await.unwrap();
+    assert_eq!(timeline.revision(&page, world.clock.now()).await.unwrap(), Some(rev(1)));
+    timeline.clear();
+    world.pass(2 * DAY);
+    let third = world.put_revision(&page, 3, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.assert_stored(second.tid, "html", true).await;
+    // The sweep does not need it.
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+    world.assert_stored(second.tid, "html", true).await;
+    world.assert_stored(third.tid, "html", true).await;
+}
+
+async fn culling_twice_is_culling_once(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    for number in 1..=4 {
+        world.put_revision(&page, number, HTML).await.unwrap();
+        world.put_render(&page, number, &[("html", "<b>")]).await.unwrap();
+    }
+    world.pass(2 * DAY);
+    assert_eq!(world.sweep().await.renders, 7);
+    let once = world.dump().await;
+    // Another process that has not got that far, with the queue from its beginning.
+    for cursor in world.rows(&schemas::DUE_CURSORS).await {
+        let mut forget = rashomon_tables::Batch::new(cursor.key.partition.clone());
+        forget.delete(&schemas::DUE_CURSORS, Vec::new(), world.clock.now());
+        world.store.write(Vec::new(), forget).await.unwrap();
+    }
+    // What is deleted in a moment stays deleted in it.
+    world.pass(Duration::from_micros(1));
+    let other = world.reopened().await;
+    assert_eq!(other.sweep().await.renders, 0);
+    let without_cursors = |dump: Vec<String>| {
+        dump.into_iter().filter(|line| !line.starts_with("due_cursors")).collect::<Vec<_>>()
+    };
+    assert_eq!(without_cursors(other.dump().await), without_cursors(once));
+}
+
+async fn a_repeated_revision_is_known_after_its_bodies_went(world: World) {
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    let again = world.put_revision(&page, 1, HTML).await.unwrap();
+    assert_eq!((again.tid, again.created), (first.tid, false));
+    world.assert_stored(first.tid, "html", false).await;
+    let taken_over = world.put_render_on(&page, RenderBase::Render(first.tid), &[("html", "x")]).await;
+    assert!(taken_over.unwrap_err().to_string().contains("is gone"));
+}
+
+/// Who begins after some days does not ask for each hour of them: on a cluster each is a request.
+#[tokio::test]
+async fn a_sweep_after_days_looks_up_which_hours_have_notes() {
+    let (world, counting) = World::with(Counting::new, settings(policy())).await;
+    let page = page("Main_Page");
+    world.sweep().await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    for renders in [1, 0] {
+        world.clock.advance(20 * DAY);
+        let before = counting.counts();
+        assert_eq!(world.sweep().await.renders, renders);
+        world.assert_stored(first.tid, "html", false).await;
+        let scans = (counting.counts() - &before).of(schemas::DUE.name(), Kind::Scan).operations;
+        // The hours of a day in each shard, and the notes.
+        assert!((16 * 24..16 * 60).contains(&scans), "{scans}");
+    }
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.pass(DAY + policy().slack);
+    assert_eq!(world.sweep().await.renders, 1, "what is noted after that is found");
+}
+
+/// A cull that fails is no error for the writer, and is made up for.
+#[tokio::test]
+async fn a_cull_that_fails_only_delays() {
+    // The fourth write is the cull that the third begins.
+    let plan = Plan::empty().on(Call::Write, 4, Fault::Before);
+    let always = settings(Policy { delete_probability: 1.0, ..policy() });
+    let (world, _) = World::with(|store| Faulty::new(store, plan), always).await;
+    let page = page("Main_Page");
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.pass(2 * DAY);
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.buckets.settle().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+/// What a sweep did that failed halfway counts, and what it did not get to is overdue.
+#[tokio::test]
+async fn a_sweep_that_fails_is_seen_by_whoever_watches() {
+    let mut most_overdue = Duration::ZERO;
+    for number in 1.. {
+        let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), settings(policy())).await;
+        for title in ["One", "Two"] {
+            let page = page(title);
+            world.put_revision(&page, 1, HTML).await.unwrap();
+            world.put_revision(&page, 2, HTML).await.unwrap();
+        }
+        world.sweep().await;
+        world.pass(2 * DAY);
+        store.set_plan(Plan::empty().on(Call::Write, number, Fault::Before));
+        let cut_off = world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await;
+        most_overdue = most_overdue.max(world.buckets.retention_stats().overdue);
+        store.set_plan(Plan::empty());
+        world.sweep().await;
+        let watched = world.buckets.retention_stats();
+        assert_eq!((watched.culled_renders, watched.overdue), (2, Duration::ZERO), "{number}: {watched:?}");
+        if cut_off.is_ok() {
+            break;
+        }
+    }
+    assert!(most_overdue > DAY / 2, "{most_overdue:?}");
+}
+
+/// Under a reservation rows get an earlier time than they are stored at. What goes by that with what was stored
+/// then is known to have gone.
+#[tokio::test]
+async fn what_was_written_early_and_goes_early_is_gone_and_not_damaged() {
+    let clock = Arc::new(ManualClock::new(START));
+    let store = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+    let (world, page) = (World::on(store, clock, settings(policy()), 1).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
+    world.put_revision(&page, 9, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
+    world.pass(2 * policy().skew);
+    // One that brings what its revision lacks.
+    let early = world.put_render(&page, 1, &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
+    world.pass(DAY + policy().skew);
+    assert_eq!(world.sweep().await.renders, 1, "the note is that of revision 2");
+    assert_eq!(world.read_if_kept(&page, early.tid, "html").await, None);
+    assert_eq!(world.read_if_kept(&page, early.tid, "wikitext").await, None);
+    let revision = world.buckets.revision(&page, rev(1)).await.unwrap();
+    assert!(revision.renders.iter().all(|render| !render.stored), "{revision:?}");
+    world.assert_whole().await;
+}

@@ -1,0 +1,282 @@
+//! What is stored nowhere is made when somebody asks for it, once for all who ask.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::{
+    Definition, Error, Fill, GenerateError, Generated, Generator, Missing, Page, Policy, PropertyName,
+    Retention, Revision, Settings, Strategy, schemas,
+};
+use rashomon_tables::{Call, Fault, Faulty, Plan};
+
+use crate::{
+    retention::{DAY, HOUR, SECOND, STRATEGIES, by, policy, settings},
+    support::{World, name, on_every_store, page, rev},
+};
+
+on_every_store![
+    an_old_revision_is_rendered_once_and_kept,
+    what_is_made_of_the_latest_is_a_render_of_it,
+    what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once,
+    what_stays_for_its_time_by_the_grace_is_not_copied,
+    what_was_made_takes_no_place_of_what_stands,
+    many_who_ask_at_once_wait_for_one_round,
+    a_failure_stores_nothing_and_is_remembered_for_a_moment,
+    what_is_made_larger_than_it_may_be_is_a_failure,
+    without_retention_what_is_made_is_a_render,
+];
+
+/// A renderer that counts.
+#[derive(Debug)]
+struct Fake {
+    makes: Vec<PropertyName>,
+    asked: AtomicU64,
+    fails: Mutex<Option<GenerateError>>,
+    takes: Duration,
+}
+
+impl Fake {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            makes: vec![name("html"), name("data-parsoid")],
+            asked: AtomicU64::new(0),
+            fails: Mutex::new(None),
+            takes: Duration::ZERO,
+        })
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Generator for Fake {
+    fn makes(&self, _: &Page) -> &[PropertyName] {
+        &self.makes
+    }
+
+    async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
+        let round = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::time::sleep(self.takes).await;
+        if let Some(error) = self.fails.lock().unwrap().clone() {
+            return Err(error);
+        }
+        let body = format!("{} {rev} made in round {round}", page.title);
+        Ok(self
+            .makes
+            .iter()
+            .map(|name| Generated { name: name.clone(), content_type: None, body: body.clone().into() })
+            .collect())
+    }
+}
+
+fn generating(generator: &Arc<Fake>) -> Settings {
+    generating_under(policy(), generator)
+}
+
+fn generating_under(policy: Policy, generator: &Arc<Fake>) -> Settings {
+    let mut settings = settings(policy);
+    settings.retention.generator = Some(Arc::clone(generator) as Arc<dyn Generator>);
+    settings
+}
+
+/// A page of two revisions of which the first has lost its bodies.
+async fn culled(world: World, generator: &Arc<Fake>) -> (World, Page) {
+    let (world, page) = (world.under(generating(generator)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("html", "first"), ("wikitext", "text")]).await.unwrap();
+    world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    (world, page)
+}
+
+async fn an_old_revision_is_rendered_once_and_kept(world: World) {
+    let generator = Fake::new();
+    let (world, page) = culled(world, &generator).await;
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(world.read(&page, made, "html").await, b"Main_Page 1 made in round 1");
+    assert_eq!(world.read(&page, made, "data-parsoid").await, b"Main_Page 1 made in round 1");
+    let render = world.buckets.render(&page, made).await.unwrap();
+    assert_eq!((render.tid, render.record.rev), (made, rev(1)));
+    let names: Vec<_> = render.properties.keys().map(PropertyName::as_str).collect();
+    assert_eq!(names, ["data-parsoid", "html", "wikitext"]);
+    world.pass(DAY - SECOND);
+    assert_eq!(world.buckets.newest_with(&page, rev(1), &name("data-parsoid")).await.unwrap(), made);
+    assert_eq!(generator.asked(), 1);
+    assert_eq!(world.latest_rev(&page).await, Some(2));
+    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "it is no render of history");
+    // It has been read, so it stays for twice its time at most.
+    world.pass(3 * DAY);
+    let again = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_ne!(again, made);
+    assert_eq!(world.read(&page, again, "html").await, b"Main_Page 1 made in round 2");
+    let gone = world.buckets.property(&page, made, &name("html")).await.unwrap_err();
+    assert!(matches!(gone, Error::NotFound(Missing::Render(tid)) if tid == made), "{gone}");
+    // What is not made is gone.
+    let wikitext = world.buckets.newest_with(&page, rev(1), &name("wikitext")).await.unwrap_err();
+    assert!(matches!(wikitext, Error::NotFound(Missing::Culled { .. })), "{wikitext}");
+    world.assert_whole().await;
+}
+
+async fn what_is_made_of_the_latest_is_a_render_of_it(world: World) {
+    let generator = Fake::new();
+    let (world, page) = (world.under(generating(&generator)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
+    assert_eq!(world.buckets.latest_render(&page).await.unwrap().tid, made);
+    world.pass(30 * DAY);
+    world.sweep().await;
+    assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
+    assert_eq!(generator.asked(), 1);
+}
+
+async fn what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once(world: World) {
+    let mut world = world;
+    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
+        let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
+        let policy = Policy { ttl: 3 * DAY, ..by(strategy) };
+        world = world.under(generating_under(policy, &generator)).await;
+        world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+        let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        // What supersedes it copies it once more, if the strategy does, and for a shorter time.
+        world.pass(HOUR);
+        world.put_revision(&page, 2, &[("wikitext", "other"), ("html", "second")]).await.unwrap();
+        world.pass(3 * DAY - HOUR - SECOND);
+        world.sweep().await;
+        for property in ["html", "data-parsoid"] {
+            let places = world.places(made, property).await;
+            assert!(!places.is_empty(), "{property}, {strategy:?}");
+            let read = world.read(&page, made, property).await;
+            assert_eq!(read, format!("Page_{number} 1 made in round 1").into_bytes(), "{strategy:?}");
+        }
+        assert_eq!(generator.asked(), 1);
+        // It has been read, so it stays for twice its time at most.
+        world.pass(6 * DAY + HOUR);
+        world.sweep().await;
+        world.assert_somewhere(made, "html", false).await;
+    }
+}
+
+async fn what_stays_for_its_time_by_the_grace_is_not_copied(world: World) {
+    let generator = Fake::new();
+    let (world, page) = (world.under(generating(&generator)).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(world.places(made, "html").await, [schemas::RENDER_CONTENT.name()]);
+}
+
+/// What a render has is read of it, though another was made, since it lacks something else.
+async fn what_was_made_takes_no_place_of_what_stands(world: World) {
+    let mut world = world;
+    let keep = STRATEGIES.into_iter().filter(|strategy| {
+        !matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
+    });
+    for (number, strategy) in keep.enumerate() {
+        let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
+        world = world.under(generating_under(by(strategy), &generator)).await;
+        let first = world.put_revision(&page, 1, &[("data-parsoid", "{}")]).await.unwrap().tid;
+        world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
+        world.pass(SECOND);
+        let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        assert!(made > first, "{strategy:?}");
+        assert_eq!(world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap(), made);
+        let parsoid = world.buckets.newest_with(&page, rev(1), &name("data-parsoid")).await.unwrap();
+        assert_eq!(parsoid, first, "{strategy:?}");
+        assert_eq!(world.read(&page, first, "data-parsoid").await, b"{}", "{strategy:?}");
+    }
+}
+
+async fn many_who_ask_at_once_wait_for_one_round(world: World) {
+    let generator =
+        Arc::new(Fake { takes: Duration::from_millis(100), ..Arc::into_inner(Fake::new()).unwrap() });
+    let (world, page) = culled(world, &generator).await;
+    let (html, parsoid) = (name("html"), name("data-parsoid"));
+    let readers = (0..100).map(|reader| {
+        let name = if reader % 2 == 0 { &html } else { &parsoid };
+        world.buckets.newest_with(&page, rev(1), name)
+    });
+    let mut made = futures::future::try_join_all(readers).await.unwrap();
+    made.dedup();
+    assert_eq!((made.len(), generator.asked()), (1, 1));
+}
+
+async fn a_failure_stores_nothing_and_is_remembered_for_a_moment(world: World) {
+    let generator = Fake::new();
+    let (world, page) = culled(world, &generator).await;
+    let before = world.dump().await;
+    *generator.fails.lock().unwrap() = Some(GenerateError::TimedOut("two seconds".to_owned()));
+    for _ in 0..3 {
+        let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
+        assert!(matches!(error, Error::Generate(GenerateError::TimedOut(_))), "{error}");
+    }
+    assert_eq!(generator.asked(), 1);
+    assert_eq!(world.dump().await, before);
+    // Other pages are not affected.
+    *generator.fails.lock().unwrap() = None;
+    world.put_revision(&crate::support::page("Other"), 1, &[("wikitext", "x")]).await.unwrap();
+    world.buckets.newest_with(&crate::support::page("Other"), rev(1), &name("html")).await.unwrap();
+    world.pass(HOUR);
+}
+
+async fn what_is_made_larger_than_it_may_be_is_a_failure(world: World) {
+    let generator = Fake::new();
+    let mut settings = generating(&generator);
+    let small = Definition { max_size: 10, ..settings.definitions.get(&name("html")).clone() };
+    settings.definitions.define(name("data-parsoid"), small);
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    let before = world.dump().await;
+    let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Generate(GenerateError::Failed(why)) if why.contains("data-parsoid")),
+        "{error}"
+    );
+    assert_eq!(world.dump().await, before);
+    let stats = world.buckets.retention_stats();
+    assert_eq!((stats.generator_misses, stats.generator_failures, stats.generator_in_flight), (1, 1, 0));
+}
+
+async fn without_retention_what_is_made_is_a_render(world: World) {
+    let generator = Fake::new();
+    let settings = Settings {
+        retention: Retention {
+            generator: Some(Arc::clone(&generator) as Arc<dyn Generator>),
+            ..Retention::default()
+        },
+        ..Settings::default()
+    };
+    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
+    let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    world.pass(100 * DAY);
+    assert_eq!(world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap(), made);
+    assert_eq!(generator.asked(), 1);
+    assert!(matches!(
+        world.buckets.newest_with(&page, rev(2), &name("meta")).await,
+        Err(Error::NotFound(Missing::Property { .. }))
+    ));
+}
+
+/// It is made again as soon as somebody asks.
+#[tokio::test]
+async fn a_store_that_fails_is_not_remembered_as_a_renderer_that_does() {
+    let generator = Fake::new();
+    let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), generating(&generator)).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));
+    let failed = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
+    assert!(matches!(failed, Error::Store(_)), "{failed}");
+    store.set_plan(Plan::empty());
+    world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+    assert_eq!(generator.asked(), 2);
+}

@@ -1,0 +1,398 @@
+//! Writes of which nobody knows whether they happened, and which come to pass later, as a cluster may have it.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::{
+    Current, Error as BucketError, Fill, Missing, NewRevision, Parent, Policy, Strategy,
+    schemas::{self, HISTORICAL, RENDERS},
+};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{
+    Batch, Call, Decorator, Error, Fault, Faulty, Memory, Mutation, Plan, Result, TableStore,
+};
+
+use crate::{
+    retention::{DAY, HOUR, by, policy, settings},
+    support::{Cluster, START, World, name, noise, page, rev},
+};
+
+const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
+
+/// Keeps the next write of a page back, when it was told to.
+#[derive(Debug)]
+struct Post {
+    cluster: Cluster,
+    keeps: AtomicBool,
+    kept: Mutex<Option<Batch>>,
+    /// It is to come right behind the next cull.
+    comes_behind_a_cull: AtomicBool,
+}
+
+#[async_trait]
+impl Decorator for Post {
+    type Store = Cluster;
+
+    fn below(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let is_cull = |mutation: &Mutation| matches!(mutation, Mutation::DeleteRange { .. });
+        if then.mutations.iter().any(is_cull) && self.comes_behind_a_cull.swap(false, Ordering::SeqCst) {
+            TableStore::write(&self.cluster, first, then).await?;
+            self.deliver().await;
+            return Ok(());
+        }
+        let is_render = |mutation: &Mutation| mutation.table().name() == RENDERS.name();
+        if !then.mutations.iter().any(is_render) || !self.keeps.swap(false, Ordering::SeqCst) {
+            return TableStore::write(&self.cluster, first, then).await;
+        }
+        let nothing = Batch::new(then.partition.clone());
+        *self.kept.lock().unwrap() = Some(then);
+        TableStore::write(&self.cluster, first, nothing).await?;
+        Err(Error::Unavailable("no answer in time".to_owned()))
+    }
+}
+
+impl Post {
+    async fn deliver(&self) {
+        let late = self.kept.lock().unwrap().take().expect("a write");
+        TableStore::write(&self.cluster, Vec::new(), late).await.unwrap();
+    }
+}
+
+async fn world_with_post() -> (World, Arc<Post>) {
+    world_with_post_and(policy()).await
+}
+
+async fn world_with_post_and(policy: Policy) -> (World, Arc<Post>) {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let post = Arc::new(Post {
+        cluster,
+        keeps: AtomicBool::new(false),
+        kept: Mutex::new(None),
+        comes_behind_a_cull: AtomicBool::new(false),
+    });
+    (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy), 1).await, post)
+}
+
+/// The note of the late render falls due before it comes, and its revision has another.
+#[tokio::test]
+async fn a_render_that_comes_late_supersedes_when_it_comes() {
+    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(HOUR);
+    post.keeps.store(true, Ordering::SeqCst);
+    world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
+    world.pass(DAY + HOUR);
+    world.sweep().await;
+    post.deliver().await;
+    world.assert_stored(first.tid, "html", true).await;
+    world.pass(4 * HOUR);
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+/// However late the sweep was when it looked for it first.
+#[tokio::test]
+async fn it_is_looked_for_as_long_as_it_may_come_and_no_longer() {
+    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    post.keeps.store(true, Ordering::SeqCst);
+    world.put_revision(&page, 1, HTML).await.unwrap_err();
+    world.pass(DAY + 3 * HOUR);
+    world.sweep().await;
+    post.deliver().await;
+    world.pass(HOUR + 4 * policy().skew);
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.notes, sweep.renders), (1, 1), "{sweep:?}");
+}
+
+/// It was sent before retention was turned on, so that nobody noted it, and what it supersedes was looked through
+/// before it came.
+#[tokio::test]
+async fn what_comes_late_after_retention_was_turned_on_goes() {
+    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let world = world.under(rashomon_buckets::Settings::default()).await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.pass(HOUR);
+    post.keeps.store(true, Ordering::SeqCst);
+    world.put_revision(&page, 2, HTML).await.unwrap_err();
+    let world = world.under(settings(policy())).await;
+    let walked = async || {
+        let mut pages = 0;
+        loop {
+            let walk = world.buckets.walk(&page.domain, &page.bucket).await.unwrap();
+            pages += walk.pages;
+            if walk.finished {
+                return pages;
+            }
+        }
+    };
+    assert_eq!(walked().await, 1);
+    world.pass(3 * HOUR);
+    assert_eq!(walked().await, 0);
+    post.deliver().await;
+    world.pass(2 * HOUR);
+    assert_eq!(walked().await, 1, "once more");
+    world.pass(100 * HOUR);
+    assert_eq!(walked().await, 0, "and never again");
+    world.sweep().await;
+    world.assert_stored(first.tid, "html", false).await;
+}
+
+/// What was culled before it came hides it, but not what it says of chunks: those go when it is looked for again.
+#[tokio::test]
+async fn of_what_comes_when_it_has_been_culled_the_chunks_go() {
+    for behind_the_cull in [false, true] {
+        let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+        world.put_revision(&page, 1, HTML).await.unwrap();
+        world.pass(2 * HOUR);
+        let large = noise(1, 1_200_000);
+        post.keeps.store(true, Ordering::SeqCst);
+        let html = [("html", &large[..])];
+        world.put_render(&page, 1, &html).await.unwrap_err();
+        let kept = world.put_revision(&page, 2, &html).await.unwrap();
+        let of_one = world.rows(&schemas::CHUNKS).await.len() / 2;
+        // Its note is the only one to be worked off when its revision is culled.
+        world.pass(DAY - HOUR);
+        assert_eq!(world.sweep().await.renders, 0);
+        world.pass(2 * HOUR);
+        post.comes_behind_a_cull.store(behind_the_cull, Ordering::SeqCst);
+        assert_eq!(world.sweep().await.renders, 1);
+        if !behind_the_cull {
+            post.deliver().await;
+        }
+        world.pass(4 * HOUR);
+        world.sweep().await;
+        world.pass(DAY);
+        world.buckets.collect_orphans(HOUR).await.unwrap();
+        assert_eq!(world.rows(&schemas::CHUNKS).await.len(), of_one, "{behind_the_cull}");
+        assert_eq!(world.read(&page, kept.tid, "html").await, large);
+    }
+}
+
+/// Nobody sets the rows of the latest for a write that comes late but the sweep, from its copies. Where those may have
+/// expired by then, it comes with its bodies.
+#[tokio::test]
+async fn what_comes_late_is_found_when_its_copies_have_expired() {
+    for (grace, slack) in [(DAY, DAY / 4), (DAY, HOUR), (HOUR, DAY), (HOUR, HOUR / 4)] {
+        for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
+            let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
+            let policy = Policy { grace, slack, ..by(one_row) };
+            let ((world, post), page) = (world_with_post_and(policy).await, page("Main_Page"));
+            world.put_revision(&page, 1, HTML).await.unwrap();
+            world.pass(HOUR);
+            post.keeps.store(true, Ordering::SeqCst);
+            let new = [("html", "<b>"), ("data-parsoid", "[]"), ("wikitext", "new")];
+            world.put_revision(&page, 2, &new).await.unwrap_err();
+            for _ in 0..5 {
+                world.pass(HOUR / 2);
+                world.sweep().await;
+            }
+            post.deliver().await;
+            for pause in [HOUR, DAY, 10 * DAY, 100 * DAY] {
+                for (property, body) in new {
+                    assert_eq!(
+                        world.read_latest(&page, property).await,
+                        body.as_bytes(),
+                        "{grace:?} {fill:?}"
+                    );
+                }
+                world.pass(pause);
+                world.sweep().await;
+            }
+            world.assert_whole().await;
+        }
+    }
+}
+
+/// A write copies what it brings before it has come.
+#[tokio::test]
+async fn what_has_not_come_is_not_the_newest_of_its_revision() {
+    for current in [Current::OneRow, Current::WideRow] {
+        let copied = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
+        let ((world, post), page) = (world_with_post_and(copied).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.pass(HOUR);
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
+        let newest = async || world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+        assert_eq!(newest().await, first.tid);
+        // What nothing has that has come.
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("meta", "{}")]).await.unwrap_err();
+        let meta = world.buckets.newest_with(&page, rev(1), &name("meta")).await;
+        assert!(matches!(meta, Err(BucketError::NotFound(Missing::Property { .. }))), "{meta:?}");
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        assert_eq!(newest().await, first.tid);
+        post.deliver().await;
+        assert!(newest().await > first.tid);
+    }
+}
+
+/// A clock that is set ahead meanwhile does not have it done too early.
+#[tokio::test]
+async fn what_stands_is_not_looked_through_again_too_early() {
+    let ((world, _), page) = (world_with_post().await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    let walked = async || world.buckets.walk(&page.domain, &page.bucket).await.unwrap().pages;
+    assert_eq!(walked().await, 1);
+    world.clock.set(world.clock.now().saturating_add(DAY));
+    assert_eq!(walked().await, 0);
+    world.pass(4 * HOUR);
+    assert_eq!(walked().await, 1);
+}
+
+/// A write on a condition is taken back where nobody knows whether it happened. What it was to supersede stands,
+/// also when it comes.
+#[tokio::test]
+async fn a_write_that_was_taken_back_deletes_nothing_when_it_comes() {
+    let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
+    let ((world, post), page) = (world_with_post_and(written_through).await, page("Main_Page"));
+    world.put_revision(&page, 1, HTML).await.unwrap();
+    // Its copies expire.
+    world.pass(100 * DAY);
+    let new = world.new_revision(&page, 2, HTML).await;
+    post.keeps.store(true, Ordering::SeqCst);
+    let if_latest = Some(Parent::Revision(rev(1)));
+    world.buckets.put_revision(&page, NewRevision { if_latest, ..new }).await.unwrap_err();
+    post.deliver().await;
+    assert_eq!(world.latest_rev(&page).await, Some(1));
+    for (property, body) in HTML {
+        assert_eq!(world.read_latest(&page, property).await, body.as_bytes());
+    }
+}
+
+/// A write makes its copies first. Where nobody knows whether the rest happened, the render that it was to bring is
+/// given to nobody who asks for its revision, nor is anything of it given as another's.
+#[tokio::test]
+async fn copies_of_a_write_that_did_not_happen_are_not_read() {
+    let per_query = |current, fill| Strategy::TablePerQuery(current, fill);
+    for strategy in [
+        Strategy::TwoTable,
+        per_query(Current::OneRow, Fill::CopyOnUpdate),
+        per_query(Current::OneRow, Fill::WriteThrough),
+        per_query(Current::WideRow, Fill::CopyOnUpdate),
+        per_query(Current::WideRow, Fill::WriteThrough),
+    ] {
+        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        world.pass(HOUR);
+        // What is new of a revision is taken back where nobody knows whether it happened; its copies stand.
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("slot-notes", "n")]).await.unwrap_err();
+        let notes = world.buckets.property(&page, first.tid, &name("slot-notes")).await;
+        assert!(matches!(notes, Err(rashomon_buckets::Error::NotFound(_))), "{strategy:?}");
+
+        post.keeps.store(true, Ordering::SeqCst);
+        world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
+        let read_newest = async || {
+            let tid = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
+            (tid, world.read(&page, tid, "html").await)
+        };
+        assert_eq!(read_newest().await, (first.tid, b"<p>".to_vec()), "{strategy:?}");
+        post.deliver().await;
+        assert_eq!(read_newest().await.1, b"<b>", "{strategy:?}");
+    }
+}
+
+/// What it was to take the place of is put back as it was, copies that expire among it.
+#[tokio::test]
+async fn a_replacement_that_was_taken_back_leaves_no_copy_for_ever() {
+    let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
+    for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
+        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        world.read(&page, first.tid, "html").await;
+        world.pass(HOUR);
+        post.keeps.store(true, Ordering::SeqCst);
+        world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
+        assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
+        world.pass(HOUR);
+        post.deliver().await;
+        for _ in 0..2 {
+            world.pass(10 * DAY);
+            world.sweep().await;
+        }
+        assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None, "{strategy:?}");
+        assert!(world.rows(&HISTORICAL).await.is_empty(), "{strategy:?}");
+    }
+}
+
+/// Nor does it show when it comes, in a copy that was made by a clock that is ahead.
+#[tokio::test]
+async fn a_replacement_that_was_taken_back_shows_in_no_copy() {
+    let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
+    for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
+        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        let now = world.clock.now();
+        world.clock.set(now.saturating_add(policy().skew));
+        world.read(&page, first.tid, "html").await;
+        world.clock.set(now);
+        post.keeps.store(true, Ordering::SeqCst);
+        world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
+        post.deliver().await;
+        // Until it is read from a copy alone.
+        for _ in 0..2 {
+            assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
+            world.pass(DAY + HOUR);
+            world.sweep().await;
+        }
+    }
+}
+
+/// What a write that failed put back has its time again, and goes by that.
+#[tokio::test]
+async fn what_was_put_back_goes_when_it_is_due() {
+    let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
+    let (world, page) = (world.under(settings(policy())).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, &[("html", "<p>"), ("slot-notes", "of it")]).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(12 * HOUR);
+    faulty.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));
+    world.put_render(&page, 1, &[("wikitext", "late")]).await.unwrap_err();
+    faulty.set_plan(Plan::empty());
+    for later in [13 * HOUR, 18 * HOUR] {
+        world.pass(later);
+        world.sweep().await;
+    }
+    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
+    assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
+}
+
+/// A replacement that never came is taken back when what it was of has been culled: that is said, and not that it is lost.
+#[tokio::test]
+async fn what_was_culled_before_a_replacement_was_taken_back_is_not_lost() {
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let faulty = Arc::new(Faulty::new(cluster, Plan::empty()));
+    let store = Arc::clone(&faulty) as Arc<dyn TableStore>;
+    let (world, page) = (World::on(store, clock, settings(policy()), 1).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(DAY);
+    // Neither it nor what takes it back.
+    faulty.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before).on(Call::Write, 2, Fault::Before));
+    world.rewrite(&page, first.tid, "html", "replaced").await.unwrap_err();
+    faulty.set_plan(Plan::empty());
+    world.pass(HOUR);
+    assert_eq!(world.sweep().await.renders, 1);
+    // Whoever holds the page next sees to it.
+    let new = world.new_revision(&page, 3, HTML).await;
+    let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
+    world.buckets.put_revision(&page, conditional).await.unwrap();
+    for property in ["html", "data-parsoid"] {
+        assert_eq!(world.read_if_kept(&page, first.tid, property).await, None);
+    }
+    world.assert_whole().await;
+}

@@ -1,0 +1,85 @@
+//! What is written down of what went is true, and stays true: by other clocks, and under other policies.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use rashomon_buckets::{Policy, schemas};
+use rashomon_clock::Clock;
+use rashomon_tables::{Call, Fault, Faulty, Plan, Value};
+
+use crate::{
+    retention::{DAY, HOUR, SECOND, policy, retaining, settings},
+    support::{Cluster, World, on_every_store, page, rev},
+};
+
+on_every_store![
+    what_a_shorter_grace_culled_is_known_under_a_longer_one,
+    what_a_shorter_grace_culled_hides_nothing_after_the_clock_was_set_back,
+];
+
+const HTML: &[(&str, &str)] = &[("html", "<p>")];
+
+/// Two who cull one after the other: the first is cut off, and the clock of the second is behind.
+#[tokio::test]
+async fn what_was_culled_by_a_clock_that_is_behind_is_written_down() {
+    let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
+    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    world.sweep().await;
+    world.put_revision(&page, 3, HTML).await.unwrap();
+    world.pass(10 * SECOND);
+    world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "late")]).await.unwrap();
+    world.pass(2 * DAY);
+    // Revision 2 goes, and not what came later: after the cursors of three shards that have nothing, and one cull.
+    faulty.set_plan(Plan::empty().on(Call::Write, 5, Fault::Before));
+    world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap_err();
+    faulty.set_plan(Plan::empty());
+    assert_eq!(world.rows(&schemas::CULLED).await[0].key.clustering, [Value::Int(3)]);
+    world.clock.set(world.clock.now().saturating_sub(3 * SECOND));
+    world.sweep().await;
+    assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
+    world.assert_whole().await;
+}
+
+/// A render went by a grace of an hour; its revision goes by one of a day, at a time at which that render would have
+/// had to stay.
+async fn what_a_shorter_grace_culled_is_known_under_a_longer_one(world: World) {
+    let page = page("Main_Page");
+    let short = Policy { grace: HOUR, min_keep: NonZeroU32::new(2).unwrap(), ..policy() };
+    let world = retaining(world, short).await;
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(10 * HOUR);
+    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.pass(HOUR);
+    world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
+    world.pass(8 * HOUR);
+    assert_eq!(world.sweep().await.renders, 2);
+    let world = retaining(world, policy()).await;
+    world.pass(8 * HOUR);
+    world.walk(&page).await;
+    world.pass(20 * SECOND);
+    assert_eq!(world.sweep().await.renders, 1, "the third stays for its time");
+    for tid in [first.tid, second.tid] {
+        assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
+    }
+    world.assert_whole().await;
+}
+
+async fn what_a_shorter_grace_culled_hides_nothing_after_the_clock_was_set_back(world: World) {
+    let page = page("Main_Page");
+    let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
+    for number in [1, 3, 4] {
+        world.put_revision(&page, number, HTML).await.unwrap();
+    }
+    world.pass(10 * HOUR);
+    assert_eq!(world.sweep().await.renders, 2);
+    world.clock.set(world.clock.now().saturating_sub(5 * HOUR));
+    let world = world.under(settings(policy())).await;
+    let late = world.put_revision(&page, 2, HTML).await.unwrap();
+    assert_eq!(world.read_if_kept(&page, late.tid, "html").await.as_deref(), Some(b"<p>".as_slice()));
+    let revision = world.buckets.revision(&page, rev(2)).await.unwrap();
+    assert!(revision.renders[0].stored, "{revision:?}");
+    world.assert_whole().await;
+}

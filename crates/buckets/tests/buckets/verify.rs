@@ -1,0 +1,323 @@
+//! Whether damage is found, and nothing else; and whether counts add up.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_buckets::{Error, Revision, Tid, schemas};
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{Batch, Call, Fault, Faulty, Plan, Row, Schema, Value};
+
+use crate::support::{AnyStore, World, at, name, noise, page, page_of, rev};
+
+/// A store with something in each table: three pages, several renders, a body in chunks, rewrites.
+async fn world() -> (World, Arc<Faulty<AnyStore>>) {
+    let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
+    let main = page("Main_Page");
+    let large = noise(1, 1_000_001);
+    let bodies = [("html", &b"html"[..]), ("meta", &large), ("wikitext", b"text")];
+    let first = world.put_revision(&main, 5, &bodies).await.unwrap().tid;
+    world.put_render(&main, 5, &[("html", "html again, again, again, again, again, again")]).await.unwrap();
+    world.rewrite(&main, first, "html", "rewritten").await.unwrap();
+    world.put_revision(&main, 6, &[("html", "six"), ("wikitext", "text")]).await.unwrap();
+    world.put_revision(&page("Other"), 1, &[("html", "other")]).await.unwrap();
+    let revision = world.history(&page_of("dewiki", "Seite"), 7, at(-50), b"Text").await;
+    world.buckets.import(&page_of("dewiki", "Seite"), vec![revision]).await.unwrap();
+    let info = rashomon_buckets::PageInfo {
+        as_of: rev(7),
+        page_id: Some(1),
+        namespace: None,
+        redirect: None,
+        restrictions: None,
+    };
+    world.buckets.catalog().put_page_info(&page_of("dewiki", "Seite"), &info).await.unwrap();
+    let site = serde_json::from_str("{}").unwrap();
+    world.buckets.catalog().put_site_info(&page("x").domain, &site).await.unwrap();
+    (world, store)
+}
+
+/// Puts a row in the place of the one that stands.
+async fn put(world: &World, table: &'static Schema, row: &Row) {
+    world.pass(Duration::from_secs(1));
+    let mut batch = Batch::new(row.key.partition.clone());
+    batch.put(table, row.key.clustering.clone(), row.values.clone(), world.clock.now());
+    world.store.write(Vec::new(), batch).await.unwrap();
+}
+
+async fn delete(world: &World, table: &'static Schema, row: &Row) {
+    let mut batch = Batch::new(row.key.partition.clone());
+    batch.delete(table, row.key.clustering.clone(), row.written_at);
+    world.store.write(Vec::new(), batch).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_undamaged_store_is_whole() {
+    let (world, _) = world().await;
+    let mut progress = Vec::new();
+    let report = world.buckets.verify(&mut |bodies| progress.push(bodies)).await.unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert_eq!((report.pages, report.revisions, report.renders), (3, 4, 5));
+    assert_eq!(report.bodies, 2 + 2 + 1 + 2 + 1 + 1);
+    assert!(progress.is_sorted() && progress.last() == Some(&report.bodies));
+}
+
+/// The tables whose rows are notes of work to do, or that only retention or the archive have: nothing is lost
+/// with a note, and what those have is tested with them.
+const NOTES: [&str; 19] = [
+    "chunk_sets",
+    "heads",
+    "due",
+    "due_cursors",
+    "retention_walks",
+    "retention_clock",
+    "revision_timeline",
+    "render_timeline",
+    "historical",
+    "chunk_copies",
+    "by_rev",
+    "current",
+    "culled",
+    "culled_renders",
+    "archive_index",
+    "archive_blocks",
+    "archive_notes",
+    "archive_epochs",
+    "erasures",
+];
+
+/// The tables of what exports say beside revisions, which a store may have or not.
+const OPTIONAL: [&str; 2] = ["pages", "site_infos"];
+
+#[tokio::test]
+async fn a_row_that_is_lost_is_missed() {
+    let mut tables = 0;
+    for table in schemas::all() {
+        if NOTES.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
+            continue;
+        }
+        tables += 1;
+        let rows = world().await.0.rows(table).await;
+        assert!(!rows.is_empty(), "{} is tested", table.name());
+        for index in 0..rows.len() {
+            let (world, _) = world().await;
+            let row = world.rows(table).await.remove(index);
+            delete(&world, table, &row).await;
+            let problems = world.verify().await.problems;
+            assert!(!problems.is_empty(), "{} {:?}", table.name(), row.key);
+        }
+    }
+    assert_eq!(tables, 10);
+}
+
+/// Columns whose value nothing else in the store says: a store with checksums keeps watch over them.
+const FREE: [(&str, &str); 8] = [
+    ("revisions", "parent"),
+    ("revisions", "user"),
+    ("revisions", "comment"),
+    ("revisions", "minor"),
+    ("revisions", "stored_at"),
+    ("revisions", "digest"),
+    ("renders", "stored_at"),
+    ("renders", "digest"),
+];
+
+/// Another value of the same type.
+fn altered(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Text(text) => vec![
+            Value::Text(String::new()),
+            Value::Text(format!("{text}x")),
+            Value::Text(text.replace(|c: char| c.is_ascii_digit(), "7")),
+        ],
+        Value::Int(number) => vec![Value::Int(number + 1), Value::Int(-1), Value::Int(i64::MAX)],
+        Value::Timestamp(time) => vec![Value::Timestamp(Timestamp::from_micros(time.as_micros() + 1))],
+        Value::TimeUuid(_) => vec![Value::TimeUuid(Tid::new(at(99), 99).as_time_uuid())],
+        Value::Blob(bytes) => {
+            let mut other = bytes.to_vec();
+            if let Some(last) = other.last_mut() {
+                *last ^= 1;
+            }
+            vec![Value::Blob(other.into()), Value::Blob(bytes.slice(..bytes.len() / 2))]
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_altered_is_found() {
+    for table in schemas::all() {
+        if NOTES.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
+            continue;
+        }
+        for (column, description) in table.values().iter().enumerate() {
+            if FREE.contains(&(table.name(), description.name)) {
+                continue;
+            }
+            let (world, _) = world().await;
+            for row in world.rows(table).await {
+                let values = row.values[column].as_ref().map(altered).unwrap_or_default();
+                for value in values.into_iter().filter(|value| row.values[column].as_ref() != Some(value)) {
+                    let mut damaged = row.clone();
+                    damaged.values[column] = Some(value.clone());
+                    put(&world, table, &damaged).await;
+                    let problems = world.verify().await.problems;
+                    let what = format!("{} of {} {:?}: {value:?}", description.name, table.name(), row.key);
+                    assert!(!problems.is_empty(), "{what}");
+                    put(&world, table, &row).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_leads_nowhere_is_found() {
+    let page = page("Main_Page");
+    let of = |rev: Revision| Some(Value::Int(rev.get()));
+    let tid = Tid::new(at(77), 7).as_time_uuid();
+    for (what, table, clustering, values) in [
+        ("a time of no revision", &*schemas::REVISIONS_BY_TIME, vec![at(0).into(), Value::Int(9)], vec![]),
+        ("a time of another", &*schemas::REVISIONS_BY_TIME, vec![at(9).into(), Value::Int(5)], vec![]),
+        ("a tid of no render", &*schemas::REVISIONS_BY_TID, vec![tid.into()], vec![of(rev(5))]),
+        ("a tid of no revision", &*schemas::REVISIONS_BY_TID, vec![tid.into()], vec![of(rev(9))]),
+    ] {
+        let (world, _) = world().await;
+        let mut partition = Vec::new();
+        for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()] {
+            partition.push(part.into());
+        }
+        let mut batch = Batch::new(partition);
+        batch.put(table, clustering, values, at(1));
+        world.store.write(Vec::new(), batch).await.unwrap();
+        assert!(!world.verify().await.problems.is_empty(), "{what}");
+    }
+}
+
+/// Whoever reads it knows where to look, and no key as the store has it.
+#[tokio::test]
+async fn what_is_wrong_is_named_in_words() {
+    let place = "domain enwiki, bucket page, title Main_Page";
+    for (table, expected) in [
+        (&*schemas::RENDER_CONTENT, vec!["property html of render ", " of revision 5 is missing"]),
+        (&*schemas::REVISION_CONTENT, vec!["property wikitext of revision 5 is missing"]),
+        (&*schemas::REVISIONS_BY_TIME, vec!["revision 5 cannot be found by its time"]),
+        (&*schemas::REVISIONS_BY_TID, vec!["render ", " of revision 5 cannot be found by its tid"]),
+    ] {
+        let (world, _) = world().await;
+        for row in world.rows(table).await {
+            delete(&world, table, &row).await;
+        }
+        let problems = world.verify().await.problems;
+        let names = |problem: &&String| {
+            problem.starts_with(place) && expected.iter().all(|part| problem.contains(part))
+        };
+        assert!(problems.iter().any(|problem| names(&problem)), "{}: {problems:?}", table.name());
+    }
+    let (world, _) = world().await;
+    for table in [&*schemas::RENDERS, &*schemas::RENDER_CONTENT, &*schemas::SITE_INFOS] {
+        for mut row in world.rows(table).await {
+            row.values.iter_mut().for_each(|value| *value = None);
+            put(&world, table, &row).await;
+        }
+    }
+    let problems = world.verify().await.problems;
+    let render = format!("a row of renders cannot be understood: {place}, revision 6, render ");
+    for expected in [&render, "a row of site_infos cannot be understood: domain enwiki"] {
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{expected}: {problems:?}");
+    }
+    for raw in ["Key {", "Text(", "Int(", "TimeUuid(", "Blob("] {
+        assert!(!problems.iter().any(|problem| problem.contains(raw)), "{raw}: {problems:?}");
+    }
+}
+
+/// They are no damage, and go by themselves when their time comes.
+#[tokio::test]
+async fn chunks_that_nobody_names_are_counted() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let (world, _) = world().await;
+    let main = page("Main_Page");
+    let orphans = async || world.buckets.count_orphans(HOUR).await.unwrap();
+    world.pass(2 * HOUR);
+    assert_eq!(orphans().await, 0, "all that stands is named");
+    // Two are received and not stored; one is replaced, and so nobody's too.
+    for seed in [2, 3] {
+        world.stage(&main, &[("meta", noise(seed, 1_000_001))]).await;
+    }
+    let newest = world.buckets.newest_render(&main, rev(5)).await.unwrap().tid;
+    world.rewrite(&main, newest, "meta", "{}").await.unwrap();
+    assert_eq!(orphans().await, 0, "they are too young");
+    world.pass(2 * HOUR);
+    assert_eq!(orphans().await, 3);
+    world.assert_whole().await;
+    assert_eq!(orphans().await, 3, "counting leaves them");
+    world.buckets.collect_orphans(HOUR).await.unwrap();
+    assert_eq!(orphans().await, 0);
+}
+
+#[tokio::test]
+async fn what_exports_said_can_be_understood() {
+    for table in [&*schemas::PAGES, &*schemas::SITE_INFOS] {
+        let (world, _) = world().await;
+        let mut row = world.rows(table).await.remove(0);
+        row.values[0] = Some("no json".into());
+        put(&world, table, &row).await;
+        assert_eq!(world.verify().await.problems.len(), 1, "{}", table.name());
+    }
+}
+
+#[tokio::test]
+async fn damage_on_one_page_does_not_hide_that_on_another() {
+    let (world, _) = world().await;
+    for row in world.rows(&schemas::REVISIONS).await {
+        let mut damaged = row.clone();
+        damaged.values[6] = Some("no json".into());
+        put(&world, &schemas::REVISIONS, &damaged).await;
+    }
+    let problems = world.verify().await.problems;
+    for title in ["Main_Page", "Other", "Seite"] {
+        assert!(problems.iter().any(|problem| problem.contains(title)), "{title}: {problems:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_is_no_damage() {
+    let (world, store) = world().await;
+    store.set_plan(Plan::empty());
+    world.assert_whole().await;
+    for call in [Call::Get, Call::Scan, Call::Partitions] {
+        let calls = store.calls(call);
+        for number in 1..=calls {
+            store.set_plan(Plan::empty().on(call, number, Fault::Before));
+            let result = world.buckets.verify(&mut |_| {}).await;
+            assert!(
+                matches!(result, Err(Error::Store(rashomon_tables::Error::Unavailable(_)))),
+                "{call:?} {number}: {result:?}"
+            );
+        }
+        store.set_plan(Plan::empty());
+        world.assert_whole().await;
+    }
+}
+
+#[tokio::test]
+async fn counts_add_up() {
+    let (world, _) = world().await;
+    let stats = world.buckets.stats(&page("x").domain, &mut |_| {}).await.unwrap();
+    assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
+    let bodies = |property: &str| {
+        let stats = &stats.properties[&name(property)];
+        (stats.bodies, stats.raw_bytes)
+    };
+    assert_eq!(bodies("meta"), (2, 2_000_002));
+    assert_eq!(bodies("wikitext"), (2, 8));
+    let html = "rewritten".len() + "html again, again, again, again, again, again".len() + 3 + 5;
+    assert_eq!(bodies("html"), (4, html as u64));
+    let sum =
+        |of: fn(&rashomon_buckets::PropertyStats) -> u64| stats.properties.values().map(of).sum::<u64>();
+    assert_eq!(stats.raw_bytes, sum(|stats| stats.raw_bytes));
+    assert_eq!(stats.stored_bytes, sum(|stats| stats.stored_bytes));
+    let chunks = world.rows(&schemas::CHUNKS).await;
+    let chunks: usize = chunks.iter().flat_map(|row| row.values.iter().flatten()).map(Value::size).sum();
+    assert_eq!(stats.properties[&name("meta")].stored_bytes, chunks as u64);
+    assert!(stats.properties[&name("html")].stored_bytes < html as u64, "what repeats is compressed");
+    let german = world.buckets.stats(&page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
+    assert_eq!((german.pages, german.revisions, german.renders, german.raw_bytes), (1, 1, 1, 4));
+}

@@ -1,0 +1,407 @@
+//! Importing into a bucket, through the whole pipeline.
+#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
+
+use std::{
+    io::{Cursor, Read},
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::wiki::{Wiki, fixture};
+use rashomon_buckets::{Body, Definition, Erasing, PropertyName, Revision, Settings, Tid, schemas};
+use rashomon_clock::ManualClock;
+use rashomon_dumps::{
+    Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
+};
+use rashomon_tables::{Call, Fault, Gate, Plan};
+
+fn page(title: &str, revisions: &[(i64, &str)]) -> String {
+    let revisions: String = (revisions.iter())
+        .map(|(id, text)| {
+            format!(
+                "<revision><id>{id}</id><timestamp>2011-01-01T00:00:00Z</timestamp>\
+                 <text xml:space=\"preserve\">{text}</text></revision>\n"
+            )
+        })
+        .collect();
+    format!("<page><title>{title}</title>{revisions}</page>\n")
+}
+
+fn export(pages: &str) -> String {
+    format!("<mediawiki>\n{pages}</mediawiki>")
+}
+
+async fn text(wiki: &Wiki, title: &str, rev: i64) -> String {
+    let page = wiki.page(title);
+    let render = wiki.buckets.newest_render(&page, Revision::new(rev).unwrap()).await.unwrap();
+    let property = wiki.buckets.property(&page, render.tid, &PropertyName::wikitext()).await.unwrap();
+    let Body::Inline(body) = property.body else { panic!("large") };
+    String::from_utf8(body.plain.to_vec()).unwrap()
+}
+
+/// A large body is stored as it comes, before it is refused.
+#[tokio::test]
+async fn of_what_was_erased_nothing_is_stored_when_it_comes_again() {
+    let clock = Arc::new(ManualClock::new(crate::wiki::NOW));
+    let store = rashomon_test_stores::open(clock.clone()).await;
+    let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
+    let large = "It is long, and says where he lives. ".repeat(60_000);
+    let input = export(&page("Main_Page", &[(1, &large), (2, "short")]));
+    assert_eq!(wiki.import(&input).await.unwrap().created, 2);
+    let chunks = async || {
+        let limit = NonZeroUsize::new(10).unwrap();
+        store.partitions(&schemas::CHUNKS, None, limit).await.unwrap().items.len()
+    };
+    assert_eq!(chunks().await, 1);
+    let one = Revision::new(1).unwrap();
+    wiki.buckets.erase(&wiki.page("Main_Page"), one, Erasing::default()).await.unwrap();
+    let left = chunks().await;
+    let report = wiki.import(&input).await.unwrap();
+    assert_eq!((report.unchanged, report.left_out.count), (1, 1));
+    assert!(matches!(report.left_out.first[0].reason, LeftOutReason::Erased(_)));
+    assert_eq!(chunks().await, left);
+}
+
+#[tokio::test]
+async fn an_export_goes_in_and_its_report_says_what_became_of_it() {
+    let wiki = Wiki::new().await;
+    let report = wiki.import(fixture("oddities.xml")).await.unwrap();
+    assert_eq!((report.pages, report.created, report.unchanged), (4, 11, 0));
+    assert_eq!(report.revisions(), 19);
+    assert_eq!(report.left_out.count, 7);
+    assert_eq!(report.left_out.first.len(), 6);
+    assert_eq!(report.conflicts.count, 1);
+    let conflict = &report.conflicts.first[0];
+    assert_eq!((conflict.title.as_str(), conflict.rev.get(), conflict.line), ("Talk:Left_out", 32, 156));
+    assert_eq!(report.mismatches.count, 1);
+    let mismatch = &report.mismatches.first[0];
+    assert_eq!((mismatch.rev.get(), mismatch.line, mismatch.what.as_str()), (32, 149, "revision"));
+    assert_eq!(report.skipped.values().sum::<u64>(), 3);
+    assert!(!report.is_clean());
+
+    // What disagrees is stored all the same; of two of one number, the first.
+    assert_eq!(text(&wiki, "Talk:Left out", 32).await, "kept");
+    let info = wiki.catalog.page_info(&wiki.page("Straße/Ecke <3")).await.unwrap().unwrap();
+    assert_eq!((info.as_of.get(), info.page_id), (13, Some(7)));
+    let (site, _) = wiki.catalog.site_info(&wiki.domain).await.unwrap().unwrap();
+    assert_eq!(site.name.as_deref(), Some("A & B"));
+}
+
+#[tokio::test]
+async fn the_render_of_a_revision_has_the_name_that_every_import_gives_it() {
+    let wiki = Wiki::new().await;
+    wiki.import(export(&page("P", &[(5, "a"), (6, "b")]))).await.unwrap();
+    let page = wiki.page("P");
+    for rev in [5, 6].map(|rev| Revision::new(rev).unwrap()) {
+        let detail = wiki.buckets.revision(&page, rev).await.unwrap();
+        let tids: Vec<_> = detail.renders.iter().map(|render| render.tid).collect();
+        assert_eq!(tids, [Tid::imported(&page, rev, detail.record.timestamp)]);
+    }
+}
+
+#[tokio::test]
+async fn importing_again_changes_nothing() {
+    let wiki = Wiki::new().await;
+    let first = wiki.import(fixture("oddities.xml")).await.unwrap();
+    let before = wiki.export(Format::JsonLines).await;
+    let second = wiki.import(fixture("oddities.xml")).await.unwrap();
+    assert_eq!((second.created, second.unchanged), (0, first.created));
+    assert_eq!(second.conflicts, first.conflicts);
+    assert_eq!(wiki.export(Format::JsonLines).await, before);
+}
+
+#[tokio::test]
+async fn a_revision_that_stands_otherwise_is_named_and_left_as_it_is() {
+    let wiki = Wiki::new().await;
+    wiki.import(export(&page("P", &[(5, "first"), (6, "same")]))).await.unwrap();
+    let report = wiki.import(export(&page("P", &[(5, "second"), (6, "same"), (7, "new")]))).await.unwrap();
+    assert_eq!((report.created, report.unchanged, report.conflicts.count), (1, 1, 1));
+    assert_eq!(report.conflicts.first[0].rev.get(), 5);
+    assert!(!report.is_clean());
+    assert_eq!(text(&wiki, "P", 5).await, "first");
+}
+
+/// Many groups of one page and of several, in which every revision comes twice: whichever group is faster, the
+/// first one counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_that_contradict_each_other_the_first_stays_however_many_work() {
+    let filler = "x".repeat(60_000);
+    let mut pages = String::new();
+    for round in ["first", "second"] {
+        for title in ["P", "Q"] {
+            let texts: Vec<_> = (1..=60).map(|rev| (rev, format!("{round} {rev} {filler}"))).collect();
+            let revisions: Vec<_> = texts.iter().map(|(rev, text)| (*rev, text.as_str())).collect();
+            pages += &page(title, &revisions);
+        }
+    }
+    let wiki = Wiki::new().await;
+    let source = Source::stream(Cursor::new(export(&pages).into_bytes()));
+    let report = wiki.import_from(source, 8).await.unwrap();
+    assert_eq!((report.created, report.conflicts.count, report.conflicts.first.len()), (120, 120, 20));
+    for rev in 1..=60 {
+        assert!(text(&wiki, "P", rev).await.starts_with("first"), "{rev}");
+    }
+}
+
+/// The first needs chunks written before it can be stored, and that takes a while.
+#[tokio::test]
+async fn what_came_first_is_stored_first_even_where_it_takes_longer() {
+    let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 1, Fault::Delay(Duration::from_millis(300)))).await;
+    let large = "large ".repeat(300_000);
+    let input = export(&(page("P", &[(5, &large)]) + &page("P", &[(5, "small")])));
+    let report = wiki.import(input).await.unwrap();
+    assert_eq!((report.created, report.conflicts.count), (1, 1));
+    assert_eq!(report.text_bytes, 1_800_005);
+    let detail = wiki.buckets.revision(&wiki.page("P"), Revision::new(5).unwrap()).await.unwrap();
+    assert_eq!(detail.renders[0].properties[&PropertyName::wikitext()].size, 1_800_000);
+}
+
+#[tokio::test]
+async fn any_order_gives_the_same_store() {
+    let (a, b) = (page("A", &[(1, "one"), (2, "two"), (3, "three")]), page("B", &[(4, "four")]));
+    let sorted = Wiki::new().await;
+    sorted.import(export(&format!("{a}{b}"))).await.unwrap();
+    let mixed = Wiki::new().await;
+    let pages = [page("A", &[(3, "three")]), b, page("A", &[(1, "one"), (2, "two")])].concat();
+    mixed.import(export(&pages)).await.unwrap();
+    assert_eq!(mixed.export(Format::JsonLines).await, sorted.export(Format::JsonLines).await);
+}
+
+#[tokio::test]
+async fn what_is_cut_short_leaves_what_is_complete_and_says_where() {
+    let whole = export(&page("P", &[(5, "a"), (6, "b"), (7, "ccc")]));
+    let cut = &whole[..whole.find("ccc").unwrap() + 1];
+    let wiki = Wiki::new().await;
+    let error = wiki.import(cut).await.unwrap_err();
+    assert_eq!(error.report.created, 2);
+    let ImportFailure::Read(read) = &error.failure else { panic!("{error}") };
+    assert!(matches!(read.problem, Problem::CutShort(_)));
+    assert_eq!(read.place.page.as_deref(), Some("P"));
+    assert_eq!(read.place.revision.as_deref(), Some("7"));
+    assert_eq!(read.place.offset, cut.len() as u64);
+    assert_eq!(read.place.compressed, None);
+    assert_eq!(text(&wiki, "P", 6).await, "b");
+    // It goes on where it was stopped.
+    let report = wiki.import(whole).await.unwrap();
+    assert_eq!((report.created, report.unchanged), (1, 2));
+}
+
+#[tokio::test]
+async fn the_page_that_is_cut_is_counted_with_its_revisions() {
+    let whole = export(&(page("P", &[(5, "a")]) + &page("Q", &[(6, "b"), (7, "ccc")])));
+    for (end, pages, created) in [("ccc", 2, 2), ("<title>Q", 1, 1), ("</mediawiki>", 2, 3)] {
+        let cut = &whole[..whole.find(end).unwrap()];
+        let error = Wiki::new().await.import(cut).await.unwrap_err();
+        assert_eq!((error.report.pages, error.report.created), (pages, created), "cut at {end}");
+    }
+}
+
+#[tokio::test]
+async fn of_what_is_in_conflict_only_that_is_said() {
+    let wiki = Wiki::new().await;
+    wiki.import(export(&page("P", &[(5, "first")]))).await.unwrap();
+    let other = export(&page("P", &[(5, "second"), (6, "third")]));
+    let sha1 = "</text><sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>";
+    let report = wiki.import(other.replace("</text>", sha1)).await.unwrap();
+    assert_eq!((report.conflicts.count, report.mismatches.count), (1, 1));
+    assert_eq!(report.mismatches.first[0].rev.get(), 6);
+}
+
+#[tokio::test]
+async fn a_text_with_another_sha1_stands_as_it_came() {
+    let input = export(&page("P", &[(5, "a")]));
+    let sha1 = "</text><sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>";
+    let report = Wiki::new().await.import(input.replace("</text>", sha1)).await.unwrap();
+    assert_eq!((report.created, report.mismatches.count, report.is_clean()), (1, 1, true));
+}
+
+/// The clock of the wiki stands at 8 o'clock.
+#[tokio::test]
+async fn what_is_later_than_clocks_may_differ_is_left_out() {
+    let wiki = Wiki::new().await;
+    let at = |time: &str| export(&page("P", &[(5, "a")])).replace("2011-01-01T00:00:00Z", time);
+    let report = wiki.import(at("2027-01-15T08:05:00.000001Z")).await.unwrap();
+    assert_eq!((report.created, report.left_out.count, report.is_clean()), (0, 1, false));
+    let report = wiki.import(at("2027-01-15T08:05:00Z")).await.unwrap();
+    assert_eq!((report.created, report.left_out.count), (1, 0));
+}
+
+#[tokio::test]
+async fn damaged_compression_is_an_error_with_both_places() {
+    let text: String = (0..20_000).map(|number| format!("{number:x} ")).collect();
+    let whole = export(&page("P", &[(5, "a"), (6, &text)]));
+    let mut compressed = zstd::bulk::compress(whole.as_bytes(), 1).unwrap();
+    compressed.truncate(compressed.len() / 2);
+    let wiki = Wiki::new().await;
+    let error = wiki.import(&compressed).await.unwrap_err();
+    let ImportFailure::Read(read) = &error.failure else { panic!("{error}") };
+    assert!(matches!(read.problem, Problem::CutShort(_)), "{error}");
+    assert_eq!(read.place.compressed, Some(compressed.len() as u64));
+}
+
+#[tokio::test]
+async fn an_archive_that_cannot_be_opened_is_an_error() {
+    let wiki = Wiki::new().await;
+    let error = wiki.import(b"7z\xbc\xaf\x27\x1c and nothing that belongs there").await.unwrap_err();
+    assert!(error.to_string().starts_with("at its beginning: "), "{error}");
+    assert_eq!(error.report.revisions(), 0);
+}
+
+#[tokio::test]
+async fn the_input_may_be_asynchronous() {
+    let input = Cursor::new(export(&page("P", &[(5, "a")])).into_bytes());
+    // As a server does it: on a task of its own.
+    let task = tokio::spawn(async move {
+        let wiki = Wiki::new().await;
+        wiki.import_from(Source::asynchronous(input), 1).await
+    });
+    let report = task.await.unwrap().unwrap();
+    assert!(report.is_clean());
+    assert_eq!(report.created, 1);
+}
+
+#[tokio::test]
+async fn progress_rises_to_what_the_report_says() {
+    let input = export(&(page("P", &[(5, "a"), (6, "bb")]) + &page("Q", &[(7, "c")]))).into_bytes();
+    let size = input.len() as u64;
+    let wiki = Wiki::new().await;
+    let source = Source::stream(Cursor::new(input)).with_size(Some(size));
+    let mut seen = Vec::new();
+    let options = ImportOptions::default();
+    let report = import(&wiki.buckets, &wiki.catalog, &wiki.domain, source, &options, |at| seen.push(*at));
+    let report = report.await.unwrap();
+    assert!(seen.is_sorted_by_key(|at| (at.revisions, at.text_bytes, at.pages)));
+    let last = seen.last().unwrap();
+    assert_eq!((last.revisions, last.pages, last.text_bytes), (report.revisions(), 2, 4));
+    assert_eq!((last.read, last.size), (size, Some(size)));
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_large_for_its_property_is_left_out_alone() {
+    let mut settings = Settings::default();
+    let mut definition = settings.definitions.get(&PropertyName::wikitext()).clone();
+    definition.max_size = 1000;
+    settings.definitions.define(PropertyName::wikitext(), definition);
+    let wiki = Wiki::with(settings).await;
+    let large = "a".repeat(1001);
+    let input = export(&page("P", &[(5, &large[..1000]), (6, &large), (7, "b")]));
+    let report = wiki.import(input).await.unwrap();
+    assert_eq!((report.pages, report.created, report.left_out.count), (1, 2, 1));
+    let left_out = &report.left_out.first[0];
+    assert_eq!((left_out.title.as_deref(), left_out.rev.map(Revision::get)), (Some("P"), Some(6)));
+    assert!(
+        left_out.reason.to_string().contains("wikitext has 1001 bytes, and at most 1000"),
+        "{left_out:?}"
+    );
+    assert_eq!(text(&wiki, "P", 7).await, "b");
+}
+
+#[tokio::test]
+async fn a_render_that_is_too_large_is_not_left_out_of_its_revision() {
+    let whole = Wiki::new().await;
+    let tid = Tid::imported(&whole.page("P"), Revision::new(5).unwrap(), crate::wiki::NOW);
+    let lines = format!(
+        "{{\"kind\":\"siteinfo\",\"version\":1}}\n{{\"kind\":\"page\",\"title\":\"P\"}}\n\
+         {{\"kind\":\"revision\",\"rev\":5,\"timestamp\":\"2011-01-01T00:00:00Z\",\"properties\":{{}}}}\n\
+         {{\"kind\":\"render\",\"tid\":\"{tid}\",\"properties\":{{\"html\":{{\"text\":\"abc\"}}}}}}\n\
+         {{\"kind\":\"end\",\"pages\":1,\"revisions\":1,\"renders\":1}}\n"
+    );
+    let mut settings = Settings::default();
+    let html = PropertyName::new("html").unwrap();
+    let definition = Definition { max_size: 2, ..settings.definitions.get(&html).clone() };
+    settings.definitions.define(html, definition);
+    let report = Wiki::with(settings).await.import(&lines).await.unwrap();
+    assert_eq!((report.created, report.left_out.count), (0, 1), "{report:?}");
+    assert!(report.left_out.first[0].reason.to_string().contains("html"), "{report:?}");
+    assert_eq!(whole.import(&lines).await.unwrap().created, 1);
+}
+
+#[tokio::test]
+async fn an_import_that_nobody_waits_for_ends() {
+    let wiki = Wiki::new().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let options = ImportOptions::default();
+    let import = import(&wiki.buckets, &wiki.catalog, &wiki.domain, Source::stream(reader), &options, |_| {});
+    let timeout = tokio::time::timeout(std::time::Duration::from_millis(50), import).await;
+    assert!(timeout.is_err());
+    drop(writer);
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_an_error_that_names_what_it_was_about() {
+    let pages: String = (1..50).map(|rev| page(&format!("P{rev}"), &[(rev, "text")])).collect();
+    let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 20, Fault::Before)).await;
+    let error = wiki.import(export(&pages)).await.unwrap_err();
+    assert!(matches!(error.failure, ImportFailure::Store { .. } | ImportFailure::Catalog(_)), "{error}");
+    assert!(error.report.created < 49);
+    // What was reported as created is there, and the rest can be fetched.
+    let report = wiki.import(export(&pages)).await.unwrap();
+    assert_eq!(report.created + report.unchanged, 49);
+    assert!(report.unchanged >= error.report.created);
+}
+
+/// Pages with texts of four megabytes, without end, counted.
+struct EndlessPages {
+    page: Cursor<Vec<u8>>,
+    number: i64,
+    given: Arc<AtomicU64>,
+}
+
+impl Read for EndlessPages {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.page.position() == self.page.get_ref().len() as u64 {
+            self.number += 1;
+            let text = "x".repeat(4 << 20);
+            self.page = Cursor::new(page(&format!("P{}", self.number), &[(self.number, &text)]).into_bytes());
+        }
+        let count = self.page.read(buffer)?;
+        self.given.fetch_add(count as u64, Ordering::SeqCst);
+        Ok(count)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_read_than_can_be_held_while_the_store_is_slow() {
+    let gate = Gate::new();
+    let plan =
+        (1..1000).fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Pause(gate.clone())));
+    let wiki = Wiki::faulty(plan).await;
+    let given = Arc::new(AtomicU64::new(0));
+    let pages = EndlessPages { page: Cursor::new(b"<mediawiki>".to_vec()), number: 0, given: given.clone() };
+    let import = tokio::spawn(async move { wiki.import_from(Source::stream(pages), 4).await });
+    gate.reached().await;
+    // Until nothing has been read for a while.
+    let (mut before, mut unchanged) = (0, 0);
+    while unchanged < 10 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = given.load(Ordering::SeqCst);
+        assert!(now < 48 << 20, "{now} bytes have been read, and nothing has been stored");
+        unchanged = if now == before { unchanged + 1 } else { 0 };
+        before = now;
+    }
+    import.abort();
+}
+
+#[test]
+fn reports_of_several_inputs_add_up() {
+    let mut sum = ImportReport { pages: 1, created: 2, ..ImportReport::default() };
+    let mut other = ImportReport { pages: 1, unchanged: 3, text_bytes: 7, ..ImportReport::default() };
+    for number in 0..30 {
+        other.left_out.add(rashomon_dumps::LeftOut {
+            line: number,
+            title: None,
+            rev: None,
+            revisions: 1,
+            reason: LeftOutReason::NoNumber,
+        });
+        *other.skipped.entry(format!("element{number}")).or_default() += 1;
+    }
+    sum.add(other);
+    assert_eq!((sum.pages, sum.revisions(), sum.text_bytes), (2, 35, 7));
+    assert_eq!((sum.left_out.count, sum.left_out.first.len()), (30, 20));
+    assert_eq!(sum.skipped.values().sum::<u64>(), 30);
+}
