@@ -8,7 +8,7 @@ use crate::{
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
     entries::Entries,
     error::Error,
-    filling::{LastSizes, Settings, other_bytes},
+    filling::{LastSizes, Settings, other_bytes, script_bytes},
     frames::{self, FrameWriter},
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
     section::Section,
@@ -17,6 +17,10 @@ use crate::{
 
 /// With fewer bytes of literals, a block is not looked at as odd: it may be the beginning of a history.
 const MIN_ODD: usize = 16 << 10;
+
+/// Contents of a block are stored as they are, and not as what they have in common with others, once its scripts have so
+/// many bytes: a reader unpacks no more than [`Limits::scripts`] of them.
+const MAX_SCRIPTS: usize = 8 << 20;
 
 /// Makes blocks, one after the other.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct BlockBuilder {
     last: LastSizes,
     /// Bytes of scripts and values in the block.
     other: usize,
+    /// Bytes of scripts in the block.
+    scripts: usize,
     /// Bytes of contents in the block.
     content: u64,
     /// Chunks were there before; they stay as they are.
@@ -81,6 +87,7 @@ impl BlockBuilder {
             texts: Texts::new(codec),
             last: LastSizes::default(),
             other: 0,
+            scripts: 0,
             content: 0,
             resumed: false,
         })
@@ -103,6 +110,7 @@ impl BlockBuilder {
             builder.streams.insert(name.clone(), number);
         }
         builder.other = other_bytes(block)?;
+        builder.scripts = script_bytes(block);
         builder.directory.chunks.clone_from(&block.directory().chunks);
         builder.body = block.body().to_vec();
         builder.entries = block.len();
@@ -150,7 +158,9 @@ impl BlockBuilder {
             }
             column.push(value.clone());
         }
-        self.other += self.texts.push(stream, content);
+        let scripts = self.texts.push(stream, content, self.scripts < MAX_SCRIPTS);
+        self.scripts += scripts;
+        self.other += scripts;
         // What is erased was of some size.
         if let Some(content) = content {
             self.last.push(content.len());
@@ -200,7 +210,9 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> Result<Vec<u8>, Error> {
         self.end_chunk()?;
         let mut block = self.directory.seal(&self.body);
-        if self.directory.codec == Codec::PoolAndScripts && !self.resumed && self.is_odd() {
+        // A reader unpacks all texts of frames, and of these there may be many more bytes than of literals.
+        let may_be_frames = !self.resumed && self.content <= Limits::default().texts as u64;
+        if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.is_odd() {
             let frames = self.as_frames(&block)?;
             if frames.len() < block.len() {
                 block = frames;
@@ -217,7 +229,8 @@ impl BlockBuilder {
         self.streams.clear();
         self.texts.clear();
         self.last = LastSizes::default();
-        (self.entries, self.other, self.content, self.resumed) = (0, 0, 0, false);
+        (self.entries, self.other, self.scripts) = (0, 0, 0);
+        (self.content, self.resumed) = (0, false);
     }
 
     fn stream(&mut self, name: &[u8]) -> u32 {
@@ -306,13 +319,13 @@ impl Texts {
         }
     }
 
-    /// Adds a content, and says by how much the scripts grew.
-    fn push(&mut self, stream: u32, content: Option<&[u8]>) -> usize {
+    /// Adds a content, and says by how much the scripts grew. `compares`: what it has in common with others is looked for.
+    fn push(&mut self, stream: u32, content: Option<&[u8]>, compares: bool) -> usize {
         match self {
             Self::Weave { weaver, scripts, .. } => {
                 let before = scripts.size();
                 scripts.push(match content {
-                    Some(text) => weaver.push(stream, text),
+                    Some(text) => weaver.push(stream, text, compares),
                     None => weaver.push_erased(),
                 });
                 scripts.size() - before
@@ -389,5 +402,35 @@ impl Texts {
             }
             Self::Frames(_) => *self = Self::new(Codec::PoolAndScripts),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_do_not_grow_beyond_their_bound() {
+        let text = |number: u32| {
+            (0..2_000).map(move |word| format!("{} ", word * (1 + word % number))).collect::<String>()
+        };
+        let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).expect("no columns");
+        builder.push(b"page", text(3).as_bytes(), &[]).expect("it is small");
+        builder.push(b"page", text(5).as_bytes(), &[]).expect("it is small");
+        let of_one = builder.scripts;
+        assert!(of_one > 1_000, "{of_one}");
+        builder.scripts = MAX_SCRIPTS;
+        for number in 6..16 {
+            builder.push(b"page", text(number).as_bytes(), &[]).expect("it is small");
+        }
+        let more = builder.scripts - MAX_SCRIPTS;
+        assert!(more < 200, "{more} bytes for ten contents");
+        let block = builder.finish().expect("it is made");
+        let block = Block::open(&block, Limits::default()).expect("it is whole");
+        let contents: Vec<_> =
+            block.iter().map(|content| content.expect("read").bytes.expect("kept")).collect();
+        let expected: Vec<_> =
+            [3, 5].into_iter().chain(6..16).map(|number| text(number).into_bytes()).collect();
+        assert!(contents == expected);
     }
 }

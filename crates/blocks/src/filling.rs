@@ -67,14 +67,19 @@ impl LastSizes {
     }
 }
 
-/// The bytes of a block's scripts and values.
-pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
-    let mut bytes = match block.codec() {
+/// The bytes of a block's scripts.
+pub(crate) fn script_bytes(block: &Block<'_>) -> usize {
+    match block.codec() {
         Codec::PoolAndScripts => {
             block.directory().chunks.iter().map(|chunk| chunk.sections[SCRIPTS].raw).sum()
         }
         Codec::Frames => 0,
-    };
+    }
+}
+
+/// The bytes of a block's scripts and values.
+pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
+    let mut bytes = script_bytes(block);
     for column in block.columns() {
         for value in block.column(&column.name)? {
             if let Value::Bytes(value) = value {

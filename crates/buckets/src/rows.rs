@@ -114,7 +114,12 @@ pub(crate) async fn rows_of(
 
 /// The number in a clustering column.
 pub(crate) fn clustering_rev(row: &Row, column: usize) -> Option<Revision> {
-    match row.key.clustering.get(column)? {
+    rev_in(row.key.clustering.get(column)?)
+}
+
+/// The number of a revision in a column of a key.
+pub(crate) fn rev_in(value: &Value) -> Option<Revision> {
+    match value {
         Value::Int(number) => Revision::new(*number),
         _ => None,
     }

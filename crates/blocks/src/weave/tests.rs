@@ -19,7 +19,7 @@ fn assert_bounded(texts: &[Vec<u8>]) {
     let mut weaver = Weaver::new();
     for text in texts {
         let before = weaver.compared();
-        let script = weaver.push(0, text);
+        let script = weaver.push(0, text, true);
         assert!(script.edits.len() <= MAX_SEGMENTS);
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0) as u64;
         let bound = (2 << 20) + COMPARED * (text.len() as u64 + longest);
@@ -93,8 +93,8 @@ fn a_text_that_would_take_too_many_pieces_starts_anew() {
         text.extend(noise(4));
     }
     let mut weaver = Weaver::new();
-    weaver.push(0, &parent);
-    let script = weaver.push(0, &text);
+    weaver.push(0, &parent, true);
+    let script = weaver.push(0, &text, true);
     assert_eq!((script.origin, script.edits.len()), (Origin::Empty, 1));
     assert_eq!(weaver.pool().len(), parent.len() + text.len());
 }

@@ -52,8 +52,8 @@ impl Weaver {
         self.keep(Script { origin: Origin::Erased, edits: Vec::new() }, self.pool.len())
     }
 
-    /// The script of a text. What is new in it is in the pool then.
-    pub(crate) fn push(&mut self, stream: u32, text: &[u8]) -> &Script {
+    /// The script of a text. What is new in it is in the pool then: all of it unless it `compares`.
+    pub(crate) fn push(&mut self, stream: u32, text: &[u8], compares: bool) -> &Script {
         let index = self.scripts.len();
         let start = self.pool.len();
         let (script, list) = match self.known.insert(blake3::hash(text), index) {
@@ -61,7 +61,10 @@ impl Weaver {
                 let script = Script { origin: Origin::Parent((index - same) as u32), edits: Vec::new() };
                 (script, self.list(same).expect("its script was made here"))
             }
-            None => self.edited(stream, text, index).unwrap_or_else(|| self.anew(text, start)),
+            None => {
+                let edited = if compares { self.edited(stream, text, index) } else { None };
+                edited.unwrap_or_else(|| self.anew(text, start))
+            }
         };
         self.pool.index();
         self.parents.push(stream, Parent { index, text: text.to_vec(), list });

@@ -20,6 +20,7 @@ use super::{
     made::blocking,
     part::{Packed, Part},
     pending::settings,
+    too_large::TooLarge,
     units::{Hashes, Pages, name_and_title, read_lines, read_units},
 };
 use crate::{Page, Revision, Title, rows, schemas::ARCHIVE_BLOCKS};
@@ -41,6 +42,8 @@ pub(crate) struct BlockStore {
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
     /// The one that was asked for last, even where the cache has no room for it: one read looks at it several times.
     last: Mutex<Option<Arc<OpenBlock>>>,
+    /// Revisions that stay in the tables, since no block takes them.
+    pub(super) too_large: TooLarge,
 }
 
 /// A block that is unpacked as far as its records go; its texts are unpacked, too, unless it is damaged.
@@ -94,7 +97,7 @@ impl BlockStore {
             .eviction_policy(EvictionPolicy::lru())
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
-        Self { store, sealing, damage, unpacked, last: Mutex::default() }
+        Self { store, sealing, damage, unpacked, last: Mutex::default(), too_large: TooLarge::default() }
     }
 
     /// Alone, in this process, with whatever makes blocks or deletes them.

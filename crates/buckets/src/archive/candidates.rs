@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Scan, TableStore};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Scan, TableStore};
 
 use super::{
     decide::Texts,
     entries::{ArchivedBody, Bodies, Place, Unit},
-    large::LARGEST,
     merged::plain,
     seal::ROWS,
 };
 use crate::{
-    Page, PropertyName, Result, Revision, Tid, Versions,
+    Error, Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Stored},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_in, unreadable},
     schemas::{RENDER_CONTENT, REVISION_CONTENT},
 };
 
@@ -24,6 +23,8 @@ use crate::{
 pub(super) struct Candidate {
     pub(super) unit: Unit,
     pub(super) texts: Texts,
+    /// The row of a body of it is damaged: what is known of that.
+    pub(super) damage: Option<String>,
 }
 
 /// What a store has of some revisions, which follow one another. Of renders that will be left out no texts are read
@@ -39,15 +40,18 @@ pub(super) async fn candidates(
     let of_revision = step.iter().flat_map(|(revision, _)| revision.properties.keys()).cloned().collect();
     let of_renders = step.iter().flat_map(|(_, renders)| renders);
     let of_renders = of_renders.flat_map(|render| render.properties.keys()).cloned().collect();
-    let mut found = bodies(store, page, Versions::Revision, of_revision, revs, left_out).await?;
-    found.append(&mut bodies(store, page, Versions::Render, of_renders, revs, left_out).await?);
+    let mut damage = BTreeMap::new();
+    let mut found = bodies(store, page, Versions::Revision, of_revision, revs, left_out, &mut damage).await?;
+    found.append(&mut bodies(store, page, Versions::Render, of_renders, revs, left_out, &mut damage).await?);
     let mut candidates = Vec::with_capacity(step.len());
     for (revision, renders) in step {
         let mut candidate = Candidate {
             unit: Unit { revision, bodies: Bodies::new(), renders: Vec::new() },
             texts: Texts::new(),
+            damage: None,
         };
         let rev = candidate.unit.revision.record.rev;
+        candidate.damage = damage.remove(&rev);
         candidate.unit.bodies = take_bodies(&mut candidate.texts, &mut found, rev, None);
         for render in renders {
             let bodies = take_bodies(&mut candidate.texts, &mut found, rev, Some(render.tid));
@@ -69,7 +73,8 @@ struct Body {
 /// Bodies by the revision or render that they are of.
 type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Body>>;
 
-/// The bodies of some properties, of the revisions from the first to the last.
+/// The bodies of some properties, of the revisions from the first to the last. Of which of these a row is damaged, is told
+/// in `damage`.
 async fn bodies(
     store: &dyn TableStore,
     page: &Page,
@@ -77,6 +82,7 @@ async fn bodies(
     names: BTreeSet<PropertyName>,
     (first, last): (Revision, Revision),
     left_out: &BTreeSet<Tid>,
+    damage: &mut BTreeMap<Revision, String>,
 ) -> Result<Found> {
     let table = match versions {
         Versions::Revision => &*REVISION_CONTENT,
@@ -89,7 +95,12 @@ async fn bodies(
         let mut after = None;
         loop {
             let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
-            let rows = store.scan(table, scan).await?;
+            let rows = store.scan(table, scan.reporting_damage()).await?;
+            for row in rows.damaged {
+                if let Some(rev) = row.key.clustering.get(1).and_then(rev_in) {
+                    damage.insert(rev, row.reason);
+                }
+            }
             for row in rows.items {
                 let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
                 let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
@@ -97,7 +108,14 @@ async fn bodies(
                 if row.expires_at.is_some() {
                     continue;
                 }
-                let BodyRow { info, mut stored } = BodyRow::from_row(&row)?;
+                let BodyRow { info, mut stored } = match BodyRow::from_row(&row) {
+                    Ok(body) => body,
+                    Err(Error::Store(StoreError::Corrupt(what))) => {
+                        damage.insert(rev, what);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
                 let is_left_out = of.is_some_and(|of| left_out.contains(&of));
                 if is_left_out && !matches!(stored, Stored::Chunks(_)) {
                     stored = Stored::Identity(Bytes::new());
@@ -131,12 +149,4 @@ fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<T
         bodies.insert(name, ArchivedBody { info: row.info, written_at, place });
     }
     bodies
-}
-
-/// Bytes that a block takes of a revision, without the renders that are left out and what stays in chunks.
-pub(super) fn size_of_unit(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> u64 {
-    let kept = renders.iter().filter(|render| !render.left_out && !left_out.contains(&render.tid));
-    let of_renders = kept.flat_map(|render| render.properties.values());
-    let sizes = revision.properties.values().chain(of_renders).map(|info| info.size);
-    sizes.filter(|size| *size <= LARGEST).sum()
 }

@@ -32,7 +32,8 @@ use super::{
     made::blocking,
     pending::{Gone, Pending},
     policy::Thinning,
-    seal::{MAX_UNIT, ROWS, let_go, release_owner},
+    seal::{ROWS, let_go, release_owner},
+    size::UnitSize,
     units::Pages,
 };
 use crate::{
@@ -239,11 +240,11 @@ impl HistoryArchiver {
     }
 
     async fn put_into_block(&self, state: &mut State, head: Head) -> Result<()> {
-        if state.filling.pending.is_full() {
-            self.end_block(state).await?;
-        }
         let at = head.written_at.unwrap_or_else(|| self.shared.clock.now());
         let (mut unit, mut texts) = as_sealed(&head.renders, at)?;
+        if state.filling.pending.is_full_for(&UnitSize::of_unit(&unit)) {
+            self.end_block(state).await?;
+        }
         let mut gone = match &mut state.current {
             Some(current) => current.thinning.thin(&mut unit, &mut texts),
             None => Vec::new(),
@@ -339,11 +340,7 @@ impl State {
             let rev = revision.record.rev;
             last.replace(rev).is_none_or(|last| last < rev)
         });
-        let is_small = |revision: &ImportRevision| {
-            let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
-            let all = revision.properties.iter().chain(of_renders);
-            all.map(|(property, _)| property.body.size).sum::<u64>() <= MAX_UNIT
-        };
+        let is_small = |revision: &ImportRevision| UnitSize::of_import(revision).excess().is_none();
         rises && revisions.iter().all(is_small) && current.tids.len() < MAX_TIDS
     }
 

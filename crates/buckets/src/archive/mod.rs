@@ -28,8 +28,10 @@ mod pending;
 mod policy;
 mod remake;
 mod seal;
+mod size;
 mod stats;
 mod together;
+mod too_large;
 mod units;
 mod verify;
 

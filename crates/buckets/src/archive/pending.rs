@@ -12,6 +12,7 @@ use super::{
     decide::Texts,
     entries::{Place, Unit, UnitWriter},
     index::BlockId,
+    size::UnitSize,
     units::Pages,
 };
 use crate::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
@@ -33,6 +34,8 @@ pub(super) struct Pending {
     builder: BlockBuilder,
     pages: Pages,
     titles: usize,
+    /// At most so many bytes of values are in the builder.
+    values: usize,
     /// Chunks that a page names and will not: of bodies that are not kept.
     gone: Gone,
 }
@@ -43,16 +46,17 @@ pub(super) type Gone = HashMap<Title, Vec<(Revision, ChunkSet)>>;
 impl Pending {
     pub(super) fn new() -> Result<Self> {
         let builder = BlockBuilder::new(settings(), columns(), 0).map_err(refused)?;
-        Ok(Self { builder, pages: Vec::new(), titles: 0, gone: HashMap::new() })
+        Ok(Self { builder, pages: Vec::new(), titles: 0, values: 0, gone: HashMap::new() })
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// Whether it has to be sealed before anything is added.
-    pub(super) fn is_full(&self) -> bool {
-        self.builder.should_seal() || self.titles >= MAX_TITLES
+    /// Whether it has to be sealed before a revision of this size is added.
+    pub(super) fn is_full_for(&self, next: &UnitSize) -> bool {
+        let is_full = self.builder.should_seal() || self.titles >= MAX_TITLES;
+        is_full || (!self.is_empty() && !next.fits_beside(self.builder.len(), self.values))
     }
 
     /// Whether so many bytes of new text of a page would be split between it and the next, and need not be.
@@ -76,6 +80,7 @@ impl Pending {
 
     /// Adds a revision.
     pub(super) fn push(&mut self, page: &Page, mut unit: Unit, texts: &Texts) -> Result<()> {
+        self.values += UnitSize::of_unit(&unit).values;
         let first = self.pages.last().is_none_or(|(last, _)| last != page);
         let above = self.pages.last().filter(|_| !first).and_then(|(_, units)| units.last());
         let above = above.map(|unit| unit.revision.record.rev);

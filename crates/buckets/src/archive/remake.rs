@@ -16,6 +16,7 @@ use super::{
     index::{BlockId, IndexRow, index_of},
     made::Deadline,
     pending::Pending,
+    size::UnitSize,
 };
 use crate::{Page, Result, revisioned::Shared, rows::partition_of, schemas::ARCHIVE_INDEX};
 
@@ -81,7 +82,7 @@ impl<'a> Remaking<'a> {
 
     /// A revision of the page that was begun last.
     pub(super) async fn push(&mut self, unit: Unit, texts: &Texts) -> Result<()> {
-        if self.pending.is_full() {
+        if self.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block().await?;
         }
         let Some(last) = self.moves.last_mut() else { return Ok(()) };

@@ -4,6 +4,8 @@
 //! with what went in. Then one batch a page puts its index row and takes the rows away; readers find each row
 //! in one of both. Whoever is cut off leaves at most a block that no page names, and a note of it.
 
+mod reading;
+mod renders;
 mod worth;
 
 use std::{
@@ -14,12 +16,12 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore, Value};
 
 use super::{
     ArchivePolicy, BucketArchive,
     blocks::BlockStore,
-    candidates::{Candidate, candidates, size_of_unit},
+    candidates::{Candidate, candidates},
     decide::{Stays, judge},
     deletes::{self, Anew, Standing},
     entries::{Place, Unit},
@@ -29,12 +31,14 @@ use super::{
     made::Made,
     pending::Pending,
     policy::Thinning,
+    seal::renders::{RenderReader, RendersOf, TOO_MANY, revs_of},
+    size::UnitSize,
 };
 use crate::{
     BucketName, DomainName, Error, Page, Result, Revision, Revisioned, Tid, Title,
     content::{ChunkSet, ChunkStore},
     revisioned::{Shared, rev_key},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rows_of},
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of},
     schemas::{ARCHIVE_INDEX, CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -44,11 +48,8 @@ const STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 /// Rows of an index that are read together.
 pub(super) const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// Bytes of bodies, as they came, that are read together, but for one revision that alone has more.
+/// Bytes of bodies, as they came, and of metadata that are read together, but for one revision that alone has more.
 const STEP_BYTES: u64 = 8 << 20;
-
-/// Bytes of bodies that a block may take of one revision with its renders. One with more stays where it is.
-pub(super) const MAX_UNIT: u64 = 64 << 20;
 
 /// Titles that are looked at together.
 const TITLES: usize = 500;
@@ -82,6 +83,16 @@ pub struct Sealed {
     pub left: u64,
     /// Revisions that stay, since they are too large to be sealed, or something of them is damaged.
     pub kept: u64,
+    /// Those of `kept` that are too large.
+    pub too_large: u64,
+}
+
+impl Sealed {
+    /// Revisions that stay, since something of them is damaged.
+    #[must_use]
+    pub const fn damaged(&self) -> u64 {
+        self.kept - self.too_large
+    }
 }
 
 impl std::ops::Add for Sealed {
@@ -97,6 +108,7 @@ impl std::ops::Add for Sealed {
             stored_bytes: self.stored_bytes + other.stored_bytes,
             left: self.left + other.left,
             kept: self.kept + other.kept,
+            too_large: self.too_large + other.too_large,
         }
     }
 }
@@ -203,16 +215,6 @@ impl<'a> Sealer<'a> {
         })
     }
 
-    /// The next row or rows of a table, as they stand in it.
-    async fn standing(&self, table: &'static Schema, scan: Scan) -> Result<rashomon_tables::Page<Row>> {
-        Ok(self.blocks.store.scan(table, scan).await?)
-    }
-
-    /// All rows of a range, in rising order.
-    async fn all(&self, table: &'static Schema, page: &Page, range: ClusteringRange) -> Result<Vec<Row>> {
-        Ok(rows_of(&*self.blocks.store, table, page, range, ROWS).await?)
-    }
-
     /// Takes what may go of a page. Blocks that get full are sealed. Behind damage nothing more is taken of it.
     async fn page(&mut self, page: &Page) -> Result<()> {
         self.sealed.pages += 1;
@@ -238,25 +240,6 @@ impl<'a> Sealer<'a> {
         self.sealed.kept += revisions;
     }
 
-    /// The revisions of a page that have not had their turn, as far as they can be counted.
-    async fn count_rest(&self, page: &Page) -> Result<u64> {
-        let (mut count, mut after) = (0, None);
-        loop {
-            let scan = Scan::new(partition_of(page), ROWS).range(self.rest.clone()).after(after);
-            match self.standing(&REVISIONS, scan).await {
-                Ok(rows) => {
-                    count += rows.items.len() as u64;
-                    after = rows.next;
-                }
-                Err(Error::Store(StoreError::Corrupt(_))) => return Ok(count),
-                Err(error) => return Err(error),
-            }
-            if after.is_none() {
-                return Ok(count);
-            }
-        }
-    }
-
     async fn what_may_go(&mut self, page: &Page) -> Taken {
         let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
         self.rest = ClusteringRange::all().below(below.get());
@@ -275,9 +258,20 @@ impl<'a> Sealer<'a> {
         }
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(self.rest.clone()).reverse();
-            let rows = self.standing(&REVISIONS, scan).await?;
-            let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
-            let Some(last) = revisions.last().map(|row| row.record.rev) else { break };
+            let rows = self.standing(&REVISIONS, scan.reporting_damage()).await?;
+            let mut revisions = Vec::with_capacity(rows.items.len());
+            for row in &rows.items {
+                match RevisionRow::from_row(row) {
+                    Ok(revision) => revisions.push(revision),
+                    Err(Error::Store(StoreError::Corrupt(what))) => self.damaged(page, &what, 1),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            for row in &rows.damaged {
+                self.damaged(page, &row.reason, 1);
+            }
+            let last = rows.items.iter().filter_map(|row| clustering_rev(row, 0)).max();
+            let Some(last) = last.max(revs_of(&rows.damaged, 0).last().copied()) else { break };
             self.revisions(page, revisions).await?;
             self.had_its_turn(last);
             if rows.next.is_none() {
@@ -285,7 +279,10 @@ impl<'a> Sealer<'a> {
             }
         }
         while let Some(rev) = self.parts.first().copied() {
-            self.anew(page, rev).await?;
+            match self.anew(page, rev).await {
+                Err(Ends::Page(what)) => self.damaged(page, &what, 1),
+                taken => taken?,
+            }
             self.parts.remove(&rev);
         }
         Ok(())
@@ -300,83 +297,79 @@ impl<'a> Sealer<'a> {
         self.rest = self.rest.clone().above(rev.get());
     }
 
-    /// The revisions below one of which renders stand and nothing else: they were added to what is in blocks.
-    async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
-        let (mut alone, mut after) = (BTreeSet::new(), None);
-        loop {
-            let range = ClusteringRange::all().below(below.get());
-            let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
-            let renders = self.standing(&RENDERS, scan).await?;
-            let revs: BTreeSet<_> = renders.items.iter().filter_map(|row| clustering_rev(row, 0)).collect();
-            if let (Some(first), Some(last)) = (revs.first(), revs.last()) {
-                let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
-                let revisions = self.all(&REVISIONS, page, range).await?;
-                let with_all: BTreeSet<_> =
-                    revisions.iter().filter_map(|row| clustering_rev(row, 0)).collect();
-                alone.extend(revs.difference(&with_all));
-            }
-            after = renders.next;
-            if after.is_none() {
-                return Ok(alone);
-            }
-        }
-    }
-
     /// Takes a revision as readers see it: what a block has of it, and what was written since. Nothing of it is
     /// thinned out: what is late was made since somebody asked for it.
     async fn anew(&mut self, page: &Page, rev: Revision) -> Taken {
-        let standing = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        if self.is_known_too_large(page, rev) {
+            return Ok(());
+        }
+        let standing = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), true).await?;
         let standing = standing.iter().map(|row| Some((clustering_tid(row, 1)?, row.written_at)));
         let Some(standing) = standing.collect::<Option<Vec<_>>>() else { return Ok(()) };
-        let Some((revision, renders)) = self.as_read(page, rev).await? else { return Ok(()) };
-        if size_of_unit(&revision, &renders, &BTreeSet::new()) > MAX_UNIT {
-            self.sealed.kept += 1;
+        let (revision, renders) = match self.as_read(page, rev).await? {
+            Some((revision, RendersOf::All(renders))) => (revision, renders),
+            Some((_, RendersOf::TooMany)) => {
+                self.too_large(page, rev, TOO_MANY);
+                return Ok(());
+            }
+            Some((_, RendersOf::Damaged(what))) => return Err(Ends::Page(what)),
+            None => return Ok(()),
+        };
+        if let Some(why) = UnitSize::of(&revision, &renders, &BTreeSet::new()).excess() {
+            self.too_large(page, rev, why);
             return Ok(());
         }
         let of_rev = vec![(revision, renders)];
         let mut candidates = candidates(&*self.shared.store, page, of_rev, &BTreeSet::new()).await?;
         let Some(candidate) = candidates.pop() else { return Ok(()) };
+        if let Some(what) = candidate.damage {
+            return Err(Ends::Page(what));
+        }
         if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
             self.stays(page, rev, why);
             return Ok(());
         }
-        self.make_room().await.map_err(Ends::All)?;
+        self.make_room(&candidate.unit).await.map_err(Ends::All)?;
         self.anew.entry(page.title.clone()).or_default().insert(rev, standing);
         self.push(page, candidate).map_err(Ends::All)
-    }
-
-    /// A revision and its renders as readers see them.
-    async fn as_read(&self, page: &Page, rev: Revision) -> Result<Option<(RevisionRow, Vec<RenderRow>)>> {
-        let Some(row) = self.shared.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
-        let renders = rows_of(&*self.shared.store, &RENDERS, page, of_rev, ROWS).await?;
-        let renders = renders.iter().map(RenderRow::from_row).collect::<Result<_>>()?;
-        Ok(Some((RevisionRow::from_row(&row)?, renders)))
     }
 
     /// Takes revisions that follow one another, as many at once as may be in memory.
     async fn revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> Taken {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(()) };
         let range = ClusteringRange::all().at_least(first.record.rev.get()).at_most(last.record.rev.get());
-        let mut renders: BTreeMap<Revision, Vec<RenderRow>> = BTreeMap::new();
-        for row in self.all(&RENDERS, page, range).await? {
-            let row = RenderRow::from_row(&row)?;
-            renders.entry(row.rev).or_default().push(row);
-        }
+        let blocks = self.blocks;
+        let mut reader = RenderReader::new(&*blocks.store, page, range);
         let (mut step, mut bytes, all) = (Vec::new(), 0, BTreeSet::new());
         for revision in revisions {
-            let renders = renders.remove(&revision.record.rev).unwrap_or_default();
-            let more = size_of_unit(&revision, &renders, &all);
-            if bytes + more > STEP_BYTES && !step.is_empty() {
+            let rev = revision.record.rev;
+            let is_known = blocks.too_large.is_known(page, rev, self.shared.clock.now());
+            let renders = if is_known { None } else { Some(reader.of(rev).await?) };
+            let size = match &renders {
+                Some(RendersOf::All(renders)) => UnitSize::of(&revision, renders, &all),
+                _ => UnitSize::default(),
+            };
+            let is_small = matches!(renders, Some(RendersOf::All(_))) && size.excess().is_none();
+            let more = size.bodies + size.values as u64;
+            if (bytes + more > STEP_BYTES || !is_small) && !step.is_empty() {
                 self.step(page, std::mem::take(&mut step), &all).await?;
                 bytes = 0;
             }
-            if more > MAX_UNIT {
-                self.large(page, revision, renders).await?;
-                continue;
+            match renders {
+                Some(RendersOf::All(renders)) if is_small => {
+                    bytes += more;
+                    step.push((revision, renders));
+                    continue;
+                }
+                Some(RendersOf::All(renders)) => self.large(page, revision, renders).await?,
+                Some(RendersOf::Damaged(what)) => self.damaged(page, &what, 1),
+                Some(RendersOf::TooMany) => self.too_large(page, rev, TOO_MANY),
+                None => {
+                    reader.skip(rev);
+                    self.count_too_large();
+                }
             }
-            bytes += more;
-            step.push((revision, renders));
+            self.had_its_turn(rev);
         }
         self.step(page, step, &all).await
     }
@@ -385,12 +378,33 @@ impl<'a> Sealer<'a> {
     async fn large(&mut self, page: &Page, revision: RevisionRow, renders: Vec<RenderRow>) -> Taken {
         let mut thinning = self.thinning;
         let left_out = thinning.left_out(&renders);
-        if size_of_unit(&revision, &renders, &left_out) <= MAX_UNIT {
-            return self.step(page, vec![(revision, renders)], &left_out).await;
+        match UnitSize::of(&revision, &renders, &left_out).excess() {
+            None => self.step(page, vec![(revision, renders)], &left_out).await,
+            Some(why) => {
+                self.too_large(page, revision.record.rev, why);
+                Ok(())
+            }
         }
+    }
+
+    /// Counts a revision that no block takes. It is not read again for a while.
+    fn too_large(&mut self, page: &Page, rev: Revision, why: &str) {
+        self.blocks.too_large.remember(page, rev, why, self.shared.clock.now());
+        self.count_too_large();
+    }
+
+    fn count_too_large(&mut self) {
         self.sealed.kept += 1;
-        self.had_its_turn(revision.record.rev);
-        Ok(())
+        self.sealed.too_large += 1;
+    }
+
+    /// Whether the revision was found too large a short time ago: then it is counted.
+    fn is_known_too_large(&mut self, page: &Page, rev: Revision) -> bool {
+        let is_known = self.blocks.too_large.is_known(page, rev, self.shared.clock.now());
+        if is_known {
+            self.count_too_large();
+        }
+        is_known
     }
 
     /// Reads the bodies of some revisions but for the renders that will be left out, and takes those that may go.
@@ -402,6 +416,11 @@ impl<'a> Sealer<'a> {
     ) -> Taken {
         for candidate in candidates(&*self.blocks.store, page, step, left_out).await? {
             let rev = candidate.unit.revision.record.rev;
+            if let Some(what) = &candidate.damage {
+                self.damaged(page, what, 1);
+                self.had_its_turn(rev);
+                continue;
+            }
             match judge(&candidate.unit, &candidate.texts, self.cutoff) {
                 Ok(()) => self.take(page, candidate).await?,
                 // The rest of it may be in a block.
@@ -425,16 +444,16 @@ impl<'a> Sealer<'a> {
     }
 
     async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Taken {
-        self.make_room().await.map_err(Ends::All)?;
         let mut gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
         let chunks = &self.shared.chunks;
         gone.append(&mut take_in(chunks, &mut candidate.unit, &mut candidate.texts).await?);
+        self.make_room(&candidate.unit).await.map_err(Ends::All)?;
         self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
         self.push(page, candidate).map_err(Ends::All)
     }
 
-    async fn make_room(&mut self) -> Result<()> {
-        if self.pending.is_full() {
+    async fn make_room(&mut self, next: &Unit) -> Result<()> {
+        if self.pending.is_full_for(&UnitSize::of_unit(next)) {
             self.end_block().await?;
         }
         Ok(())
@@ -491,10 +510,10 @@ impl<'a> Sealer<'a> {
         let tids =
             ClusteringRange::all().at_least(index.tids.0.as_time_uuid()).at_most(index.tids.1.as_time_uuid());
         let standing = Standing {
-            revisions: self.all(&REVISIONS, page, revs.clone()).await?,
-            renders: self.all(&RENDERS, page, revs).await?,
-            by_time: self.all(&REVISIONS_BY_TIME, page, times).await?,
-            by_tid: self.all(&REVISIONS_BY_TID, page, tids).await?,
+            revisions: self.all(&REVISIONS, page, revs.clone(), true).await?,
+            renders: self.all(&RENDERS, page, revs, true).await?,
+            by_time: self.all(&REVISIONS_BY_TIME, page, times, true).await?,
+            by_tid: self.all(&REVISIONS_BY_TID, page, tids, false).await?,
         };
         let none = Anew::new();
         let going = deletes::going(units, &standing, self.anew.get(&page.title).unwrap_or(&none))?;

@@ -2,14 +2,20 @@
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
-use rashomon_tables::{ClusteringRange, Key, Scan};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Scan};
 
-use super::{MAX_UNIT, ROWS, Sealer};
+use super::{
+    ROWS, Sealer,
+    renders::{RendersOf, TOO_MANY},
+};
 use crate::{
-    Page, Result, Revision,
-    archive::{candidates::size_of_unit, index::index_of},
+    Error, Page, Result, Revision,
+    archive::{
+        index::index_of,
+        size::{MAX_UNIT_BODIES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUES, UnitSize},
+    },
     revisioned::rev_key,
-    rows::{RenderRow, RevisionRow, partition_of},
+    rows::{RenderRow, RevisionRow, index_size, partition_of},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -22,13 +28,13 @@ impl Sealer<'_> {
     pub(super) async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
         let old = self.cutoff.saturating_sub(age);
-        let (mut count, mut of_last, mut after) = (0, Vec::<RenderRow>::new(), None);
-        loop {
-            let range = ClusteringRange::all().at_most(below.get());
-            let scan = Scan::new(partition_of(page), WORTH).range(range).reverse().after(after);
-            let rows = self.standing(&RENDERS, scan).await?;
+        let (mut count, mut of_last, mut bytes) = (0, Vec::<RenderRow>::new(), 0);
+        let (mut range, mut after) = (ClusteringRange::all().at_most(below.get()), None);
+        'pages: loop {
+            let scan = Scan::new(partition_of(page), WORTH).range(range.clone()).reverse().after(after);
+            let rows = self.standing(&RENDERS, scan.reporting_damage()).await?;
             for row in &rows.items {
-                let row = RenderRow::from_row(row)?;
+                let Ok(row) = RenderRow::from_row(row) else { continue };
                 if let Some(last) = of_last.last().filter(|last| last.rev < row.rev) {
                     let is_old = last.stored_at.max(row.stored_at) <= old;
                     let is_enough = count + of_last.len() >= WORTH.get();
@@ -38,10 +44,23 @@ impl Sealer<'_> {
                         }
                         count += of_last.len();
                     }
-                    of_last.clear();
+                    (of_last, bytes) = (Vec::new(), 0);
                 }
                 if row.rev == below {
                     return Ok(false);
+                }
+                bytes += index_size(&row.properties);
+                let is_too_large = of_last.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUES;
+                let now = self.shared.clock.now();
+                let is_known = self.blocks.too_large.is_known(page, row.rev, now);
+                if is_too_large && !is_known {
+                    self.blocks.too_large.remember(page, row.rev, TOO_MANY, now);
+                }
+                if is_too_large || is_known {
+                    // What else there is of it is not read.
+                    range = range.above(row.rev.get());
+                    (of_last, bytes, after) = (Vec::new(), 0, None);
+                    continue 'pages;
                 }
                 of_last.push(row);
             }
@@ -55,27 +74,48 @@ impl Sealer<'_> {
     /// Whether a revision stays for good, by the renders of it that stand. Unless it `matters`, it is looked up where
     /// they alone say so.
     async fn is_too_large(&self, page: &Page, renders: &[RenderRow], matters: bool) -> Result<bool> {
+        let Some(rev) = renders.first().map(|render| render.rev) else { return Ok(false) };
         let of_renders = renders.iter().flat_map(|render| render.properties.values());
-        let seems_so = of_renders.map(|info| info.size).sum::<u64>() > MAX_UNIT;
-        let Some(rev) = renders.first().map(|render| render.rev).filter(|_| matters || seems_so) else {
+        let entries = of_renders.clone().count();
+        let seems_so =
+            entries > MAX_UNIT_ENTRIES || of_renders.map(|info| info.size).sum::<u64>() > MAX_UNIT_BODIES;
+        if !matters && !seems_so {
             return Ok(false);
+        }
+        let why = match self.why_too_large(page, rev, renders).await {
+            // It stays since it is damaged, and makes no page worth it either.
+            Err(Error::Store(StoreError::Corrupt(_))) => return Ok(true),
+            why => why?,
         };
+        if let Some(why) = why {
+            self.blocks.too_large.remember(page, rev, why, self.shared.clock.now());
+        }
+        Ok(why.is_some())
+    }
+
+    async fn why_too_large(
+        &self,
+        page: &Page,
+        rev: Revision,
+        renders: &[RenderRow],
+    ) -> Result<Option<&'static str>> {
         let all = BTreeSet::new();
         let key = Key::new(partition_of(page), rev_key(rev));
         let Some(row) = self.blocks.store.get(&REVISIONS, &key).await? else {
             // The rest of it is in a block, and would be in the next with them.
-            let whole = self.as_read(page, rev).await?;
-            return Ok(
-                whole.is_some_and(|(revision, renders)| size_of_unit(&revision, &renders, &all) > MAX_UNIT)
-            );
+            return Ok(match self.as_read(page, rev).await? {
+                Some((revision, RendersOf::All(renders))) => UnitSize::of(&revision, &renders, &all).excess(),
+                Some((_, RendersOf::TooMany)) => Some(TOO_MANY),
+                Some((_, RendersOf::Damaged(_))) | None => None,
+            });
         };
         let revision = RevisionRow::from_row(&row)?;
-        if size_of_unit(&revision, renders, &all) <= MAX_UNIT {
-            return Ok(false);
+        if UnitSize::of(&revision, renders, &all).excess().is_none() {
+            return Ok(None);
         }
         let index = index_of(&*self.blocks.store, &partition_of(page)).await?;
         let left_out = self.thinning_on(&index).left_out(renders);
-        Ok(size_of_unit(&revision, renders, &left_out) > MAX_UNIT)
+        Ok(UnitSize::of(&revision, renders, &left_out).excess())
     }
 
     /// The revision below which all were superseded long enough: the highest that was stored as long ago.
@@ -83,9 +123,9 @@ impl Sealer<'_> {
         let (mut limit, mut after) = (NonZeroUsize::MIN, None);
         loop {
             let scan = Scan::new(partition_of(page), limit).after(after);
-            let rows = self.standing(&RENDERS, scan).await?;
+            let rows = self.standing(&RENDERS, scan.reporting_damage()).await?;
             for row in &rows.items {
-                let row = RenderRow::from_row(row)?;
+                let Ok(row) = RenderRow::from_row(row) else { continue };
                 if row.stored_at <= self.cutoff && row.written_at <= self.cutoff {
                     return Ok(Some(row.rev));
                 }

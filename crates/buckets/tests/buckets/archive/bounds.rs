@@ -1,0 +1,199 @@
+//! Revisions that no block takes: they stay in the tables, are counted, and keep nothing else from being sealed.
+
+use rashomon_buckets::{
+    BucketName, DomainName, ImportRender, Merging, NewRender, Page, RenderBase, Tid, schemas,
+};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Row, TableStore as _, Value};
+
+use super::{DAY, archiving, later};
+use crate::support::{World, page, rev};
+
+/// More than a block takes of one revision have 65,920 bodies.
+const RENDERS: i64 = 1_030;
+const PROPERTIES: usize = 64;
+
+fn names() -> Vec<String> {
+    (0..PROPERTIES).map(|number| format!("part-{number}")).collect()
+}
+
+impl World {
+    /// Adds renders of many small properties to a revision: one is written, and its rows are copied under other tids.
+    async fn many_renders(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
+        let names = names();
+        // Not that of a render which is there.
+        let text = format!("{renders} of {number}");
+        let bodies: Vec<_> = names.iter().map(|name| (name.as_str(), &text)).collect();
+        let first = self.put_render(page, number, &bodies).await.unwrap().tid;
+        self.copies(page, first, number, renders - 1).await
+    }
+
+    /// Writes the rows of a render again under other tids.
+    async fn copies(&self, page: &Page, first: Tid, number: i64, copies: i64) -> Vec<Tid> {
+        let of_page = |row: &Row| row.key.partition.last() == Some(&page.title.as_str().into());
+        let mut rows = Vec::new();
+        for table in [&*schemas::RENDERS, &*schemas::RENDER_CONTENT, &*schemas::REVISIONS_BY_TID] {
+            let of_first = |row: &Row| row.key.clustering.contains(&first.as_time_uuid().into());
+            let found = self.rows(table).await.into_iter().filter(of_page).filter(of_first);
+            rows.extend(found.map(|row| (table, row)));
+        }
+        let mut tids = vec![first];
+        for copy in 1..=copies {
+            let time = first.time().as_micros() - copy;
+            let tid = Tid::new(Timestamp::from_micros(time), number as u64);
+            let mut batch = Batch::new(rows[0].1.key.partition.clone());
+            for (table, row) in &rows {
+                let is_first = |value: &Value| *value == first.as_time_uuid().into();
+                let key = row.key.clustering.iter();
+                let key =
+                    key.map(|value| if is_first(value) { tid.as_time_uuid().into() } else { value.clone() });
+                batch.put(table, key.collect(), row.values.clone(), row.written_at);
+            }
+            self.store.write(Vec::new(), batch).await.unwrap();
+            tids.push(tid);
+        }
+        tids
+    }
+
+    /// Adds renders whose headers are long.
+    async fn long_headers(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
+        let mut properties = self.stage(page, &[("html", "<p>")]).await;
+        properties[0].other_headers.insert("x-long".to_owned(), "x".repeat(90_000));
+        let base = RenderBase::Revision(rev(number));
+        let new = NewRender { base, timestamp: None, if_latest: None, properties };
+        let first = self.buckets.put_render(page, new).await.unwrap().tid;
+        self.copies(page, first, number, renders - 1).await
+    }
+
+    /// Pages around the one that has a revision that is too large.
+    async fn neighbours(&self) -> [Page; 2] {
+        let pages = ["Before", "Later"].map(page);
+        for page in &pages {
+            for number in 1..=3 {
+                self.put_revision(page, number, &[("wikitext", format!("text {number}"))]).await.unwrap();
+            }
+        }
+        pages
+    }
+}
+
+async fn assert_sealed_but_for_one(world: &World, revisions: u64) {
+    let sealed = world.seal().await;
+    assert_eq!((sealed.revisions, sealed.kept, sealed.too_large), (revisions, 1, 1), "{sealed:?}");
+    // Nor is it tried at full cost by the next pass, which counts it.
+    let again = world.seal().await;
+    assert_eq!((again.revisions, again.kept, again.too_large, again.blocks), (0, 1, 1, 0), "{again:?}");
+    world.assert_whole().await;
+    let after_a_start = world.reopened().await;
+    let again = after_a_start.seal().await;
+    assert_eq!((again.revisions, again.too_large), (0, 1), "{again:?}");
+}
+
+mod in_memory {
+    use super::*;
+
+    #[tokio::test]
+    async fn revision_with_too_many_bodies_stays_and_all_others_are_sealed() {
+        let world = archiving(World::in_memory().await).await;
+        let (main, others) = (page("Main_Page"), world.neighbours().await);
+        world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
+        world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
+        let tids = world.many_renders(&main, 2, RENDERS).await;
+        world.put_revision(&main, 3, &[("wikitext", "three")]).await.unwrap();
+        world.put_revision(&main, 4, &[("wikitext", "four")]).await.unwrap();
+        world.pass(later());
+        assert_sealed_but_for_one(&world, 2 * 2 + 2).await;
+        assert_eq!(world.open_revisions().await, 2 + 2, "the latest of each page, and the large one");
+        for tid in tids.iter().step_by(200) {
+            assert_eq!(world.read(&main, *tid, "part-63").await, b"1030 of 2");
+        }
+        for page in &others {
+            assert_eq!(world.buckets.revisions(page, None, 10).await.unwrap().items.len(), 3);
+        }
+        let detail = world.buckets.revision(&main, rev(2)).await.unwrap();
+        assert_eq!(detail.renders.len() as i64, RENDERS + 1);
+    }
+
+    #[tokio::test]
+    async fn revision_with_too_much_metadata_stays_and_all_others_are_sealed() {
+        let world = archiving(World::in_memory().await).await;
+        let main = page("Main_Page");
+        world.neighbours().await;
+        world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
+        world.long_headers(&main, 1, 190).await;
+        world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
+        world.put_revision(&main, 3, &[("wikitext", "three")]).await.unwrap();
+        world.pass(later());
+        assert_sealed_but_for_one(&world, 2 * 2 + 1).await;
+    }
+
+    /// Several that are as large as may be do not come into one block.
+    #[tokio::test]
+    async fn revisions_with_much_metadata_are_spread_over_blocks() {
+        let world = archiving(World::in_memory().await).await;
+        let main = page("Main_Page");
+        for number in 1..=4 {
+            world.put_revision(&main, number, &[("wikitext", "text")]).await.unwrap();
+            if number < 4 {
+                world.long_headers(&main, number, 80).await;
+            }
+        }
+        world.pass(later());
+        let sealed = world.seal().await;
+        assert_eq!((sealed.revisions, sealed.kept), (3, 0), "{sealed:?}");
+        assert!(sealed.blocks >= 2, "{sealed:?}");
+        world.assert_whole().await;
+        // Nor are they put into one by the compaction.
+        let domain = DomainName::new("enwiki").unwrap();
+        let bucket = BucketName::page();
+        let merged = world.buckets.merge_archive(&domain, &bucket, Merging::default(), &mut |_| {}).await;
+        assert_eq!(merged.unwrap().kept, 0);
+        world.assert_whole().await;
+    }
+
+    #[tokio::test]
+    async fn revision_that_grows_too_large_after_it_was_sealed_stays_as_it_is() {
+        let world = archiving(World::in_memory().await).await;
+        let main = page("Main_Page");
+        world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
+        let first = world.many_renders(&main, 1, 3).await;
+        world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
+        world.pass(later());
+        assert_eq!(world.seal().await.revisions, 1);
+        let since = world.many_renders(&main, 1, 600).await;
+        world.neighbours().await;
+        world.pass(later());
+        assert_sealed_but_for_one(&world, 2 * 2).await;
+        let detail = world.buckets.revision(&main, rev(1)).await.unwrap();
+        assert_eq!(detail.renders.len(), 1 + 3 + 600);
+        assert_eq!(world.read(&main, first[2], "part-7").await, b"3 of 1");
+        assert_eq!(world.read(&main, since[599], "part-7").await, b"600 of 1");
+    }
+
+    #[tokio::test]
+    async fn import_writes_a_revision_that_no_block_takes_as_rows() {
+        let world = archiving(World::in_memory().await).await;
+        let (main, other) = (page("Main_Page"), page("Other"));
+        let archiver = world.buckets.archive_histories().unwrap();
+        for of in [&main, &other] {
+            for number in 1..=3 {
+                let time = |more| Timestamp::from_micros(number * 1_000_000 + more);
+                let mut revision = world.history(of, number, time(0), b"text").await;
+                let renders = if of == &main && number == 2 { 100 } else { 0 };
+                for render in 0..renders {
+                    let mut properties = world.untouched(of, &[("html", "<p>")]).await;
+                    properties[0].0.other_headers.insert("x-long".to_owned(), "x".repeat(90_000));
+                    revision.renders.push(ImportRender { tid: Tid::new(time(render), 7), properties });
+                }
+                archiver.import(of, vec![revision]).await.unwrap();
+            }
+        }
+        let sealed = archiver.finish().await.unwrap();
+        assert!(sealed.blocks >= 1 && sealed.revisions >= 2, "{sealed:?}");
+        assert_eq!(world.buckets.revision(&main, rev(2)).await.unwrap().renders.len(), 101);
+        world.assert_whole().await;
+        world.pass(DAY + later());
+        assert_eq!(world.seal().await.too_large, 1);
+        world.assert_whole().await;
+    }
+}
