@@ -246,18 +246,22 @@ struct SummaryJson<'a> {
     /// The revision that it was made from; `null` where there is none, or none is known.
     #[schema(required = true)]
     parent: Option<i64>,
-    /// When it was made: as given, else the time of its first write.
-    #[schema(format = DateTime)]
-    timestamp: String,
-    /// Its newest render, of those that are kept where any is.
-    #[schema(value_type = String, format = "uuid")]
-    tid: Tid,
+    /// When it was made: as given, else the time of its first write. Absent where its own row is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime, nullable = false)]
+    timestamp: Option<String>,
+    /// Its newest render, of those that are kept where any is. Absent where its own row is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = "uuid", nullable = false)]
+    tid: Option<Tid>,
     /// How many renders it has.
     renders: u64,
     /// The bytes of its newest render's properties, of those that are not damaged. Where none of its renders was kept,
     /// of those that are the revision's.
     size: u64,
-    /// `true` where a property of it cannot be read, since a block of the archive is damaged; else absent.
+    /// `true` where some of it cannot be read, since a row of it or a block of the archive is damaged; else absent. Where
+    /// it is the revision's own row, only its number is known: `timestamp` and `tid` are absent, and the other members
+    /// say nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     damaged: bool,
@@ -322,8 +326,8 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
     SummaryJson {
         rev: rev.get(),
         parent: parent_number(*parent),
-        timestamp: times::format_rfc3339(*timestamp),
-        tid: summary.tid,
+        timestamp: (!summary.unreadable).then(|| times::format_rfc3339(*timestamp)),
+        tid: (!summary.unreadable).then_some(summary.tid),
         renders: summary.renders,
         size: summary.size,
         damaged: summary.damaged,

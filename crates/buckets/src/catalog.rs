@@ -10,9 +10,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     BucketName, DomainName, Listing, Page, Result, Revision, Title,
+    damaged_rows::DamagedRows,
     locks::Locks,
     rows::{self, partition_of, to_json},
-    schemas::{DOMAINS, PAGES, SITE_INFOS, TITLES},
+    schemas::{DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
 };
 
 /// How many partitions the titles of a bucket are spread over: with sixty million of them, a million each.
@@ -31,6 +32,8 @@ pub struct Catalog {
     store: Arc<dyn TableStore>,
     clock: Arc<dyn Clock>,
     locks: Arc<Locks>,
+    /// Damaged rows that were passed over.
+    pub(crate) damage: Arc<DamagedRows>,
     /// Whoever replaces what is said of a wiki: it is seldom, and one at a time.
     site_infos: Arc<Mutex<()>>,
 }
@@ -92,18 +95,39 @@ pub struct PageInfo {
     pub restrictions: Option<String>,
 }
 
+/// The first titles of a shard, in order.
+struct ShardTitles {
+    titles: Vec<String>,
+    has_more: bool,
+}
+
+fn shard_of(domain: &DomainName, bucket: &BucketName, shard: u64) -> Vec<Value> {
+    vec![domain.as_str().into(), bucket.as_str().into(), Value::Int(shard as i64)]
+}
+
 impl Catalog {
     pub(crate) fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, locks: Arc::new(Locks::new()), site_infos: Arc::default() }
+        let (locks, damage) = (Arc::new(Locks::new()), Arc::default());
+        Self { store, clock, locks, damage, site_infos: Arc::default() }
     }
 
-    /// The domains that have anything stored, in order.
+    /// The domains that have anything stored, in order. Of a damaged row the domain is taken from its key, if some title
+    /// of a page is noted for it.
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let mut domains = Vec::new();
         let mut after = None;
         loop {
-            let scan = Scan::new(vec![CATALOG.into()], DOMAINS_PAGE).after(after);
+            let scan = Scan::new(vec![CATALOG.into()], DOMAINS_PAGE).after(after).reporting_damage();
             let rows = self.store.scan(&DOMAINS, scan).await?;
+            self.damage.note(&DOMAINS, &rows.damaged);
+            for row in &rows.damaged {
+                if let Some(Value::Text(name)) = row.key.clustering.first()
+                    && let Ok(domain) = DomainName::new(name)
+                    && self.has_titles(&domain).await?
+                {
+                    domains.push(domain);
+                }
+            }
             for row in &rows.items {
                 match row.key.clustering.first() {
                     Some(Value::Text(name)) => {
@@ -114,7 +138,42 @@ impl Catalog {
             }
             after = rows.next;
             if after.is_none() {
+                domains.sort();
                 return Ok(domains);
+            }
+        }
+    }
+
+    /// Whether a whole row notes a title of the domain's pages.
+    async fn has_titles(&self, domain: &DomainName) -> Result<bool> {
+        for shard in 0..SHARDS {
+            let scan = Scan::new(shard_of(domain, &BucketName::page(), shard), NonZeroUsize::MIN);
+            let mut scan = scan.reporting_damage();
+            loop {
+                let rows = self.store.scan(&TITLES, scan.clone()).await?;
+                if !rows.items.is_empty() {
+                    return Ok(true);
+                }
+                scan.after = rows.next;
+                if scan.after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the page has a render, or a row that says so and is damaged.
+    pub(crate) async fn is_stored(&self, page: &Page) -> Result<bool> {
+        let mut scan = Scan::new(partition_of(page), NonZeroUsize::MIN).reporting_damage();
+        loop {
+            let rows = self.store.scan(&RENDERS, scan.clone()).await?;
+            if !rows.items.is_empty() || !rows.damaged.is_empty() {
+                return Ok(true);
+            }
+            scan.after = rows.next;
+            if scan.after.is_none() {
+                return Ok(false);
             }
         }
     }
@@ -147,7 +206,8 @@ impl Catalog {
     }
 
     /// The titles of a bucket's pages, in byte order, from the one after `after` on. A title is noted before
-    /// its page is written: where that write never came, there is no page.
+    /// its page is written: where that write never came, there is no page. Of a damaged row the title is taken from its
+    /// key, if there is such a page; the damage is logged.
     pub async fn titles(
         &self,
         domain: &DomainName,
@@ -161,24 +221,21 @@ impl Catalog {
             None => ClusteringRange::all(),
         };
         let shards = (0..SHARDS).map(|shard| {
-            let partition = vec![domain.as_str().into(), bucket.as_str().into(), Value::Int(shard as i64)];
-            self.first_titles(Scan::new(partition, per_shard).range(range.clone()))
+            let scan = Scan::new(shard_of(domain, bucket, shard), per_shard).range(range.clone());
+            self.first_titles(domain, bucket, scan.reporting_damage())
         });
         let shards = futures::future::try_join_all(shards).await?;
         // The smallest of all are among the smallest of each. What lies beyond the last
         // row of a shard that has more is not known.
         let known_until =
-            shards.iter().filter(|rows| rows.next.is_some()).filter_map(|rows| rows.items.last());
-        let known_until = known_until.map(|row| row.key.clustering[0].clone()).min();
+            shards.iter().filter(|shard| shard.has_more).filter_map(|shard| shard.titles.last());
+        let known_until = known_until.min();
         let mut smallest = BinaryHeap::with_capacity(limit + 2);
-        for row in shards.iter().flat_map(|rows| &rows.items) {
-            if known_until.as_ref().is_some_and(|until| row.key.clustering[0] > *until) {
+        for title in shards.iter().flat_map(|shard| &shard.titles) {
+            if known_until.is_some_and(|until| title > until) {
                 continue;
             }
-            match row.key.clustering.first() {
-                Some(Value::Text(title)) => smallest.push(title.as_str()),
-                _ => return Err(rows::unreadable("titles", row)),
-            }
+            smallest.push(title.as_str());
             if smallest.len() > limit + 1 {
                 smallest.pop();
             }
@@ -197,11 +254,33 @@ impl Catalog {
     }
 
     /// The first page of a shard that has a title, or is the last.
-    async fn first_titles(&self, mut scan: Scan) -> Result<rashomon_tables::Page<Row>> {
+    async fn first_titles(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        mut scan: Scan,
+    ) -> Result<ShardTitles> {
         loop {
             let rows = self.store.scan(&TITLES, scan.clone()).await?;
-            if !rows.items.is_empty() || rows.next.is_none() {
-                return Ok(rows);
+            self.damage.note(&TITLES, &rows.damaged);
+            let mut titles = Vec::with_capacity(rows.items.len());
+            for row in &rows.items {
+                match row.key.clustering.first() {
+                    Some(Value::Text(title)) => titles.push(title.clone()),
+                    _ => return Err(rows::unreadable("titles", row)),
+                }
+            }
+            for row in &rows.damaged {
+                let Some(Value::Text(text)) = row.key.clustering.first() else { continue };
+                let Ok(title) = Title::new(text) else { continue };
+                let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+                if self.is_stored(&page).await? {
+                    titles.push(text.clone());
+                }
+            }
+            titles.sort();
+            if !titles.is_empty() || rows.next.is_none() {
+                return Ok(ShardTitles { titles, has_more: rows.next.is_some() });
             }
             scan.after = rows.next;
         }
@@ -242,6 +321,19 @@ impl Catalog {
         Ok(true)
     }
 
+    /// Whether the row that has the page among the titles, or its domain among the domains, was found damaged: the next
+    /// write of the page writes it again.
+    pub(crate) fn has_damaged_entry(&self, page: &Page) -> bool {
+        entries(page, Timestamp::EPOCH).into_iter().any(|Batch { partition, mutations }| {
+            mutations.into_iter().any(|mutation| match mutation {
+                Mutation::Put { table, clustering, .. } => {
+                    self.damage.knows(table, &Key::new(partition.clone(), clustering))
+                }
+                _ => false,
+            })
+        })
+    }
+
     async fn read_page_info(&self, page: &Page) -> Result<Option<(PageInfo, Timestamp)>> {
         let key = Key::new(partition_of(page), Vec::new());
         let Some(row) = self.store.get(&PAGES, &key).await? else { return Ok(None) };
@@ -253,8 +345,7 @@ impl Catalog {
 /// What notes a page, and its domain, before the page is first written.
 pub(crate) fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
     let shard = xxh3_64(page.title.as_str().as_bytes()) % SHARDS;
-    let partition = vec![page.domain.as_str().into(), page.bucket.as_str().into(), Value::Int(shard as i64)];
-    let mut title = Batch::new(partition);
+    let mut title = Batch::new(shard_of(&page.domain, &page.bucket, shard));
     title.put(&TITLES, vec![page.title.as_str().into()], Vec::new(), now);
     [title, domain_entry(&page.domain, now)]
 }

@@ -6,6 +6,7 @@
 mod archive;
 mod catalog;
 mod content;
+mod damaged_rows;
 mod definitions;
 mod error;
 mod headers;
@@ -25,6 +26,7 @@ pub use archive::{
 };
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
+pub use damaged_rows::FoundDamage;
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, Missing, Result};
 pub use headers::{GivenHeaders, HeaderError, Headers};
@@ -41,7 +43,7 @@ pub use retention::{
     RetentionStats, Sampling, Strategy, Superseded, Sweep, Timeline, Walk,
 };
 pub use revisioned::{
-    CacheStats, DomainStats, Erased, Erasing, ErasureState, PropertyStats, Revisioned, SameBytes, Settings,
-    VerifyReport,
+    CacheStats, DomainStats, Erased, Erasing, ErasureState, PropertyStats, RepairReport, Revisioned,
+    SameBytes, Settings, VerifyReport,
 };
 pub use tid::Tid;

@@ -251,8 +251,36 @@ pub struct RevisionSummary {
     /// `false`: it was superseded, and its bodies have gone by the bucket's retention, or it has none but those of
     /// renders, and the archive's policy kept none of these.
     pub stored: bool,
-    /// Some of the properties cannot be read, and are not counted in the size: a block of the archive is damaged.
+    /// Some of it cannot be read, and is not counted in the size: the row of a render, or a block of the archive, is
+    /// damaged.
     pub damaged: bool,
+    /// The revision's own row cannot be read: of its record the number alone is known, and of the other fields nothing.
+    pub unreadable: bool,
+}
+
+impl RevisionSummary {
+    /// Of a revision whose row cannot be read.
+    pub(crate) fn unreadable(rev: Revision) -> Self {
+        let record = RevisionRecord {
+            rev,
+            parent: None,
+            timestamp: Timestamp::EPOCH,
+            user: None,
+            comment: None,
+            minor: false,
+            export: ExportRecord::default(),
+            erased: None,
+        };
+        Self {
+            record: Arc::new(record),
+            tid: Tid::new(Timestamp::EPOCH, 0),
+            renders: 0,
+            size: 0,
+            stored: true,
+            damaged: true,
+            unreadable: true,
+        }
+    }
 }
 
 /// A revision as an export needs it.

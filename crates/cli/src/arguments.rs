@@ -313,6 +313,15 @@ pub(crate) struct MigrateArguments {
 pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
+
+    /// Restore rows that follow from whole ones before checking: entries of titles and domains, indexes of revisions by
+    /// time and by tid, references to chunks. Prints each repair. No server may write meanwhile
+    #[arg(long)]
+    pub(crate) repair: bool,
+
+    /// With --repair: print what would be restored, and change nothing
+    #[arg(long, requires = "repair")]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]

@@ -87,8 +87,8 @@ async fn seal_domain(buckets: &Revisioned, domain: &DomainName, how: Sealing) ->
         tracing::info!(%domain, revisions, blocks, "sealed what was superseded");
     }
     if sealed.kept > 0 {
-        let revisions = sealed.kept;
-        tracing::warn!(%domain, revisions, "some revisions are too large or damaged, and are not sealed");
+        let (too_large, damaged) = (sealed.too_large, sealed.damaged());
+        tracing::warn!(%domain, too_large, damaged, "some revisions are too large or damaged, and are not sealed");
     }
     Ok(())
 }

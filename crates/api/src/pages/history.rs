@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{Page, Parent, PropertyName, Revision, RevisionSummary, Tid};
+use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError, Tid};
 use rashomon_clock::Timestamp;
 
 use super::{
@@ -31,7 +31,8 @@ const RENDERS: usize = 4;
 struct RevisionLine {
     rev: Revision,
     parent: Option<Revision>,
-    time: Time,
+    /// `None` where the revision's row is damaged.
+    time: Option<Time>,
     by: String,
     comment: String,
     minor: bool,
@@ -61,10 +62,13 @@ struct HistoryPage {
 
 /// `/pages/{domain}/{title}`
 pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
-    let read = futures::future::try_join(
-        api.buckets.revisions(page, after, REVISIONS),
-        api.buckets.latest_render(page),
-    );
+    let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS), async {
+        // Of a damaged one there are no links; the list has all others.
+        match api.buckets.latest_render(page).await {
+            Err(Error::Store(StoreError::Corrupt(_))) => Ok(BTreeMap::new()),
+            latest => latest.map(|latest| latest.properties),
+        }
+    });
     let (listing, latest) = api.read(read).await?.map_err(|error| Problem::of_page(error, page))?;
     let mut renders = renders_of(api, page, &listing.items).await?;
     let lines: Vec<_> = (listing.items.iter())
@@ -73,9 +77,10 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
     html(&HistoryPage {
         place: Place::of(page),
         // To the minute, as the field has it.
-        at: lines.first().map(|newest| newest.time.exact.chars().take(16).collect()),
+        at: (lines.iter().find_map(|line| line.time.as_ref()))
+            .map(|newest| newest.exact.chars().take(16).collect()),
         lines,
-        latest: latest.properties.into_keys().collect(),
+        latest: latest.into_keys().collect(),
         continued: after.is_some(),
         next: listing.next.map(|last| json::next_page("?rev/", None, &PageToken(last).to_string())),
     })
@@ -83,14 +88,14 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
 
 fn line(summary: &RevisionSummary, mut tids: Vec<Tid>) -> RevisionLine {
     let record = &summary.record;
-    if tids.is_empty() {
+    if tids.is_empty() && !summary.unreadable {
         tids.push(summary.tid);
     }
     tids.truncate(RENDERS);
     RevisionLine {
         rev: record.rev,
         parent: parent(record.parent),
-        time: record.timestamp.into(),
+        time: (!summary.unreadable).then(|| record.timestamp.into()),
         by: shown::by(record),
         comment: shown::comment(record),
         minor: record.minor,

@@ -32,7 +32,7 @@ pub struct Comparison {
     pub difference: Option<Difference>,
 }
 
-/// A partition that differs.
+/// A partition that differs, or of which a row is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Which, in words.
@@ -54,7 +54,8 @@ impl Migration {
                 digest_table(&self.target, table, &shown),
             )
             .await?;
-            let difference = if source == target { None } else { self.first_difference(table).await? };
+            let same = source == target && source.damaged == 0;
+            let difference = if same { None } else { self.first_difference(table).await? };
             compared.push(Comparison { table: table.name(), source, target, difference });
         }
         Ok(compared)
@@ -97,7 +98,7 @@ impl Migration {
             digest_partition(&self.target, table, partition.clone(), visible_at, None),
         )
         .await?;
-        Ok((source != target).then(|| Difference {
+        Ok((source != target || source.damaged > 0).then(|| Difference {
             partition: key_in_words(table.name(), &Key::new(partition, Vec::new())),
             source,
             target,
@@ -137,6 +138,7 @@ async fn digest_partition(
     let mut scan = scan_of(partition);
     loop {
         let page = end.scan(table, &scan).await?;
+        digest.damaged += page.damaged.len() as u64;
         for row in page.items.iter().filter(|row| row.is_visible(visible_at)) {
             digest.add(Digest::of(table, row));
         }

@@ -1,15 +1,21 @@
 //! Copying rows, partition by partition.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use rashomon_tables::{Batch, Mutation, Partition, Row, Scan, Schema, Swap};
+use rashomon_tables::{Batch, DamagedRow, Mutation, Partition, Row, Scan, Schema, Swap};
 
 use super::{
     Counts, Migration, MigrationError, PARTITIONS, ROWS, ROWS_BYTES, Result, SIDE_BY_SIDE, record::Position,
     shown::Shown,
 };
 use crate::rows::key_in_words;
+
+/// Damaged rows that are named; the others are counted.
+const MAX_NAMED: usize = 100;
 
 /// How a copying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +56,7 @@ impl Migration {
         if complete {
             return Ok(Outcome::Complete);
         }
+        let damaged_before = self.damaged_rows();
         loop {
             let page = self.source.partitions(table, after, PARTITIONS).await?;
             let Some(counts) = self.copy_partitions(table, page.items, work).await? else {
@@ -58,8 +65,11 @@ impl Migration {
             copied.add(counts);
             after = page.next;
             let complete = after.is_none();
-            // Only now, when all of it is durable.
-            self.record.advance(table, Position { after: after.clone(), copied, complete }).await?;
+            // Only now, when all of it is durable. Behind a damaged row the position stays: another migration finds
+            // the row again, and copies it if it was repaired meanwhile.
+            if self.damaged_rows() == damaged_before {
+                self.record.advance(table, Position { after: after.clone(), copied, complete }).await?;
+            }
             if complete {
                 return Ok(Outcome::Complete);
             }
@@ -100,6 +110,9 @@ impl Migration {
                 return Ok(None);
             }
             let page = self.source.scan(table, &scan).await?;
+            for row in &page.damaged {
+                self.note_damaged(table, row);
+            }
             let counts = Counts::of(&page.items);
             if table.swap_only() {
                 for row in &page.items {
@@ -117,6 +130,28 @@ impl Migration {
                 return Ok(Some(all));
             }
         }
+    }
+
+    fn note_damaged(&self, table: &'static Schema, row: &DamagedRow) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.0 += 1;
+        if damaged.1.len() < MAX_NAMED {
+            let row =
+                format!("table {}, {}: {}", table.name(), key_in_words(table.name(), &row.key), row.reason);
+            damaged.1.push(row);
+        }
+    }
+
+    /// Damaged rows of the source that this migration found and did not copy.
+    #[must_use]
+    pub fn damaged_rows(&self) -> u64 {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The first of [`Self::damaged_rows`], in words.
+    #[must_use]
+    pub fn named_damage(&self) -> Vec<String> {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Puts a row where none stands. What stands with the same values was copied before.
@@ -138,7 +173,7 @@ impl Migration {
 
 /// All of a partition, in pages of bounded size.
 pub(super) const fn scan_of(partition: Partition) -> Scan {
-    let mut scan = Scan::new(partition, ROWS);
+    let mut scan = Scan::new(partition, ROWS).reporting_damage();
     scan.max_bytes = ROWS_BYTES;
     scan
 }

@@ -17,6 +17,8 @@ use xxhash_rust::xxh3::Xxh3;
 pub struct Digest {
     /// How many rows.
     pub rows: u64,
+    /// How many damaged rows there are beside them: nothing else is known of these.
+    pub damaged: u64,
     sum: u128,
 }
 
@@ -34,12 +36,18 @@ impl Digest {
             update(&mut hasher, Some(&Value::Timestamp(row.written_at)));
         }
         update(&mut hasher, row.expires_at.map(Value::Timestamp).as_ref());
-        Self { rows: 1, sum: hasher.digest128() }
+        Self { rows: 1, damaged: 0, sum: hasher.digest128() }
+    }
+
+    /// Whether the rows that are not damaged are the same.
+    pub(super) const fn has_rows_of(&self, other: &Self) -> bool {
+        self.rows == other.rows && self.sum == other.sum
     }
 
     /// Adds other rows.
     pub(super) fn add(&mut self, other: Self) {
         self.rows += other.rows;
+        self.damaged += other.damaged;
         self.sum = self.sum.wrapping_add(other.sum);
     }
 }

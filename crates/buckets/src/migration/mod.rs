@@ -15,7 +15,10 @@ mod error;
 mod record;
 mod shown;
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
 
 use rashomon_clock::Clock;
 use rashomon_tables::{Cursor, Partition, Schema, TableStore};
@@ -72,6 +75,8 @@ pub struct Migration {
     tables: Vec<&'static Schema>,
     record: Record,
     standing: Standing,
+    /// How many damaged rows were not copied, and the first of them in words.
+    damaged: Mutex<(u64, Vec<String>)>,
 }
 
 impl Migration {
@@ -114,7 +119,15 @@ impl Migration {
                 record.start().await?;
             }
         }
-        let migration = Self { source, target, clock, tables: tables.to_vec(), record, standing };
+        let migration = Self {
+            source,
+            target,
+            clock,
+            tables: tables.to_vec(),
+            record,
+            standing,
+            damaged: Mutex::default(),
+        };
         if matches!(migration.standing, Standing::Resumed(_)) {
             migration.refuse_changed_source().await?;
         }
@@ -146,7 +159,9 @@ impl Migration {
                 continue;
             }
             let Some(partition) = first_partition(&self.source, table).await? else { continue };
-            if let Some(difference) = self.compare_partition(table, partition).await? {
+            let difference = self.compare_partition(table, partition).await?;
+            // Damaged rows were not copied.
+            if let Some(difference) = difference.filter(|found| !found.source.has_rows_of(&found.target)) {
                 let Difference { partition, .. } = difference;
                 return Err(MigrationError::SourceChanged { table: table.name(), partition });
             }

@@ -108,6 +108,25 @@ impl Note {
         };
         read().ok_or_else(|| rows::unreadable("due", row))
     }
+
+    /// Of a damaged row: that all of the page has to be looked at, as if it had been superseded when the row was due. What
+    /// may go is decided by the rows of the page, so that nothing goes too early.
+    fn from_damaged(clustering: &[Value]) -> Option<Self> {
+        let [Value::Timestamp(due_at), Value::Text(domain), Value::Text(bucket), Value::Text(title), _] =
+            clustering
+        else {
+            return None;
+        };
+        Some(Self {
+            due_at: *due_at,
+            page: Page::parse(domain, bucket, title)?,
+            highest: Revision::MAX,
+            lowest: Revision::MIN,
+            at: *due_at,
+            thorough: true,
+            again: false,
+        })
+    }
 }
 
 pub(super) fn hour(at: Timestamp) -> i64 {
@@ -153,9 +172,15 @@ impl Shared {
             let mut cursor = None;
             loop {
                 let scan = Scan::new(vec![Value::Int(hour), Value::Int(shard)], limit);
-                let rows = self.scan(&DUE, scan.range(range.clone()).after(cursor)).await?;
+                let rows = self.scan_beside_damage(&DUE, scan.range(range.clone()).after(cursor)).await?;
                 for row in &rows.items {
                     notes.push(Note::from_row(row)?);
+                }
+                if !rows.damaged.is_empty() {
+                    notes.extend(
+                        rows.damaged.iter().filter_map(|row| Note::from_damaged(&row.key.clustering)),
+                    );
+                    notes.sort_by_key(|note| note.due_at);
                 }
                 cursor = rows.next;
                 if cursor.is_none() {

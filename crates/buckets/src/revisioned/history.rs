@@ -10,13 +10,14 @@ use crate::{
     Tid,
     content::BodyRow,
     retention::{Culls, whose},
-    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, rev_in, unreadable},
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
 impl Revisioned {
     /// The page's revisions, lowest first, from the one above `after` on, at most `limit` and about 4 MiB. One
-    /// without a render is left out.
+    /// without a render is left out; so are a revision and a render whose rows are damaged, which
+    /// [`Self::found_damage`] names.
     pub async fn history(
         &self,
         page: &Page,
@@ -28,13 +29,17 @@ impl Revisioned {
             None => ClusteringRange::all(),
         };
         let limit = INDEX_PAGE.min(std::num::NonZeroUsize::new(limit).unwrap_or(INDEX_PAGE));
-        let rows =
-            self.0.scan(&REVISIONS, Scan::new(partition_of(page), limit).range(range).reverse()).await?;
+        let rows = self
+            .0
+            .scan_beside_damage(&REVISIONS, Scan::new(partition_of(page), limit).range(range).reverse())
+            .await?;
+        let last_damaged = rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?)).max();
         let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
+        let last_whole = revisions.last().map(|row| row.record.rev);
+        let next = last_whole.max(last_damaged).filter(|_| rows.next.is_some());
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
-            return Ok(Listing { items: Vec::new(), next: None });
+            return Ok(Listing { items: Vec::new(), next });
         };
-        let next = rows.next.is_some().then_some(last.record.rev);
         let culls = self.0.culls(page, first.record.rev, last.record.rev).await?;
         let mut renders = self.0.renders_between(page, first.record.rev, last.record.rev, &culls).await?;
         let items = (revisions.into_iter())
@@ -65,7 +70,7 @@ impl Revisioned {
             .at_least(first.get())
             .at_most(last.get());
         let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range).reverse();
-        let rows = self.0.scan(&REVISION_CONTENT, scan).await?;
+        let rows = self.0.scan_beside_damage(&REVISION_CONTENT, scan).await?;
         let mut bodies = BTreeMap::new();
         for row in &rows.items {
             let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revision_content", row))?;
@@ -104,7 +109,11 @@ impl Shared {
         let mut after = None;
         loop {
             let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).reverse().after(after);
-            let rows = self.scan(&RENDERS, scan).await?;
+            let rows = self.scan_beside_damage(&RENDERS, scan).await?;
+            // A revision whose only render cannot be read is one without renders.
+            for rev in rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?)) {
+                renders.entry(rev).or_default();
+            }
             for row in &rows.items {
                 let row = RenderRow::from_row(row)?;
                 let stored = culls.has_render(&row);

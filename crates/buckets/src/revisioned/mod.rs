@@ -12,6 +12,7 @@ mod latest;
 mod mementos;
 mod page_write;
 mod read;
+mod repair;
 mod reservation;
 mod rewrite;
 mod stats;
@@ -36,13 +37,14 @@ pub(crate) use self::{
 pub use self::{
     erase::{Erased, Erasing, ErasureState, SameBytes},
     latest::CacheStats,
+    repair::RepairReport,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,
 };
 use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
-    BucketName, Catalog, Definitions, DomainName, Error, Page, PropertyName, PropertySink, RenderBase,
-    Result, Retention, RetentionStats, Revision, Staged, Tid, Versions,
+    BucketName, Catalog, Definitions, DomainName, Error, FoundDamage, Page, PropertyName, PropertySink,
+    RenderBase, Result, Retention, RetentionStats, Revision, Staged, Tid, Versions,
     archive::{self, ArchiveSettings, BlockStore, Overlay},
     content::ChunkStore,
     locks::Locks,
@@ -184,6 +186,12 @@ impl Revisioned {
         &self.0.catalog
     }
 
+    /// Damaged rows that were passed over since this was last called: what was asked for lacks them.
+    #[must_use]
+    pub fn found_damage(&self) -> Vec<FoundDamage> {
+        self.0.catalog.damage.take()
+    }
+
     /// Whether the store answers.
     pub async fn ping(&self) -> Result<()> {
         self.0.catalog.domains().await.map(drop)
@@ -289,6 +297,13 @@ impl Shared {
 
     pub(crate) async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
         Ok(self.store.scan(table, scan).await?)
+    }
+
+    /// The same beside damage: a damaged row is noted, and named in the page.
+    pub(crate) async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
+        let rows = self.store.scan(table, scan.reporting_damage()).await?;
+        self.catalog.damage.note(table, &rows.damaged);
+        Ok(rows)
     }
 
     /// The first row of a range, as the table sorts.

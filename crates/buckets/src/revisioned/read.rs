@@ -1,6 +1,8 @@
 //! Reading by name and by time.
 
 use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
     num::NonZeroUsize,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -13,7 +15,9 @@ use crate::{
     Error, Listing, Missing, Page, Policy, Property, PropertyInfo, PropertyName, PropertyVersion, Render,
     RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid, Versions,
     content::BodyRow,
-    rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
+    rows::{
+        Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_in, rev_of_tid,
+    },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -173,7 +177,8 @@ impl Revisioned {
         }
     }
 
-    /// The page's revisions, latest first, from the one below `after` on. `Page` where there are none at all.
+    /// The page's revisions, latest first, from the one below `after` on. `Page` where there are none at all. A revision
+    /// whose row is damaged is among them, as [`RevisionSummary::unreadable`].
     pub async fn revisions(
         &self,
         page: &Page,
@@ -191,11 +196,17 @@ impl Revisioned {
             let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE.get());
             let scan =
                 Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE)).range(below(last));
-            let rows = shared.scan(&REVISIONS, scan).await?;
+            let rows = shared.scan_beside_damage(&REVISIONS, scan).await?;
             let more = rows.next.is_some();
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
-            last = revisions.last().map(|row| row.record.rev).or(last);
-            items.extend(shared.summaries(page, revisions).await?);
+            let damaged = rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?));
+            let damaged: Vec<_> = damaged.collect();
+            let revs = revisions.iter().map(|row| row.record.rev).chain(damaged.iter().copied());
+            last = revs.min().or(last);
+            let mut summaries = shared.summaries(page, revisions).await?;
+            summaries.extend(damaged.into_iter().map(RevisionSummary::unreadable));
+            summaries.sort_by_key(|summary| Reverse(summary.record.rev));
+            items.extend(summaries);
             if items.len() > limit || !more {
                 break;
             }
@@ -417,10 +428,20 @@ impl Shared {
             .at_most(Value::Int(first.record.rev.get()))
             .at_least(Value::Int(last.record.rev.get()));
         let mut counted: Vec<(RenderRow, u64)> = Vec::with_capacity(revisions.len());
+        // Renders whose rows are damaged, by their keys: the newest of each revision, and how many.
+        let mut damaged: BTreeMap<Revision, (Tid, u64)> = BTreeMap::new();
         let mut after = None;
         loop {
-            let (rows, next) = self.renders(page, range.clone(), after).await?;
-            for row in rows {
+            let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).after(after);
+            let rows = self.scan_beside_damage(&RENDERS, scan).await?;
+            for row in &rows.damaged {
+                let [rev, Value::TimeUuid(uuid)] = &row.key.clustering[..] else { continue };
+                let (Some(rev), tid) = (rev_in(rev), Tid::from(*uuid)) else { continue };
+                let of_rev = damaged.entry(rev).or_insert((tid, 0));
+                *of_rev = (of_rev.0.max(tid), of_rev.1 + 1);
+            }
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
                 match counted.last_mut() {
                     Some((newest, count)) if newest.rev == row.rev => {
                         *count += 1;
@@ -431,7 +452,7 @@ impl Shared {
                     _ => counted.push((row, 1)),
                 }
             }
-            after = next;
+            after = rows.next;
             if after.is_none() {
                 break;
             }
@@ -441,10 +462,24 @@ impl Shared {
         let mut summaries = Vec::with_capacity(revisions.len());
         for revision in revisions {
             while counted.next_if(|(newest, _)| newest.rev > revision.record.rev).is_some() {}
+            let of_damaged = damaged.get(&revision.record.rev).copied();
             let Some((newest, renders)) = counted.next_if(|(newest, _)| newest.rev == revision.record.rev)
             else {
+                if let Some((tid, renders)) = of_damaged {
+                    let size = revision.properties.values().map(|info| info.size).sum();
+                    summaries.push(RevisionSummary {
+                        stored: culls.has_revision(&revision),
+                        size,
+                        damaged: true,
+                        record: Arc::new(revision.record),
+                        tid,
+                        renders,
+                        unreadable: false,
+                    });
+                }
                 continue;
             };
+            let (_, damaged_renders) = of_damaged.unwrap_or((newest.tid, 0));
             // What is the revision's is kept, and is read by any of its renders.
             let own_alone = newest.left_out && !revision.properties.is_empty();
             let of_render = (!own_alone).then_some(&newest.properties);
@@ -453,10 +488,11 @@ impl Shared {
             summaries.push(RevisionSummary {
                 stored: culls.has_revision(&revision) && (own_alone || culls.has_render(&newest)),
                 size: properties().map(|info| info.size).sum(),
-                damaged: properties().any(PropertyInfo::is_damaged),
+                damaged: damaged_renders > 0 || properties().any(PropertyInfo::is_damaged),
                 record: Arc::new(revision.record),
                 tid: newest.tid,
-                renders,
+                renders: renders + damaged_renders,
+                unreadable: false,
             });
         }
         Ok(summaries)

@@ -113,6 +113,9 @@ impl Shared {
         };
 
         let mut write = PageWrite::new(page, at).replacement();
+        if self.catalog.has_damaged_entry(page) {
+            write.new_page();
+        }
         match versions {
             Versions::Revision => write.revision(&standing.revision),
             Versions::Render => write.render(&standing.render),

@@ -16,6 +16,7 @@ use super::{Revisioned, Shared, latest::whose_body, read::INDEX_PAGE, render_key
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
+    damaged_rows::page_of,
     retention::whose,
     rows::{
         self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, key_in_words, partition_of,
@@ -145,7 +146,12 @@ impl Revisioned {
             }
         }
         self.0.verify_archive(&mut report, &mut |_| {}).await?;
-        for domain in self.catalog().domains().await? {
+        let domains = self.catalog().domains().await?;
+        for found in self.found_damage() {
+            let place = format!("table {}, {}", found.table, found.row);
+            report.problem_of(place, found.reason);
+        }
+        for domain in domains {
             report.corrupt_is_problem(
                 format_args!("domain {domain}"),
                 self.catalog().site_info(&domain).await,
@@ -158,13 +164,6 @@ impl Revisioned {
 fn in_words(page: &Page) -> String {
     let Page { domain, bucket, title } = page;
     format!("domain {domain}, bucket {bucket}, title {title}")
-}
-
-fn page_of(partition: &[Value]) -> Option<Page> {
-    match partition {
-        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Page::parse(domain, bucket, title),
-        _ => None,
-    }
 }
 
 impl Shared {
@@ -190,10 +189,11 @@ impl Shared {
 
     async fn verify_page(&self, page: &Page, report: &mut VerifyReport, watch: &Watch<'_>) -> Result<()> {
         report.pages += 1;
-        if !self.catalog.is_noted(page).await? {
+        let is_noted = report.corrupt_is_problem(in_words(page), self.catalog.is_noted(page).await)?;
+        if is_noted == Some(false) {
             report.problem(page, "it is not among the titles of its domain, or that not among the domains");
         }
-        self.catalog.page_info(page).await?;
+        report.corrupt_is_problem(in_words(page), self.catalog.page_info(page).await)?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, watch).await?;
@@ -207,14 +207,19 @@ impl Shared {
 
     /// Names the bodies that the indexes of a page name and that are not there.
     async fn name_missing(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
+        // What is damaged is named as that.
+        let is_lost = |found: Result<Option<Row>>| match found {
+            Err(Error::Store(StoreError::Corrupt(_))) => Ok(false),
+            found => found.map(|row| row.is_none()),
+        };
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
-                let revision = RevisionRow::from_row(row)?;
+                let Ok(revision) = RevisionRow::from_row(row) else { continue };
                 let (rev, written_at) = (revision.record.rev, self.first_written(&revision));
                 for name in revision.properties.keys() {
                     let first = revision.first_tid;
-                    if self.anywhere(page, rev, first, name, Versions::Revision).await?.is_none()
+                    if is_lost(self.anywhere(page, rev, first, name, Versions::Revision).await)?
                         && !self.is_culled(page, rev, None, written_at, name).await?
                         && !self.has_expired(page, rev, None, written_at).await?
                     {
@@ -226,11 +231,11 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
-                let render = RenderRow::from_row(row)?;
+                let Ok(render) = RenderRow::from_row(row) else { continue };
                 let (rev, tid) = (render.rev, render.tid);
                 for name in render.properties.keys().filter(|_| !render.left_out) {
                     let at = render.bodies_written_at();
-                    if self.anywhere(page, rev, tid, name, Versions::Render).await?.is_none()
+                    if is_lost(self.anywhere(page, rev, tid, name, Versions::Render).await)?
                         && !self.is_culled(page, rev, Some(tid), at, name).await?
                         && !self.has_expired(page, rev, Some(tid), at).await?
                     {
@@ -245,15 +250,25 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether there is no such row, neither whole nor damaged.
+    async fn is_missing(&self, table: &'static Schema, page: &Page, key: Vec<Value>) -> Result<bool> {
+        match self.get(table, page, key).await {
+            Err(Error::Store(StoreError::Corrupt(_))) => Ok(false),
+            row => Ok(row?.is_none()),
+        }
+    }
+
     async fn verify_has_revision(
         &self,
         page: &Page,
         table: &'static Schema,
         report: &mut VerifyReport,
     ) -> Result<()> {
-        if self.first(&REVISIONS, page, ClusteringRange::all()).await?.is_none() {
+        let first = self.first(&REVISIONS, page, ClusteringRange::all()).await;
+        if matches!(first, Ok(None)) {
             report.problem(page, format_args!("it has rows of {} and no revision", table.name()));
         }
+        report.corrupt_is_problem(in_words(page), first)?;
         Ok(())
     }
 
@@ -263,15 +278,18 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
-                let row = RevisionRow::from_row(row)?;
+                let place = in_words(page);
+                let Some(row) = report.corrupt_is_problem(place, RevisionRow::from_row(row))? else {
+                    continue;
+                };
                 let rev = row.record.rev;
                 report.revisions += 1;
                 named += row.properties.len() as u64;
                 let by_time = vec![row.record.timestamp.into(), Value::Int(rev.get())];
-                if self.get(&REVISIONS_BY_TIME, page, by_time).await?.is_none() {
+                if self.is_missing(&REVISIONS_BY_TIME, page, by_time).await? {
                     report.problem(page, format_args!("revision {rev} cannot be found by its time"));
                 }
-                if self.get(&RENDERS, page, render_key(rev, row.first_tid)).await?.is_none() {
+                if self.is_missing(&RENDERS, page, render_key(rev, row.first_tid)).await? {
                     report.problem(page, format_args!("the first render of revision {rev} is not there"));
                 }
             }
@@ -280,7 +298,11 @@ impl Shared {
         while let Some(rows) = self.next_rows(&REVISIONS_BY_TIME, page, &mut after).await? {
             for row in &rows {
                 let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))?;
-                let revision = self.get(&REVISIONS, page, rev_key(rev)).await?;
+                let revision = match self.get(&REVISIONS, page, rev_key(rev)).await {
+                    // It is named as a damaged row.
+                    Err(Error::Store(StoreError::Corrupt(_))) => continue,
+                    revision => revision?,
+                };
                 let timestamp = revision.as_ref().and_then(|revision| rows::timestamp(revision, 1));
                 if timestamp.map(Value::Timestamp).as_ref() != row.key.clustering.first() {
                     report
@@ -297,17 +319,22 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
-                let row = RenderRow::from_row(row)?;
+                let place = in_words(page);
+                let Some(row) = report.corrupt_is_problem(place, RenderRow::from_row(row))? else { continue };
                 report.renders += 1;
                 named += row.properties.len() as u64;
-                let by_tid = self.get(&REVISIONS_BY_TID, page, vec![row.tid.as_time_uuid().into()]).await?;
-                if by_tid.map(|row| rev_of_tid(&row)).transpose()? != Some(row.rev) {
+                let by_tid =
+                    match self.get(&REVISIONS_BY_TID, page, vec![row.tid.as_time_uuid().into()]).await {
+                        Err(Error::Store(StoreError::Corrupt(_))) => None,
+                        by_tid => by_tid?.and_then(|row| rev_of_tid(&row).ok()),
+                    };
+                if by_tid != Some(row.rev) {
                     report.problem(
                         page,
                         format_args!("render {} of revision {} cannot be found by its tid", row.tid, row.rev),
                     );
                 }
-                if self.get(&REVISIONS, page, rev_key(row.rev)).await?.is_none() {
+                if self.is_missing(&REVISIONS, page, rev_key(row.rev)).await? {
                     let (tid, rev) = (row.tid, row.rev);
                     report
                         .problem(page, format_args!("render {tid} is of revision {rev}, which is not there"));
@@ -320,7 +347,7 @@ impl Shared {
                 let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
                 // That of a render that was made of an old revision goes with it.
                 let lasts = row.expires_at.is_none();
-                if lasts && self.get(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await?.is_none() {
+                if lasts && self.is_missing(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await? {
                     report.problem(page, format_args!("render {tid}, which its tid leads to, is not there"));
                 }
             }
@@ -344,9 +371,17 @@ impl Shared {
                 let name = property_name(row, 0).ok_or_else(unreadable)?;
                 let of = if table.name() == CURRENT.name() { whose(row) } else { whose_body(row) };
                 let (rev, tid) = of.ok_or_else(unreadable)?;
-                let body = BodyRow::from_row(row)?;
+                let place = format!("{}: {}", in_words(page), body_in_words(&name, rev, tid));
+                let Some(body) = report.corrupt_is_problem(place, BodyRow::from_row(row))? else { continue };
                 let place = body_in_words(&name, rev, tid);
-                match self.properties_of(page, rev, tid).await?.get(&name) {
+                let properties = match self.properties_of(page, rev, tid).await {
+                    // Its index is named as a damaged row.
+                    Err(Error::Store(StoreError::Corrupt(_))) => {
+                        Properties::from([(name.clone(), body.info.clone())])
+                    }
+                    properties => properties?,
+                };
+                match properties.get(&name) {
                     Some(info) if *info == body.info => found += 1,
                     Some(_) => {
                         found += 1;
@@ -411,7 +446,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The next rows of a page's table; `None` at the end.
+    /// The next rows of a page's table; `None` at the end. Damaged rows are noted and passed over.
     pub(crate) async fn next_rows(
         &self,
         table: &'static Schema,
@@ -426,7 +461,8 @@ impl Shared {
             Some(cursor) => cursor,
             None => None,
         };
-        let rows = self.scan(table, Scan::new(partition_of(page), INDEX_PAGE).after(cursor)).await?;
+        let scan = Scan::new(partition_of(page), INDEX_PAGE).after(cursor);
+        let rows = self.scan_beside_damage(table, scan).await?;
         *after = Some(rows.next);
         Ok(Some(rows.items))
     }

@@ -117,6 +117,9 @@ impl Shared {
         };
         let at = self.time_to_write(page, new.rev, new.rev).await?;
         let mut write = PageWrite::new(page, at);
+        if self.catalog.has_damaged_entry(page) {
+            write.new_page();
+        }
         write.new_revision(&RevisionRow {
             record,
             properties: of_revision,
@@ -270,6 +273,9 @@ impl Shared {
         let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
         let now = self.time_to_write(page, rev, rev).await?;
         let mut write = PageWrite::new(page, self.write_time(now, reservation, revision.written_at));
+        if self.catalog.has_damaged_entry(page) {
+            write.new_page();
+        }
         if asked.timestamp.is_some() {
             write = write.history();
         }

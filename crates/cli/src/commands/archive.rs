@@ -71,11 +71,15 @@ pub(super) async fn domains(
     }
 }
 
+/// Damaged rows that are named.
+const MAX_NAMED: usize = 20;
+
 async fn seal(
     arguments: &SealArguments,
     store: &Store,
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
+    let mut damaged = 0;
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
         let mut show = |sealed: &Sealed| {
@@ -83,9 +87,11 @@ async fn seal(
         };
         let sealed = store.buckets().seal(&domain, &BucketName::page(), Sealing::default(), &mut show).await;
         progress.finish();
-        output::line(format_args!("{domain}: {}", in_words(&sealed?)))?;
+        let sealed = sealed?;
+        damaged += sealed.damaged();
+        output::line(format_args!("{domain}: {}", in_words(&sealed)))?;
     }
-    Ok(Exit::Done)
+    Ok(if tell_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
 }
 
 fn in_words(sealed: &Sealed) -> String {
@@ -104,8 +110,17 @@ fn in_words(sealed: &Sealed) -> String {
             thousands(sealed.left)
         ));
     }
-    if sealed.kept > 0 {
-        words.push_str(&format!("; {} are too large or damaged, and stay", thousands(sealed.kept)));
+    if sealed.too_large > 0 {
+        words.push_str(&format!(
+            "; {} larger than a block takes, and stay in the tables",
+            counted(sealed.too_large, "revision")
+        ));
+    }
+    if sealed.damaged() > 0 {
+        words.push_str(&format!(
+            "; {} damaged, and stay: see `rashomon verify`",
+            counted(sealed.damaged(), "revision")
+        ));
     }
     words
 }
@@ -299,7 +314,23 @@ async fn stats(
         }
     }
     let all = reports.values().flat_map(BTreeMap::values);
-    Ok(tell_damaged(all.map(|report| &report.archive)))
+    let blocks = tell_damaged(all.map(|report| &report.archive));
+    Ok(if tell_damaged_rows(store) { Exit::Failed } else { blocks })
+}
+
+/// Tells, on standard error, which damaged rows were passed over. Gives whether there were any.
+pub(super) fn tell_damaged_rows(store: &Store) -> bool {
+    let found = store.buckets().found_damage();
+    for row in found.iter().take(MAX_NAMED) {
+        output::note(format_args!("damaged: table {}, {}: {}", row.table, row.row, row.reason));
+    }
+    if !found.is_empty() {
+        output::note(format_args!(
+            "{} damaged: `rashomon verify --repair` restores those that follow from others, a backup has the rest",
+            counted(found.len() as u64, "row")
+        ));
+    }
+    !found.is_empty()
 }
 
 /// Tells, on standard error, how many blocks are damaged, or of a later version.

@@ -96,6 +96,10 @@ impl Run {
                 Err(stopped) => return Ok(stopped),
             }
         }
+        if migration.damaged_rows() > 0 {
+            tell_damaged(&migration);
+            return Ok(Exit::Failed);
+        }
         migration.finish().await?;
         Ok(exit)
     }
@@ -166,7 +170,7 @@ impl Run {
             counted(compared.len() as u64, "table"),
             progress.elapsed().as_secs_f64(),
         ))?;
-        if !same {
+        if !same && compared.iter().all(|one| one.source.damaged == 0 && one.target.damaged == 0) {
             output::note(
                 "one of the stores was written to, or rows were deleted in the source after they were copied: \
                  stop what writes, and migrate into an empty target",
@@ -188,6 +192,18 @@ fn tell_standing(standing: Standing) {
             output::note("the target was migrated from this source before: copying all of it again");
         }
     }
+}
+
+/// Tells which rows of the source were not copied.
+fn tell_damaged(migration: &Migration) {
+    for row in migration.named_damage() {
+        output::note(format_args!("damaged in the source, and not copied: {row}"));
+    }
+    output::note(format_args!(
+        "{} of the source damaged, and not copied: `rashomon verify --repair` restores what follows from other rows, \
+         a backup has the rest; the same command then copies the rest",
+        counted(migration.damaged_rows(), "row"),
+    ));
 }
 
 fn tell_how_to_go_on(error: &MigrationError) {
@@ -215,6 +231,11 @@ fn summary(migration: &Migration, copied: Counts, elapsed: Duration) -> String {
 /// `revisions: 16,251 rows, 00c1d9...`; or what differs.
 fn describe(Comparison { table, source, target, difference }: &Comparison) -> String {
     match difference {
+        _ if source.damaged + target.damaged > 0 => format!(
+            "  {table}: DAMAGED, {} of the source and {} of the target cannot be read",
+            counted(source.damaged, "row"),
+            counted(target.damaged, "row"),
+        ),
         None if source == target => format!("  {table}: {}, {source}", counted(source.rows, "row")),
         None => {
             format!("  {table}: {}; others expired while they were compared", counted(target.rows, "row"))

@@ -7,7 +7,7 @@ use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
-use super::archive::tell_damaged;
+use super::archive::{tell_damaged, tell_damaged_rows};
 use crate::{
     arguments::StatsArguments,
     errors::CommandError,
@@ -61,6 +61,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
     let counted = Box::pin(count(&store, &clock)).await;
+    let damage = tell_damaged_rows(&store);
     store.close().await;
     let stats = counted?;
     if arguments.json {
@@ -69,7 +70,8 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
         output::line(stats.to_text().trim_end())?;
     }
     let archives = stats.domains.values().filter_map(|domain| domain.archive.as_ref());
-    Ok(tell_damaged(archives))
+    let archives = tell_damaged(archives);
+    Ok(if damage { Exit::Failed } else { archives })
 }
 
 async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {

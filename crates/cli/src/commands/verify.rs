@@ -23,11 +23,34 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit, CommandError
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
     let verified = tokio::select! {
-        verified = Box::pin(verify(&store, clock)) => verified,
+        verified = Box::pin(run_on(&store, &arguments, clock)) => verified,
         exit = signals.first() => Ok(exit),
     };
     store.close().await;
     verified
+}
+
+async fn run_on(
+    store: &Store,
+    arguments: &VerifyArguments,
+    clock: Arc<dyn Clock>,
+) -> Result<Exit, CommandError> {
+    if arguments.repair {
+        repair(store, arguments.dry_run).await?;
+    }
+    verify(store, clock).await
+}
+
+/// Restores what follows from whole rows, and prints each repair.
+async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
+    let report = store.buckets().repair(dry_run).await?;
+    let verb = if dry_run { "would be repaired" } else { "repaired" };
+    for repair in &report.repairs {
+        output::line(format_args!("{verb}: {repair}"))?;
+    }
+    let all = report.repairs.len() as u64 + report.more_repairs;
+    output::line(format_args!("{} {verb}", counted(all, "row")))?;
+    Ok(())
 }
 
 /// What is wrong with a store.

@@ -10,7 +10,7 @@ mod report;
 
 use std::io::Write;
 
-use rashomon_buckets::{BucketName, Catalog, DomainName, Page, Revisioned, Title};
+use rashomon_buckets::{BucketName, Catalog, DomainName, Error, Page, Revisioned, StoreError, Title};
 
 pub use self::report::{ExportError, ExportProgress, ExportReport, Loss, Unreadable, Warning};
 use self::{pages::PageExport, pipe::Pipe};
@@ -45,7 +45,8 @@ pub struct ExportOptions {
 /// `progress` is called after each part of a page. To be called within a runtime of tokio; `writer` is written
 /// to on one of its blocking threads. What is written to the store meanwhile may be there or not.
 ///
-/// What the store has lost is left out, each revision or render as a whole, and the report says so. Of a damaged block of
+/// What the store has lost is left out, each revision or render as a whole, and the report says so. So it is with damaged
+/// rows; a title whose row is damaged is taken from its key. Of a damaged block of
 /// the archive that is so where [`Revisioned::pass_over_damage`] was called; else an error ends the export.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &Revisioned,
@@ -56,7 +57,14 @@ pub async fn export<W: Write + Send + 'static>(
     mut progress: impl FnMut(&ExportProgress) + Send,
 ) -> Result<(ExportReport, W), ExportError> {
     let pipe = Pipe::new(writer);
-    let site = catalog.site_info(domain).await?.map(|(site, _)| site);
+    let mut damaged = crate::Named::default();
+    let site = match catalog.site_info(domain).await {
+        Err(Error::Store(StoreError::Corrupt(why))) => {
+            damaged.add(format!("what an import said of the wiki {domain}: {why}"));
+            None
+        }
+        site => site?.map(|(site, _)| site),
+    };
     let sink = match options.format {
         Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),
         Format::JsonLines => Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?),
@@ -68,7 +76,7 @@ pub async fn export<W: Write + Send + 'static>(
         site,
         sink,
         pipe,
-        report: ExportReport::default(),
+        report: ExportReport { damaged, ..ExportReport::default() },
         numbers: report::Numbers::default(),
     };
     let page_of = |title| Page { domain: domain.clone(), bucket: BucketName::page(), title };
@@ -160,6 +168,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
     }
 
     async fn finish(mut self) -> Result<(ExportReport, W), ExportError> {
+        self.buckets.found_damage().iter().for_each(|found| self.report.add_damage(found));
         self.pass_on(true).await?;
         let rest = self.sink.finish()?;
         self.report.bytes += rest.len() as u64;

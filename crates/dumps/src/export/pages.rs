@@ -45,7 +45,13 @@ enum State {
 
 impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     pub(super) async fn new(export: &'a mut Export<'b, W>, page: Page) -> Result<Self, ExportError> {
-        let info = export.catalog.page_info(&page).await?;
+        let info = match export.catalog.page_info(&page).await {
+            Err(Error::Store(StoreError::Corrupt(why))) => {
+                export.report.damaged.add(format!("what an import said of {}: {why}", page.title));
+                None
+            }
+            info => info?,
+        };
         let mut this = Self {
             export,
             page,
@@ -57,7 +63,15 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             state: State::NotBegun,
         };
         if !this.export.history {
-            this.after = this.before_latest().await?;
+            match this.before_latest().await {
+                Err(ExportError::Store(Error::Store(StoreError::Corrupt(why)))) => {
+                    let what = format!("the latest revision of {} is left out: {why}", this.page.title);
+                    this.export.report.damaged.add(what);
+                    // Nothing comes behind it.
+                    this.after = Some(Revision::MAX);
+                }
+                after => this.after = after?,
+            }
         }
         Ok(this)
     }
@@ -159,6 +173,12 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 let title = self.page.title.clone();
                 let (revisions, count, why) = (passed.revisions, passed.count, passed.why);
                 self.export.report.unreadable.add_many(count, Unreadable { title, revisions, count, why });
+            }
+        }
+        for found in self.export.buckets.found_damage() {
+            match found.rev.filter(|_| found.page.as_ref() == Some(&self.page)) {
+                Some(rev) => drop(self.lost.insert(rev, found.reason)),
+                None => self.export.report.add_damage(&found),
             }
         }
         for (rev, why) in std::mem::take(&mut self.lost) {

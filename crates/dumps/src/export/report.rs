@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use rashomon_buckets::{Revision, Title};
+use rashomon_buckets::{FoundDamage, Revision, Title};
 use roaring::RoaringTreemap;
 
 use crate::Named;
@@ -24,6 +24,9 @@ pub struct ExportReport {
     pub invalid: Named<Warning>,
     /// Properties of revisions and renders, such as html, that XML has no place for. JSON lines have.
     pub properties_left_out: u64,
+    /// Damaged rows that belong to no revision, each in a sentence: of titles, which are taken from their keys, of what an
+    /// import said of a page or of the wiki, and of pages whose latest revision cannot be told.
+    pub damaged: Named<String>,
     /// What the store has lost, and the export lacks, counted by revisions. Whoever mends it needs more than the first few.
     pub unreadable: Named<Unreadable, 10_000>,
 }
@@ -152,7 +155,12 @@ impl ExportReport {
         self.missing.is_empty()
             && self.left_out.is_empty()
             && self.invalid.is_empty()
+            && self.damaged.is_empty()
             && self.unreadable.is_empty()
+    }
+
+    pub(super) fn add_damage(&mut self, found: &FoundDamage) {
+        self.damaged.add(format!("table {}, {}: {}", found.table, found.row, found.reason));
     }
 
     pub(super) const fn progress(&self) -> ExportProgress {

@@ -2,7 +2,9 @@
 //! and who is cut off loses nothing. Over each store.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
+mod bounds;
 mod damage;
+mod damaged_rows;
 mod erasing;
 mod faults;
 mod files;

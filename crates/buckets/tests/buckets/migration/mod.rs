@@ -3,6 +3,7 @@
 
 mod comparing;
 mod copying;
+mod damage;
 mod refusing;
 mod resuming;
 

@@ -1,7 +1,12 @@
 //! A store that is as others are but in one thing.
 
+use std::{collections::BTreeSet, sync::Mutex};
+
 use async_trait::async_trait;
-use rashomon_tables::{Decorator, Generations, Page, Result, Row, Scan, Schema, TableStore};
+use rashomon_tables::{
+    Batch, DamagedRow, Decorator, Error, Generations, Key, Mutation, OnDamage, Page, Result, Row, Scan,
+    Schema, TableStore,
+};
 
 /// Passes every call on, but for what it was told to do otherwise.
 #[derive(Debug)]
@@ -37,5 +42,84 @@ impl<S: TableStore> Decorator for Altered<S> {
 
     fn generations(&self) -> Option<&Generations> {
         self.store.generations().filter(|_| self.is_alone)
+    }
+}
+
+/// Some rows are damaged: a `get` of one is `Corrupt`, and so is a scan of it, unless it asks for a report. A row that is
+/// written again is whole.
+#[derive(Debug)]
+pub(crate) struct Damaged<S> {
+    store: S,
+    rows: Mutex<BTreeSet<(&'static str, Key)>>,
+}
+
+impl<S: TableStore> Damaged<S> {
+    pub(crate) fn new(store: S) -> Self {
+        Self { store, rows: Mutex::default() }
+    }
+
+    /// Damages a row.
+    pub(crate) fn damage(&self, table: &'static Schema, key: Key) {
+        self.rows.lock().unwrap().insert((table.name(), key));
+    }
+
+    /// How many rows are damaged.
+    pub(crate) fn damaged(&self) -> usize {
+        self.rows.lock().unwrap().len()
+    }
+
+    fn damage_of(&self, table: &'static Schema, key: &Key) -> Option<DamagedRow> {
+        let is_damaged = self.rows.lock().unwrap().contains(&(table.name(), key.clone()));
+        is_damaged.then(|| DamagedRow {
+            key: key.clone(),
+            reason: format!("{} is damaged on purpose", table.name()),
+        })
+    }
+}
+
+#[async_trait]
+impl<S: TableStore> Decorator for Damaged<S> {
+    type Store = S;
+
+    fn below(&self) -> &S {
+        &self.store
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        match self.damage_of(table, key) {
+            Some(damaged) => Err(Error::Corrupt(damaged.reason)),
+            None => self.store.get(table, key).await,
+        }
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        let on_damage = scan.on_damage;
+        let mut page = self.store.scan(table, scan).await?;
+        page.damaged = page.items.iter().filter_map(|row| self.damage_of(table, &row.key)).collect();
+        page.items.retain(|row| page.damaged.iter().all(|damaged| damaged.key != row.key));
+        match page.damaged.first() {
+            Some(damaged) if on_damage == OnDamage::Fail => Err(Error::Corrupt(damaged.reason.clone())),
+            _ => Ok(page),
+        }
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let batches: Vec<_> = first.iter().chain([&then]).cloned().collect();
+        self.store.write(first, then).await?;
+        let mut rows = self.rows.lock().unwrap();
+        for Batch { partition, mutations } in batches {
+            for mutation in mutations {
+                if let Mutation::Put { table, clustering, .. } | Mutation::Delete { table, clustering, .. } =
+                    mutation
+                {
+                    rows.remove(&(table.name(), Key::new(partition.clone(), clustering)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn generations(&self) -> Option<&Generations> {
+        self.store.generations()
     }
 }

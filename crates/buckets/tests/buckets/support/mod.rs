@@ -29,7 +29,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
 pub(crate) use self::{
-    altered::Altered,
+    altered::{Altered, Damaged},
     cluster::Cluster,
     wanted::{Wanted, letters, noise},
 };
@@ -293,7 +293,7 @@ impl World {
         report
     }
 
-    /// All rows of a table.
+    /// All rows of a table that are not damaged.
     pub(crate) async fn rows(&self, table: &'static Schema) -> Vec<Row> {
         let limit = std::num::NonZeroUsize::new(1000).expect("not zero");
         let (mut rows, mut after) = (Vec::new(), None);
@@ -303,7 +303,8 @@ impl World {
                 let mut cursor = None;
                 loop {
                     let scan = Scan::new(partition.clone(), limit).after(cursor);
-                    let page = self.store.scan(table, scan).await.expect("a store that answers");
+                    let page =
+                        self.store.scan(table, scan.reporting_damage()).await.expect("a store that answers");
                     rows.extend(page.items);
                     cursor = page.next;
                     if cursor.is_none() {

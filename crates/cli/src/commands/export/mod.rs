@@ -182,6 +182,15 @@ fn tell(report: &ExportReport, elapsed: Duration) {
 
 /// Tells what the store has lost.
 fn tell_unreadable(report: &ExportReport, domain: &DomainName) {
+    for what in &report.damaged.first {
+        output::note(format_args!("damaged: {what}"));
+    }
+    if report.damaged.count > 0 {
+        output::note(format_args!(
+            "{} damaged beside those of revisions; `rashomon verify --repair` restores those that follow from others",
+            counted(report.damaged.count, "row"),
+        ));
+    }
     for Unreadable { title, revisions: (first, last), count, why } in &report.unreadable.first {
         let revisions = match *count {
             1 => format!("revision {first}"),

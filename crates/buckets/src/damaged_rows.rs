@@ -1,0 +1,88 @@
+//! Damaged rows that reads found and passed over: each is logged once, and told to a command that asks.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use rashomon_tables::{DamagedRow, Key, Schema, Value};
+
+use crate::{
+    Page, Revision,
+    rows::{key_in_words, rev_in},
+};
+
+/// How many rows are remembered, so that each is logged and told once. Beyond that a row may be logged again.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// A row that is damaged, and was passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundDamage {
+    /// The table.
+    pub table: &'static str,
+    /// The row, in words.
+    pub row: String,
+    /// The page of which it is, where its key says so.
+    pub page: Option<Page>,
+    /// The revision of which it is, where its key says so.
+    pub rev: Option<Revision>,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Damaged rows that were found.
+#[derive(Debug, Default)]
+pub(crate) struct DamagedRows(Mutex<BTreeMap<(&'static str, Key), Option<FoundDamage>>>);
+
+impl DamagedRows {
+    /// Notes rows of a table, and logs those that are news.
+    pub(crate) fn note(&self, table: &'static Schema, damaged: &[DamagedRow]) {
+        for DamagedRow { key, reason } in damaged {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MAX_REMEMBERED {
+                known.retain(|_, untold| untold.is_some());
+            }
+            if known.len() >= MAX_REMEMBERED || known.contains_key(&(table.name(), key.clone())) {
+                continue;
+            }
+            let found = FoundDamage {
+                table: table.name(),
+                row: key_in_words(table.name(), key),
+                page: page_of(&key.partition),
+                rev: table
+                    .clustering()
+                    .iter()
+                    .position(|(column, _)| column.name == "rev")
+                    .and_then(|column| rev_in(key.clustering.get(column)?)),
+                reason: reason.clone(),
+            };
+            tracing::error!(
+                table = found.table,
+                row = found.row,
+                reason,
+                "damaged row passed over: run `rashomon verify --repair`, or restore it from a backup"
+            );
+            known.insert((table.name(), key.clone()), Some(found));
+        }
+    }
+
+    /// Whether a row was found damaged.
+    pub(crate) fn knows(&self, table: &'static Schema, key: &Key) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !known.is_empty() && known.contains_key(&(table.name(), key.clone()))
+    }
+
+    /// What was found since this was last called.
+    pub(crate) fn take(&self) -> Vec<FoundDamage> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values_mut().filter_map(Option::take).collect()
+    }
+}
+
+/// The page that a partition is of.
+pub(crate) fn page_of(partition: &[Value]) -> Option<Page> {
+    match partition {
+        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Page::parse(domain, bucket, title),
+        _ => None,
+    }
+}

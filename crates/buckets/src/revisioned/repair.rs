@@ -1,0 +1,260 @@
+//! Repair: restores rows that follow from other rows, which are whole.
+//!
+//! Each repair is one write by itself, so that a repair that is cut off leaves the others to the next one. Nothing is made
+//! up: a row is written only as a whole row of its page says it is. What is damaged beyond that is left for `verify` to name.
+
+use std::fmt::Display;
+
+use rashomon_tables::{Batch, Error as StoreError, Scan, Schema, TableStore as _, Value};
+
+use super::{Revisioned, Shared, read::INDEX_PAGE};
+use crate::{
+    Error, Page, Result, Revision, Tid,
+    catalog::entries,
+    content::{BodyRow, ChunkSet, Stored},
+    damaged_rows::page_of,
+    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
+    schemas::{
+        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME, TITLES,
+    },
+};
+
+/// Repairs that are named; the others are counted.
+const MAX_NAMED: usize = 1000;
+
+/// What a repair did, or would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// The first repairs, each in a sentence.
+    pub repairs: Vec<String>,
+    /// Repairs that are not named.
+    pub more_repairs: u64,
+}
+
+impl RepairReport {
+    fn add(&mut self, page: &Page, what: impl Display) {
+        let Page { domain, bucket, title } = page;
+        if self.repairs.len() < MAX_NAMED {
+            self.repairs.push(format!("domain {domain}, bucket {bucket}, title {title}: {what}"));
+        } else {
+            self.more_repairs += 1;
+        }
+    }
+}
+
+/// What is under a key.
+enum Found<T> {
+    Whole(T),
+    /// Nothing, or a damaged row.
+    Lost(&'static str),
+}
+
+impl<T> Found<T> {
+    fn of(result: Result<Option<T>>) -> Result<Self> {
+        match result {
+            Ok(Some(row)) => Ok(Self::Whole(row)),
+            Ok(None) => Ok(Self::Lost("missing")),
+            Err(Error::Store(StoreError::Corrupt(_))) => Ok(Self::Lost("damaged")),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Revisioned {
+    /// Restores what follows from whole rows: the entries of pages among the titles and the domains, the indexes of
+    /// revisions by time and by tid, and the references to chunks. With `dry_run` nothing is written, and the report is
+    /// the same. Nobody else may write meanwhile. Safe to be cut off at any point.
+    pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
+        let mut report = RepairReport::default();
+        let shared = &*self.0;
+        let mut after = None;
+        loop {
+            let partitions = shared.store.partitions(&REVISIONS, after, INDEX_PAGE).await?;
+            for page in partitions.items.iter().filter_map(|partition| page_of(partition)) {
+                Repair { shared, page: &page, dry_run, report: &mut report }.page().await?;
+            }
+            after = partitions.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        shared.remove_titles_of_no_page(dry_run, &mut report).await?;
+        Ok(report)
+    }
+}
+
+impl Shared {
+    /// Removes damaged rows of titles that no page has: their keys are damaged, or their pages were never written.
+    async fn remove_titles_of_no_page(&self, dry_run: bool, report: &mut RepairReport) -> Result<()> {
+        let mut after = None;
+        loop {
+            let partitions = self.store.partitions(&TITLES, after, INDEX_PAGE).await?;
+            for partition in partitions.items {
+                let mut scan = Scan::new(partition.clone(), INDEX_PAGE).reporting_damage();
+                loop {
+                    let rows = self.store.scan(&TITLES, scan.clone()).await?;
+                    for row in rows.damaged {
+                        let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
+                        let Some(Value::Text(title)) = row.key.clustering.first() else { continue };
+                        let Some(page) = Page::parse(domain, bucket, title) else { continue };
+                        if self.catalog.is_stored(&page).await? {
+                            continue;
+                        }
+                        report.add(&page, "removed the damaged row of a title that no page has");
+                        if !dry_run {
+                            let mut batch = Batch::new(partition.clone());
+                            batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
+                            self.store.write(Vec::new(), batch).await?;
+                        }
+                    }
+                    scan.after = rows.next;
+                    if scan.after.is_none() {
+                        break;
+                    }
+                }
+            }
+            after = partitions.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The repair of a page.
+struct Repair<'a> {
+    shared: &'a Shared,
+    page: &'a Page,
+    dry_run: bool,
+    report: &'a mut RepairReport,
+}
+
+impl Repair<'_> {
+    async fn page(&mut self) -> Result<()> {
+        let is_whole = self.revisions().await?;
+        self.renders().await?;
+        self.references(&REVISION_CONTENT).await?;
+        self.references(&RENDER_CONTENT).await?;
+        if is_whole {
+            self.entries().await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, batches: Vec<Batch>, what: impl Display) -> Result<()> {
+        self.report.add(self.page, what);
+        if self.dry_run {
+            return Ok(());
+        }
+        for batch in batches {
+            self.shared.store.write(Vec::new(), batch).await?;
+        }
+        Ok(())
+    }
+
+    /// The page among the titles of its domain, and that among the domains.
+    async fn entries(&mut self) -> Result<()> {
+        let names = ["the row that has it among the titles", "the row that has its domain among the domains"];
+        for (batch, name) in entries(self.page, self.shared.clock.now()).into_iter().zip(names) {
+            for mutation in &batch.mutations {
+                let rashomon_tables::Mutation::Put { table, clustering, .. } = mutation else { continue };
+                let key = rashomon_tables::Key::new(batch.partition.clone(), clustering.clone());
+                let found = self.shared.store.get(table, &key).await.map_err(Error::from);
+                if let Found::Lost(how) = Found::of(found)? {
+                    self.write(vec![batch.clone()], format_args!("restored {name}, which was {how}")).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Revisions by their times. Gives whether any revision of the page is whole.
+    async fn revisions(&mut self) -> Result<bool> {
+        let (mut is_whole, mut after) = (false, None);
+        while let Some(rows) = self.shared.next_rows(&REVISIONS, self.page, &mut after).await? {
+            for row in &rows {
+                let Ok(row) = RevisionRow::from_row(row) else { continue };
+                is_whole = true;
+                let rev = row.record.rev;
+                let key = vec![row.record.timestamp.into(), Value::Int(rev.get())];
+                self.restore(
+                    &REVISIONS_BY_TIME,
+                    key,
+                    Vec::new(),
+                    |_| true,
+                    || format!("the row by which revision {rev} is found by its time"),
+                )
+                .await?;
+            }
+        }
+        Ok(is_whole)
+    }
+
+    /// Revisions by the tids of their renders.
+    async fn renders(&mut self) -> Result<()> {
+        let mut after = None;
+        while let Some(rows) = self.shared.next_rows(&RENDERS, self.page, &mut after).await? {
+            for row in &rows {
+                let Ok(RenderRow { rev, tid, .. }) = RenderRow::from_row(row) else { continue };
+                let key = vec![tid.as_time_uuid().into()];
+                self.restore(
+                    &REVISIONS_BY_TID,
+                    key,
+                    vec![Some(Value::Int(rev.get()))],
+                    |row| rev_of_tid(row).is_ok(),
+                    || format!("the row by which render {tid} of revision {rev} is found by its tid"),
+                )
+                .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// References to the chunks of bodies that have some.
+    async fn references(&mut self, table: &'static Schema) -> Result<()> {
+        let mut after = None;
+        while let Some(rows) = self.shared.next_rows(table, self.page, &mut after).await? {
+            for row in &rows {
+                let Ok(BodyRow { stored: Stored::Chunks(set), .. }) = BodyRow::from_row(row) else {
+                    continue;
+                };
+                let Some(rev) = clustering_rev(row, 1) else { continue };
+                self.reference(&set, rev, clustering_tid(row, 2)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
+        // That of a body in the archive names no revision; nor has one that is missing to be of this one.
+        let key = vec![set.name()];
+        let found = self.shared.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
+        if let Err(Error::Store(StoreError::Corrupt(_))) = found {
+            let tid = tid.map(|tid| tid.as_time_uuid().into());
+            let values = vec![None, Some(Value::Int(rev.get())), tid];
+            let what = || format!("the reference to the chunks of a body of revision {rev}");
+            self.restore(&CHUNK_REFERENCES, key, values, |_| true, what).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a row of the page unless it is there and `is_right`.
+    async fn restore(
+        &mut self,
+        table: &'static Schema,
+        key: Vec<Value>,
+        values: Vec<Option<Value>>,
+        is_right: impl Fn(&rashomon_tables::Row) -> bool,
+        what: impl Fn() -> String,
+    ) -> Result<()> {
+        let how = match Found::of(self.shared.get(table, self.page, key.clone()).await)? {
+            Found::Whole(row) if is_right(&row) => return Ok(()),
+            Found::Whole(_) => "unreadable",
+            Found::Lost(how) => how,
+        };
+        let mut batch = Batch::new(partition_of(self.page));
+        batch.put(table, key, values, self.shared.clock.now());
+        self.write(vec![batch], format_args!("restored {}, which was {how}", what())).await
+    }
+}

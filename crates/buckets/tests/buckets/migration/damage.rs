@@ -1,0 +1,46 @@
+//! Rows of the source that are damaged: all others are copied, and the copies are not called the same.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use rashomon_buckets::migration::{Outcome, Standing};
+use rashomon_tables::{Key, Memory, TableStore};
+
+use super::{Ends, NOTES, clock, copy, fill, rows_of};
+use crate::support::Damaged;
+
+#[tokio::test]
+async fn damaged_rows_are_not_copied_and_are_told() {
+    let (manual, clock) = clock();
+    let source = Arc::new(Damaged::new(Memory::new(Arc::clone(&clock))));
+    let ends = Ends::of(Arc::clone(&source), Memory::new(clock), manual).await;
+    fill(&source, 20).await;
+    let all = rows_of(&ends.source, &NOTES).await;
+    let key: Key = all[all.len() / 2].key.clone();
+    source.damage(&NOTES, key.clone());
+
+    let mut migration = ends.begin().await.unwrap();
+    let outcome = migration.copy(&AtomicBool::new(false), &mut |_| {}).await.unwrap();
+    assert_eq!((outcome, migration.damaged_rows()), (Outcome::Complete, 1));
+    assert!(migration.named_damage()[0].contains("damaged on purpose"), "{:?}", migration.named_damage());
+    assert_eq!(rows_of(&ends.target, &NOTES).await.len(), all.len() - 1);
+    let compared = migration.compare(&mut |_| {}).await.unwrap();
+    let notes = compared.iter().find(|one| one.table == "notes").unwrap();
+    assert_eq!((notes.source.damaged, notes.target.damaged), (1, 0));
+    assert!(notes.difference.is_some(), "{notes:?}");
+    drop(migration);
+
+    // Another one finds it again, and copies it once it is repaired.
+    let mut migration = ends.begin().await.unwrap();
+    copy(&mut migration).await.unwrap();
+    assert_eq!(migration.damaged_rows(), 1);
+    let whole = all.iter().find(|row| row.key == key).unwrap();
+    let mut batch = rashomon_tables::Batch::new(key.partition.clone());
+    batch.put(&NOTES, key.clustering.clone(), whole.values.clone(), whole.written_at);
+    ends.source.write(Vec::new(), batch).await.unwrap();
+    let mut migration = ends.begin().await.unwrap();
+    copy(&mut migration).await.unwrap();
+    assert_eq!(migration.damaged_rows(), 0);
+    assert!(migration.compare(&mut |_| {}).await.unwrap().iter().all(|one| one.difference.is_none()));
+    migration.finish().await.unwrap();
+    assert!(matches!(migration.standing(), Standing::New | Standing::Resumed(_)));
+}
