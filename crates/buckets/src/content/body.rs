@@ -219,7 +219,9 @@ impl BodyRow {
             };
             Some(Self { info, stored })
         };
-        read().ok_or_else(|| rows::unreadable("content", row))
+        // Of a render its key has the tid too.
+        let table = if row.key.clustering.len() > 2 { "render_content" } else { "revision_content" };
+        read().ok_or_else(|| rows::unreadable(table, row))
     }
 
     /// The bytes, or the way to them.

@@ -3,9 +3,9 @@
 //! Each repair is one write by itself, so that a repair that is cut off leaves the others to the next one. Nothing is made
 //! up: a row is written only as a whole row of its page says it is. What is damaged beyond that is left for `verify` to name.
 
-use std::fmt::Display;
+use std::{collections::BTreeSet, fmt::Display};
 
-use rashomon_tables::{Batch, Error as StoreError, Scan, Schema, TableStore as _, Value};
+use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
 
 use super::{Revisioned, Shared, read::INDEX_PAGE};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     damaged_rows::page_of,
     rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
     schemas::{
-        CHUNK_REFERENCES, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        CHUNK_REFERENCES, DOMAINS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
         REVISIONS_BY_TIME, TITLES,
     },
 };
@@ -68,11 +68,12 @@ impl Revisioned {
     pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
         let mut report = RepairReport::default();
         let shared = &*self.0;
-        let mut after = None;
+        let (mut restored, mut after) = (BTreeSet::new(), None);
         loop {
             let partitions = shared.store.partitions(&REVISIONS, after, INDEX_PAGE).await?;
             for page in partitions.items.iter().filter_map(|partition| page_of(partition)) {
-                Repair { shared, page: &page, dry_run, report: &mut report }.page().await?;
+                let (restored, report) = (&mut restored, &mut report);
+                Repair { shared, page: &page, dry_run, restored, report }.page().await?;
             }
             after = partitions.next;
             if after.is_none() {
@@ -127,6 +128,8 @@ struct Repair<'a> {
     shared: &'a Shared,
     page: &'a Page,
     dry_run: bool,
+    /// Domains that were restored: of each there may be many pages.
+    restored: &'a mut BTreeSet<Key>,
     report: &'a mut RepairReport,
 }
 
@@ -158,11 +161,17 @@ impl Repair<'_> {
         let names = ["the row that has it among the titles", "the row that has its domain among the domains"];
         for (batch, name) in entries(self.page, self.shared.clock.now()).into_iter().zip(names) {
             for mutation in &batch.mutations {
-                let rashomon_tables::Mutation::Put { table, clustering, .. } = mutation else { continue };
-                let key = rashomon_tables::Key::new(batch.partition.clone(), clustering.clone());
+                let Mutation::Put { table, clustering, .. } = mutation else { continue };
+                let key = Key::new(batch.partition.clone(), clustering.clone());
+                if self.restored.contains(&key) {
+                    continue;
+                }
                 let found = self.shared.store.get(table, &key).await.map_err(Error::from);
                 if let Found::Lost(how) = Found::of(found)? {
                     self.write(vec![batch.clone()], format_args!("restored {name}, which was {how}")).await?;
+                    if table.name() == DOMAINS.name() {
+                        self.restored.insert(key);
+                    }
                 }
             }
         }
@@ -245,7 +254,7 @@ impl Repair<'_> {
         table: &'static Schema,
         key: Vec<Value>,
         values: Vec<Option<Value>>,
-        is_right: impl Fn(&rashomon_tables::Row) -> bool,
+        is_right: impl Fn(&Row) -> bool,
         what: impl Fn() -> String,
     ) -> Result<()> {
         let how = match Found::of(self.shared.get(table, self.page, key.clone()).await)? {

@@ -57,7 +57,9 @@ impl World {
 
     /// Adds renders whose headers are long.
     async fn long_headers(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
-        let mut properties = self.stage(page, &[("html", "<p>")]).await;
+        // Not that of a render which is there.
+        let html = format!("{renders} of {number}");
+        let mut properties = self.stage(page, &[("html", html)]).await;
         properties[0].other_headers.insert("x-long".to_owned(), "x".repeat(90_000));
         let base = RenderBase::Revision(rev(number));
         let new = NewRender { base, timestamp: None, if_latest: None, properties };
@@ -156,18 +158,18 @@ mod in_memory {
         let world = archiving(World::in_memory().await).await;
         let main = page("Main_Page");
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
-        let first = world.many_renders(&main, 1, 3).await;
+        let first = world.long_headers(&main, 1, 3).await;
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
         world.pass(later());
         assert_eq!(world.seal().await.revisions, 1);
-        let since = world.many_renders(&main, 1, 600).await;
+        let since = world.long_headers(&main, 1, 120).await;
         world.neighbours().await;
         world.pass(later());
         assert_sealed_but_for_one(&world, 2 * 2).await;
         let detail = world.buckets.revision(&main, rev(1)).await.unwrap();
-        assert_eq!(detail.renders.len(), 1 + 3 + 600);
-        assert_eq!(world.read(&main, first[2], "part-7").await, b"3 of 1");
-        assert_eq!(world.read(&main, since[599], "part-7").await, b"600 of 1");
+        assert_eq!(detail.renders.len(), 1 + 3 + 120);
+        assert_eq!(world.read(&main, first[2], "html").await, b"3 of 1");
+        assert_eq!(world.read(&main, since[119], "html").await, b"120 of 1");
     }
 
     #[tokio::test]
