@@ -8,7 +8,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError};
+use rashomon_buckets::{
+    Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -43,6 +45,8 @@ pub(crate) enum Kind {
     Corrupt,
     BadGateway,
     Unavailable,
+    StorageFault,
+    InsufficientStorage,
     GatewayTimeout,
 }
 
@@ -68,6 +72,8 @@ impl Kind {
         Self::Corrupt,
         Self::BadGateway,
         Self::Unavailable,
+        Self::StorageFault,
+        Self::InsufficientStorage,
         Self::GatewayTimeout,
     ];
 
@@ -128,6 +134,12 @@ impl Kind {
             ),
             Self::Unavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The store does not answer")
+            }
+            Self::StorageFault => {
+                (StatusCode::SERVICE_UNAVAILABLE, "storage-fault", "The disk of the store cannot be used")
+            }
+            Self::InsufficientStorage => {
+                (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "The disk of the store is full")
             }
         }
     }
@@ -287,7 +299,7 @@ impl Problem {
 
     fn of_store(error: &StoreError) -> Self {
         let problem = match error {
-            StoreError::Unavailable(_) => Self::unavailable("the store does not answer; try again"),
+            StoreError::Unavailable(outage) => Self::of_outage(outage),
             StoreError::Corrupt(_) => Self::new(
                 Kind::Corrupt,
                 "what is stored here is damaged; `rashomon verify` finds what else is, and a backup brings it back",
@@ -298,6 +310,35 @@ impl Problem {
             ),
         };
         problem.with_cause(error)
+    }
+
+    /// The store cannot do its work. The answer says what is wrong and where, as `/readyz` does to the same clients.
+    fn of_outage(outage: &StoreOutage) -> Self {
+        let (kind, detail) = match outage {
+            StoreOutage::StorageFull { .. } => (
+                Kind::InsufficientStorage,
+                format!("{outage}; reads go on; repeat the write when the server's operator has made room"),
+            ),
+            StoreOutage::ReadOnly { .. } | StoreOutage::Io { .. } => {
+                (Kind::StorageFault, format!("{outage}; try again when the server's operator has mended it"))
+            }
+            StoreOutage::Node { address, .. } => {
+                (Kind::Unavailable, format!("the store has no answer from {address}; try again"))
+            }
+            _ => (Kind::Unavailable, "the store does not answer; try again".to_owned()),
+        };
+        Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// The store is not ready, for the reason that this error gives: 503, whatever a request would get.
+    pub(crate) fn not_ready(error: Error) -> Self {
+        let mut problem = Self::of_bucket(error);
+        let kind = match problem.kind() {
+            Kind::Unavailable => Kind::Unavailable,
+            _ => Kind::StorageFault,
+        };
+        Arc::make_mut(&mut problem.0).kind = kind;
+        problem
     }
 
     /// The whole answer, for a request of that URL.

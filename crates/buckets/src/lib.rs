@@ -37,7 +37,7 @@ pub use model::{
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
 /// What went wrong in the store below.
-pub use rashomon_tables::Error as StoreError;
+pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use retention::{
     Cull, Current, DryRun, Fill, GenerateError, Generated, Generator, MemoryTimeline, Policy, Retention,
     RetentionStats, Sampling, Strategy, Superseded, Sweep, Timeline, Walk,

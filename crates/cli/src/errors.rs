@@ -59,7 +59,8 @@ pub(crate) enum CommandError {
 fn reason(error: &rashomon_tables::Error) -> String {
     use rashomon_tables::Error::{Unavailable, Unsupported};
     match error {
-        Unavailable(reason) | Unsupported(reason) => reason.clone(),
+        Unavailable(reason) => reason.to_string(),
+        Unsupported(reason) => reason.clone(),
         error => error.to_string(),
     }
 }

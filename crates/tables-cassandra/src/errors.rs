@@ -1,6 +1,6 @@
 //! What the cluster says went wrong, as what the caller should do about it.
 
-use rashomon_tables::{Error, Key, Schema};
+use rashomon_tables::{Error, Key, Outage, Schema};
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as Setup, DbError, ExecutionError,
     MetadataError, NewSessionError, PrepareError, RequestAttemptError,
@@ -13,7 +13,9 @@ const UNDECIDED: &str = "Unable to perform authentication";
 
 /// Nobody answers, for a reason that may be over later.
 pub(crate) fn no_cluster(options: &Options, reason: &dyn std::fmt::Display) -> Error {
-    Error::Unavailable(format!("no cluster at {}: {reason}", options.contact_points.join(", ")))
+    let address = options.contact_points.join(", ");
+    let detail = format!("no cluster at {address}: {reason}");
+    Error::Unavailable(Outage::Node { address, detail })
 }
 
 /// The error of a connection to the cluster. Who is refused will be refused again.
@@ -46,17 +48,24 @@ fn setup_error(error: &NewSessionError) -> Option<&Setup> {
 
 /// The error of a read or a write. All that a cluster refuses it may take later: a node comes back, a right
 /// is granted, a table is made again. And of several batches some may have been applied.
-pub(crate) fn unavailable(error: &ExecutionError) -> Error {
-    Error::Unavailable(error.to_string())
+///
+/// `down` has the addresses of the nodes that there is no connection to.
+pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
+    if down.is_empty() {
+        return Error::unavailable(error.to_string());
+    }
+    let address = down.join(", ");
+    let detail = format!("no connection to {address}: {error}");
+    Error::Unavailable(Outage::Node { address, detail })
 }
 
 pub(crate) fn not_prepared(error: &PrepareError) -> Error {
-    Error::Unavailable(error.to_string())
+    Error::unavailable(error.to_string())
 }
 
 /// An answer that is not what was asked for.
 pub(crate) fn unexpected(error: impl std::fmt::Display) -> Error {
-    Error::Unavailable(format!("an answer that cannot be read: {error}"))
+    Error::unavailable(format!("an answer that cannot be read: {error}"))
 }
 
 /// The error of a statement that makes or changes `what`.
@@ -72,7 +81,7 @@ pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
             DbError::Invalid | DbError::SyntaxError | DbError::ConfigError,
             text,
         )) => Error::Unsupported(format!("the cluster does not take {what}: {text}")),
-        _ => Error::Unavailable(format!("{what}: {error}")),
+        _ => Error::unavailable(format!("{what}: {error}")),
     }
 }
 

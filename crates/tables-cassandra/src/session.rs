@@ -10,6 +10,7 @@ use scylla::{
         session::{Session, TlsContext},
         session_builder::SessionBuilder,
     },
+    errors::ExecutionError,
     frame,
     policies::{
         load_balancing::{
@@ -125,7 +126,7 @@ impl Cluster {
 
     /// Reads once what is seldom read.
     pub(crate) async fn query(&self, text: &str, values: impl SerializeRow) -> Result<QueryRowsResult> {
-        let result = self.session.query_unpaged(text, values).await.map_err(|error| unavailable(&error))?;
+        let result = self.session.query_unpaged(text, values).await.map_err(|error| self.failed(&error))?;
         result.into_rows_result().map_err(unexpected)
     }
 
@@ -153,7 +154,7 @@ impl Cluster {
         }
         let preparing = tokio::time::timeout(self.request_timeout, self.session.prepare(text.as_str())).await;
         let mut prepared = preparing
-            .map_err(|_| Error::Unavailable("a statement was not prepared in time".to_owned()))?
+            .map_err(|_| Error::unavailable("a statement was not prepared in time"))?
             .map_err(|error| not_prepared(&error))?;
         prepared.set_is_idempotent(true);
         self.statements.insert(text, prepared.clone());
@@ -173,8 +174,17 @@ impl Cluster {
     ) -> Result<QueryRowsResult> {
         let _permit = self.in_flight.acquire().await.map_err(unexpected)?;
         let result =
-            self.session.execute_unpaged(prepared, values).await.map_err(|error| unavailable(&error))?;
+            self.session.execute_unpaged(prepared, values).await.map_err(|error| self.failed(&error))?;
         result.into_rows_result().map_err(unexpected)
+    }
+
+    /// The error of a read or a write, with the nodes that there is no connection to.
+    fn failed(&self, error: &ExecutionError) -> Error {
+        let state = self.session.get_cluster_state();
+        let down = state.get_nodes_info().iter().filter(|node| !node.is_connected());
+        let down: Vec<_> =
+            down.map(|node| format!("{}:{}", node.address.ip(), node.address.port())).collect();
+        unavailable(error, &down)
     }
 
     /// Applies the statements, which are of one partition: all or none.
@@ -191,7 +201,7 @@ impl Cluster {
             }
             self.session.batch(&batch, values).await
         };
-        done.map(drop).map_err(|error| unavailable(&error))
+        done.map(drop).map_err(|error| self.failed(&error))
     }
 }
 

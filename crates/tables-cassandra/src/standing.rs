@@ -74,7 +74,7 @@ where
 
 /// Others go on changing it.
 pub(crate) fn changing(schema: &Schema) -> Error {
-    Error::Unavailable(format!("table {} is being changed by somebody else", schema.name()))
+    Error::unavailable(format!("table {} is being changed by somebody else", schema.name()))
 }
 
 /// Reads what stands.

@@ -46,7 +46,7 @@ impl Locks {
     async fn lock(&self, key: &Key, limit: Duration) -> Result<MutexGuard<'_, ()>> {
         let lock = &self.locks[self.hasher.hash_one(key) as usize % LOCKS];
         let waited = tokio::time::timeout(limit, lock.lock()).await;
-        waited.map_err(|_| Error::Unavailable("too many swaps of one row at once".to_owned()))
+        waited.map_err(|_| Error::unavailable("too many swaps of one row at once"))
     }
 }
 
@@ -77,7 +77,7 @@ impl Call<'_> {
                 Attempt::Found(found) => standing = found,
             }
         }
-        Err(Error::Unavailable("the row changed again and again while it was swapped".to_owned()))
+        Err(Error::unavailable("the row changed again and again while it was swapped"))
     }
 
     /// The cell that probably stands: the expected row's. Where a wrong guess would not be noticed, it is

@@ -7,14 +7,17 @@
 
 mod upkeep;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Error, Generations, Result, Schema, Slot, Swap};
+use rashomon_tables::{Error, Generations, Outage, Result, Schema, Slot, Swap};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -25,6 +28,7 @@ use crate::{
     catalog::Catalog,
     definitions,
     errors::{from_sqlite, is_fatal},
+    health::Health,
     queue::{Queued, closed},
 };
 
@@ -87,6 +91,7 @@ pub(crate) struct Parts {
     pub(crate) generations: Arc<Generations>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
+    pub(crate) health: Arc<Health>,
 }
 
 /// The thread's state.
@@ -94,7 +99,7 @@ pub(crate) struct Committer {
     parts: Parts,
     upkeep: Upkeep,
     /// Why nothing is written any more.
-    stopped: Option<String>,
+    stopped: Option<Error>,
 }
 
 impl Committer {
@@ -165,6 +170,7 @@ impl Committer {
     }
 
     fn commit_group(&mut self, group: Vec<Call>) {
+        let bytes = group.iter().map(Call::bytes).sum();
         let now = self.parts.clock.now();
         let applied = self.transaction(|connection, touched| {
             let applied = match apply_all(connection, &group, now) {
@@ -181,14 +187,22 @@ impl Committer {
         });
         self.parts.counters.calls.fetch_add(group.len() as u64, Ordering::Relaxed);
         self.parts.counters.commits.fetch_add(1, Ordering::Relaxed);
+        let health = &self.parts.health;
         match applied {
-            Ok(applied) => group.into_iter().zip(applied).for_each(|(call, applied)| call.answer(applied)),
-            Err(error) => group.into_iter().for_each(|call| call.answer(Err(error.clone()))),
+            Ok(applied) => group.into_iter().zip(applied).for_each(|(call, applied)| {
+                let bytes = call.bytes();
+                call.answer(applied.map_err(|error| health.failed(error, bytes)));
+            }),
+            Err(error) => {
+                let error = health.failed(error, bytes);
+                group.into_iter().for_each(|call| call.answer(Err(error.clone())));
+            }
         }
     }
 
     fn create(&mut self, schema: &'static Schema) -> Result<()> {
-        let table = self.transaction(|connection, _| definitions::create(connection, schema))?;
+        let table = self.transaction(|connection, _| definitions::create(connection, schema));
+        let table = table.map_err(|error| self.parts.health.failed(error, 0))?;
         self.parts.catalog.insert(table);
         Ok(())
     }
@@ -199,8 +213,8 @@ impl Committer {
         &mut self,
         changes: impl FnOnce(&Connection, &mut Vec<Slot>) -> Result<T>,
     ) -> Result<T> {
-        if let Some(reason) = &self.stopped {
-            return Err(Error::Unavailable(reason.clone()));
+        if let Some(error) = &self.stopped {
+            return Err(error.clone());
         }
         let connection = &self.parts.connection;
         begin(connection)?;
@@ -229,15 +243,15 @@ impl Committer {
     /// Whoever wrote cannot know what became of it. After a failed fsync nobody can, for good.
     fn failed(&mut self, error: &rusqlite::Error) -> Error {
         if is_fatal(error) {
-            let reason = format!("nothing is written any more, since an fsync failed: {error}");
-            tracing::error!("{reason}");
-            self.stopped = Some(reason.clone());
-            return Error::Unavailable(reason);
+            let detail = format!(
+                "an fsync failed, after which nothing is written until the server is restarted ({error})"
+            );
+            let failed = Error::Unavailable(Outage::Io { path: PathBuf::new(), detail });
+            let failed = self.parts.health.failed(failed, 0);
+            self.stopped = Some(failed.clone());
+            return failed;
         }
-        match from_sqlite(error) {
-            Error::Corrupt(what) => Error::Corrupt(what),
-            other => Error::Unavailable(other.to_string()),
-        }
+        from_sqlite(error)
     }
 
     /// Leaves nothing in the log, unless it is not to be trusted.

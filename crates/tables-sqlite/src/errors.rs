@@ -1,14 +1,21 @@
 //! What SQLite says went wrong, as what the caller should do about it.
 
-use rashomon_tables::Error;
+use std::path::{Path, PathBuf};
+
+use rashomon_tables::{Error, Outage};
 use rusqlite::{ErrorCode, ffi};
 
-/// The store's error for SQLite's.
+/// The store's error for SQLite's. SQLite does not name the file: [`at`] adds the path.
 pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
     match error {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Error::Corrupt(error.to_string()),
-            _ => Error::Unavailable(error.to_string()),
+            code @ (ErrorCode::DiskFull
+            | ErrorCode::ReadOnly
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::PermissionDenied) => Error::Unavailable(of_disk(code, error)),
+            _ => Error::unavailable(error.to_string()),
         },
         // A column of another type than was ever written to it.
         rusqlite::Error::InvalidColumnType(..)
@@ -16,8 +23,29 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::Utf8Error(..)
         | rusqlite::Error::QueryReturnedNoRows => Error::Corrupt(error.to_string()),
-        _ => Error::Unavailable(error.to_string()),
+        _ => Error::unavailable(error.to_string()),
     }
+}
+
+fn of_disk(code: ErrorCode, error: &rusqlite::Error) -> Outage {
+    let (path, detail) = (PathBuf::new(), error.to_string());
+    match code {
+        ErrorCode::DiskFull => Outage::StorageFull { path, detail },
+        ErrorCode::ReadOnly => Outage::ReadOnly { path, detail },
+        _ => Outage::Io { path, detail },
+    }
+}
+
+/// The same error, naming the file that it is about, where that is not known yet.
+pub(crate) fn at(file: &Path, mut error: Error) -> Error {
+    if let Error::Unavailable(
+        Outage::StorageFull { path, .. } | Outage::ReadOnly { path, .. } | Outage::Io { path, .. },
+    ) = &mut error
+        && path.as_os_str().is_empty()
+    {
+        file.clone_into(path);
+    }
+    error
 }
 
 /// Whether nobody knows any more what is on the disk: after a failed fsync the system may have dropped what
@@ -43,6 +71,22 @@ mod tests {
         for code in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR_READ, ffi::SQLITE_BUSY, ffi::SQLITE_NOMEM] {
             assert!(matches!(from_sqlite(&failure(code)), Error::Unavailable(_)), "{code}");
         }
+    }
+
+    #[test]
+    fn errors_of_a_disk_say_what_is_wrong_and_where() {
+        let located = |code| at(Path::new("/data/rashomon.sqlite"), from_sqlite(&failure(code)));
+        let full = located(ffi::SQLITE_FULL);
+        assert!(matches!(full, Error::Unavailable(Outage::StorageFull { .. })), "{full}");
+        let read_only = located(ffi::SQLITE_READONLY);
+        assert!(matches!(read_only, Error::Unavailable(Outage::ReadOnly { .. })), "{read_only}");
+        let failing = located(ffi::SQLITE_IOERR_WRITE);
+        assert!(matches!(failing, Error::Unavailable(Outage::Io { .. })), "{failing}");
+        for error in [full, read_only, failing] {
+            assert!(error.to_string().contains("/data/rashomon.sqlite"), "{error}");
+        }
+        let busy = located(ffi::SQLITE_BUSY);
+        assert!(matches!(busy, Error::Unavailable(Outage::Other(_))), "{busy}");
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub(crate) fn sqlite_version() -> &'static str {
 
 /// Makes the directory, where it is not there, so that it stays.
 pub(crate) fn create_directory(directory: &Path) -> Result<()> {
-    let io = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", directory.display()));
+    let io = |error: std::io::Error| Error::from_io(directory, &error);
     fs::create_dir_all(directory).map_err(io)?;
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all()).map_err(io)
@@ -125,12 +125,14 @@ fn prepare_writer(
     let connection = open_with_statements(path, flags)?;
     // What is left of the log after a failed fsync must not be copied into the file on the way out.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // The size of pages and the vacuum mode hold from the first table on, and are read from the file after.
+    if is_new {
+        // They hold from the first table on. In a file that has tables, the vacuum mode would be written again, for
+        // which a full disk has no room.
+        connection.execute_batch("PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL;")?;
+    }
     let cache = options.writer_cache_bytes / 1024;
     connection.execute_batch(&format!(
         "PRAGMA busy_timeout = {BUSY_MILLISECONDS};
-         PRAGMA page_size = 16384;
-         PRAGMA auto_vacuum = INCREMENTAL;
          PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
          PRAGMA wal_autocheckpoint = 0;
@@ -191,7 +193,7 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
     const MAGIC: &[u8] = b"SQLite format 3\0";
     const FORMAT_VERSION_AT: usize = 60;
     const APPLICATION_ID_AT: usize = 68;
-    let io = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
+    let io = |error: std::io::Error| Error::from_io(path, &error);
     let mut header = Vec::new();
     match File::open(path) {
         Ok(file) => file.take(100).read_to_end(&mut header).map_err(io)?,

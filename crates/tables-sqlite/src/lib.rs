@@ -14,6 +14,7 @@ mod definitions;
 mod envelope;
 mod errors;
 mod file;
+mod health;
 mod key;
 mod lock;
 mod options;

@@ -22,14 +22,14 @@ impl DirectoryLock {
     /// Takes the lock, or says at once who has it.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
-        let io = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
+        let io = |error: std::io::Error| Error::from_io(&path, &error);
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let owner = owner(&mut file);
-                return Err(Error::Unavailable(format!(
+                return Err(Error::unavailable(format!(
                     "the store {} is in use by {owner}: stop it, or name another directory",
                     directory.display()
                 )));
@@ -37,7 +37,11 @@ impl DirectoryLock {
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
         let mut lock = Self(file);
-        lock.write_owner().map_err(io)?;
+        match lock.write_owner() {
+            // A full disk has no room for a name, and is read all the same.
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io(error)),
+            _ => {}
+        }
         Ok(lock)
     }
 

@@ -49,5 +49,5 @@ impl<T> Queue<T> {
 
 /// What a call gets that came too late.
 pub(crate) fn closed() -> Error {
-    Error::Unavailable("the store is shut down".to_owned())
+    Error::unavailable("the store is shut down")
 }

@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Error, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Error, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap,
+    TableStore,
 };
 use tokio::sync::oneshot;
 
@@ -21,8 +22,9 @@ use crate::{
     call::{SwapCall, Write},
     catalog::Catalog,
     committer::{self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply},
-    errors::from_sqlite,
+    errors::{at, from_sqlite},
     file,
+    health::Health,
     lock::DirectoryLock,
     queue::{Queue, closed},
     read,
@@ -41,6 +43,7 @@ pub struct SqliteStore {
     catalog: Arc<Catalog>,
     generations: Arc<Generations>,
     counters: Arc<Counters>,
+    health: Arc<Health>,
     shared: Arc<Shared>,
 }
 
@@ -82,6 +85,10 @@ impl SqliteStore {
         options: Options,
         commit: Commit,
     ) -> Result<Self> {
+        Self::open_file(directory, clock, options, commit).map_err(|error| at(&file::path(directory), error))
+    }
+
+    fn open_file(directory: &Path, clock: Arc<dyn Clock>, options: Options, commit: Commit) -> Result<Self> {
         file::create_directory(directory)?;
         let lock = DirectoryLock::take(directory)?;
         let connection = file::open_writer(directory, &options)?;
@@ -90,6 +97,7 @@ impl SqliteStore {
         let catalog = Arc::new(Catalog::default());
         let generations = Arc::new(Generations::new());
         let counters = Arc::new(Counters::default());
+        let health = Arc::new(Health::new(directory));
         let committer = Committer::new(Parts {
             connection,
             queue,
@@ -99,15 +107,17 @@ impl SqliteStore {
             generations: Arc::clone(&generations),
             counters: Arc::clone(&counters),
             commit,
+            health: Arc::clone(&health),
         });
         let committer = committer.map_err(|error| from_sqlite(&error))?;
         let committer = std::thread::Builder::new()
             .name("tables-write".to_owned())
             .spawn(move || committer.run())
-            .map_err(|error| Error::Unavailable(format!("no thread to write with: {error}")))?;
+            .map_err(|error| Error::unavailable(format!("no thread to write with: {error}")))?;
         let running = Running { readers: reader_threads, committer, _lock: lock };
         let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
-        Ok(Self { directory: directory.to_owned(), options, clock, catalog, generations, counters, shared })
+        let directory = directory.to_owned();
+        Ok(Self { directory, options, clock, catalog, generations, counters, health, shared })
     }
 
     /// The directory that it was opened in.
@@ -149,7 +159,12 @@ impl SqliteStore {
     async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.writes.push(job(reply), weight).await?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| closed())?.map_err(|error| self.located(error))
+    }
+
+    /// The same error, naming the file.
+    fn located(&self, error: Error) -> Error {
+        at(&file::path(&self.directory), error)
     }
 }
 
@@ -193,7 +208,7 @@ impl TableStore for SqliteStore {
         let slot = self.generations.slot(&key.partition);
         let (clock, key) = (Arc::clone(&self.clock), key.clone());
         let row = self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
-        let row = row.await?;
+        let row = row.await.map_err(|error| self.located(error))?;
         self.generations.settled(slot).await;
         Ok(row)
     }
@@ -205,7 +220,7 @@ impl TableStore for SqliteStore {
         let clock = Arc::clone(&self.clock);
         let page =
             self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
-        let page = page.await?;
+        let page = page.await.map_err(|error| self.located(error))?;
         self.generations.settled(slot).await;
         Ok(page)
     }
@@ -222,6 +237,7 @@ impl TableStore for SqliteStore {
             .readers
             .read(move |connection| read::partitions(connection, table, after.as_ref(), limit, clock.now()))
             .await
+            .map_err(|error| self.located(error))
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
@@ -258,5 +274,9 @@ impl TableStore for SqliteStore {
 
     fn generations(&self) -> Option<&Generations> {
         Some(&self.generations)
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.health.outage()
     }
 }

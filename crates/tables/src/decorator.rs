@@ -4,7 +4,9 @@ use std::{fmt::Debug, num::NonZeroUsize, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::{Batch, Cursor, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore};
+use crate::{
+    Batch, Cursor, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+};
 
 /// A store that does what the one below does, but for those calls that it answers in another way: every method
 /// passes its call on unless it is written anew. Each is what [`TableStore`] says of the method of its name.
@@ -66,6 +68,11 @@ pub trait Decorator: Debug + Send + Sync + 'static {
     fn generations(&self) -> Option<&Generations> {
         self.below().generations()
     }
+
+    /// Passes on [`TableStore::outage`].
+    fn outage(&self) -> Option<Outage> {
+        self.below().outage()
+    }
 }
 
 #[async_trait]
@@ -111,5 +118,9 @@ impl<D: Decorator> TableStore for D {
 
     fn generations(&self) -> Option<&Generations> {
         Decorator::generations(self)
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        Decorator::outage(self)
     }
 }

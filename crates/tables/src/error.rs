@@ -1,5 +1,10 @@
 //! What can go wrong in a store, by what the caller should do about it.
 
+use std::{
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+};
+
 /// The result of a call to a store.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -8,9 +13,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The store could not answer. A write may or may not have happened, in whole or (of several batches)
-    /// in part; the same call may be made again.
+    /// in part; the same call may be made again, after a while where the cause is not [`Outage::Other`].
     #[error("the store is unavailable: {0}")]
-    Unavailable(String),
+    Unavailable(Outage),
     /// What is stored is not what was written. Trying again does not help; a backup does.
     #[error("the store is corrupt: {0}")]
     Corrupt(String),
@@ -20,4 +25,97 @@ pub enum Error {
     /// The store cannot do this: an unknown format version, a change of schema that it cannot make.
     #[error("not supported by the store: {0}")]
     Unsupported(String),
+}
+
+impl Error {
+    /// `Unavailable` for a reason that may be over at the next call.
+    pub fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable(Outage::Other(reason.into()))
+    }
+
+    /// `Unavailable`, because the system refused an operation on a file.
+    #[must_use]
+    pub fn from_io(path: &Path, error: &io::Error) -> Self {
+        Self::Unavailable(Outage::from_io(path, error))
+    }
+}
+
+/// Why a store is unavailable, and where: what an operator has to look at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Outage {
+    /// Any other reason, as the text says: most are over at the next call.
+    #[error("{0}")]
+    Other(String),
+    /// There is no room for a write. Reads go on, and writes do when there is room again.
+    #[error("the disk is full: no room to write {} ({detail})", path.display())]
+    StorageFull {
+        /// The file that could not be written.
+        path: PathBuf,
+        /// The words of the system.
+        detail: String,
+    },
+    /// The file system takes no writes. Reads go on.
+    #[error("the file system is read-only: cannot write {} ({detail})", path.display())]
+    ReadOnly {
+        /// The file that could not be written.
+        path: PathBuf,
+        /// The words of the system.
+        detail: String,
+    },
+    /// The system failed to read or write a file: a faulty disk, a missing right.
+    #[error("cannot read or write {}: {detail}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The words of the system.
+        detail: String,
+    },
+    /// A node of a cluster, or several, do not answer.
+    #[error("{detail}")]
+    Node {
+        /// Where they are, as `HOST:PORT`, separated by commas.
+        address: String,
+        /// What failed, with the addresses.
+        detail: String,
+    },
+}
+
+impl Outage {
+    /// The outage that this error of the system means for a store which needs that file.
+    #[must_use]
+    pub fn from_io(path: &Path, error: &io::Error) -> Self {
+        let (path, detail) = (path.to_owned(), error.to_string());
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::StorageFull { path, detail },
+            ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path, detail },
+            _ => Self::Io { path, detail },
+        }
+    }
+
+    /// Whether a disk is the cause, and not a passing state of the store or of a cluster.
+    #[must_use]
+    pub const fn is_of_disk(&self) -> bool {
+        matches!(self, Self::StorageFull { .. } | Self::ReadOnly { .. } | Self::Io { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_are_told_apart_and_name_the_file() {
+        let of = |kind| Error::from_io(Path::new("/data/file"), &io::Error::from(kind));
+        for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+            assert!(matches!(of(kind), Error::Unavailable(Outage::StorageFull { .. })), "{kind}");
+        }
+        let read_only = of(ErrorKind::ReadOnlyFilesystem);
+        assert!(matches!(read_only, Error::Unavailable(Outage::ReadOnly { .. })), "{read_only}");
+        let other = of(ErrorKind::Other);
+        assert!(matches!(other, Error::Unavailable(Outage::Io { .. })), "{other}");
+        for error in [of(ErrorKind::StorageFull), read_only, other] {
+            assert!(error.to_string().contains("/data/file"), "{error}");
+        }
+    }
 }

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 
 pub use self::plan::{Call, Fault, Gate, Plan, Rates};
 use crate::{
-    Batch, Cursor, Decorator, Error, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Decorator, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap,
+    TableStore,
 };
 
 /// Passes every call on to a store, except where its [`Plan`] has something else in mind. With an empty plan
@@ -31,13 +32,14 @@ pub struct Faulty<S> {
 struct Course {
     plan: Plan,
     calls: BTreeMap<Call, u64>,
+    outage: Option<Outage>,
 }
 
 impl<S: TableStore> Faulty<S> {
     /// Goes by this plan from the first call on.
     #[must_use]
     pub fn new(store: S, plan: Plan) -> Self {
-        Self { store, course: Mutex::new(Course { plan, calls: BTreeMap::new() }) }
+        Self { store, course: Mutex::new(Course { plan, ..Course::default() }) }
     }
 
     /// The store below, which does not fail.
@@ -48,7 +50,12 @@ impl<S: TableStore> Faulty<S> {
 
     /// Goes by another plan from now on, with calls counted anew.
     pub fn set_plan(&self, plan: Plan) {
-        *self.course() = Course { plan, calls: BTreeMap::new() };
+        *self.course() = Course { plan, ..Course::default() };
+    }
+
+    /// Gives this as the reason of planned faults, until another plan is set.
+    pub fn set_outage(&self, outage: Outage) {
+        self.course().outage = Some(outage);
     }
 
     /// How many calls of a kind came in since the plan was set.
@@ -67,7 +74,10 @@ impl<S: TableStore> Faulty<S> {
         let calls = course.calls.entry(call).or_default();
         *calls += 1;
         let number = *calls;
-        let error = Error::Unavailable(format!("planned fault in {call:?} {number}"));
+        let error = match &course.outage {
+            Some(outage) => Error::Unavailable(outage.clone()),
+            None => Error::unavailable(format!("planned fault in {call:?} {number}")),
+        };
         (course.plan.fault(call, number), error)
     }
 

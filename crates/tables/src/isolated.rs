@@ -5,7 +5,9 @@ use std::{num::NonZeroUsize, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Batch, Cursor, Error, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value};
+use crate::{
+    Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
+};
 
 /// How many numbers a namespace has in a partition column that is one: those around zero.
 const NUMBERS: i64 = 1 << 21;
@@ -132,6 +134,10 @@ impl<S: TableStore> TableStore for Isolated<S> {
 
     async fn scrub(&self) -> Result<Option<Duration>> {
         self.store.scrub().await
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.store.outage()
     }
 
     async fn swap(

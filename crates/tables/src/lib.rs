@@ -27,7 +27,7 @@ mod write;
 
 pub use counting::{Count, Counting, Counts, Kind, TableCounts};
 pub use decorator::Decorator;
-pub use error::{Error, Result};
+pub use error::{Error, Outage, Result};
 pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
 pub use generations::{Generations, Slot};
 #[cfg(feature = "isolated")]

@@ -4,7 +4,9 @@ use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::{Batch, Cursor, Decorator, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap};
+use crate::{
+    Batch, Cursor, Decorator, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap,
+};
 
 /// A store of tables.
 ///
@@ -71,6 +73,12 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// The generations of its partitions, where this process alone writes to the store; else `None`, and
     /// nothing may be kept in memory.
     fn generations(&self) -> Option<&Generations> {
+        None
+    }
+
+    /// Why writes fail at present, where the store knows: a write failed because of a disk, and the store has not
+    /// yet written by itself again, which it tries without being asked. `None`: as far as it knows, writes succeed.
+    fn outage(&self) -> Option<Outage> {
         None
     }
 }

@@ -90,7 +90,7 @@ impl Connection {
     }
 
     fn unavailable(&self, why: &str) -> StoreError {
-        StoreError::Unavailable(format!("the timeline in Redis at {} {why}", self.address()))
+        StoreError::unavailable(format!("the timeline in Redis at {} {why}", self.address()))
     }
 
     fn address(&self) -> impl std::fmt::Display {

@@ -34,11 +34,9 @@ pub(crate) async fn healthz() -> Response {
     health("ok")
 }
 
-/// `/readyz`: the store answers too.
+/// `/readyz`: the store answers too, and takes writes as far as it knows.
 pub(crate) async fn readyz(State(api): State<Api>) -> Result<Response> {
-    api.read(api.buckets.ping())
-        .await?
-        .map_err(|error| Problem::unavailable("the store does not answer; see the log").with_cause(error))?;
+    api.read(api.buckets.ping()).await?.map_err(Problem::not_ready)?;
     Ok(health("ready"))
 }
 

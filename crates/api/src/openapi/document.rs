@@ -230,7 +230,8 @@ fn any_problem() -> Response {
         status: 0,
         meaning: "A problem that any request may meet: a malformed URL, or none or two of Host (400), a method \
                   that is not taken (405), a head or a body that does not arrive in time (408), content that was erased (410), a URL that is too long \
-                  (414), headers that are too large (431), a store that does not answer (503).",
+                  (414), headers that are too large (431), a store that does not answer (503), and of \
+                  writes a disk that is full (507).",
         content: Content::Problem,
         headers: &[],
     }])

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use http::Request;
-use rashomon_tables::{Call, Fault, Gate, Plan, Rates};
+use rashomon_tables::{Call, Fault, Gate, Outage, Plan, Rates};
 use tower::ServiceExt;
 
 use crate::world::{Answer, PAGE, World};
@@ -32,6 +32,45 @@ async fn a_store_that_does_not_answer_is_503() {
     world.get("/healthz").await.expect(200);
     world.store.set_plan(Plan::empty());
     world.post(&format!("{PAGE}?rev/"), "_rev=2&html=y").await.expect(201);
+}
+
+#[tokio::test]
+async fn outage_of_a_disk_is_named_with_its_path() {
+    let world = World::new().await;
+    let tid = world.revision("_rev=1&html=x").await;
+    let (path, detail) =
+        (std::path::PathBuf::from("/data/rashomon.sqlite"), "words of the system".to_owned());
+    let outages = [
+        (
+            Outage::StorageFull { path: path.clone(), detail: detail.clone() },
+            507,
+            "insufficient-storage",
+            "full",
+        ),
+        (Outage::ReadOnly { path: path.clone(), detail: detail.clone() }, 503, "storage-fault", "read-only"),
+        (Outage::Io { path, detail: detail.clone() }, 503, "storage-fault", "cannot read or write"),
+        (Outage::Node { address: "10.0.0.7:9042".to_owned(), detail }, 503, "unavailable", "10.0.0.7:9042"),
+    ];
+    for (outage, status, kind, word) in outages {
+        let is_of_disk = outage.is_of_disk();
+        world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
+        world.store.set_outage(outage);
+        for answer in [
+            world.post(&format!("{PAGE}?rev/"), "_rev=2&html=y").await,
+            world.request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[], "y").await,
+        ] {
+            let answer = answer.expect(status);
+            assert_eq!(answer.json()["type"], format!("urn:rashomon:problem:{kind}"));
+            assert!(answer.header("retry-after").parse::<u32>().unwrap() > 0);
+            let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains(word), "{detail}");
+            assert_eq!(detail.contains("/data/rashomon.sqlite"), is_of_disk, "{detail}");
+        }
+        let ready = world.get("/readyz").await.expect(503).json();
+        assert!(ready["detail"].as_str().unwrap().contains(word), "{ready}");
+    }
+    world.store.set_plan(Plan::empty());
+    world.get("/readyz").await.expect(200);
 }
 
 #[tokio::test]

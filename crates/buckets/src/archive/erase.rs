@@ -58,7 +58,7 @@ impl BlockStore {
             return Ok(());
         }
         let what = "something was erased meanwhile, and everything else stays where it is: try again";
-        Err(StoreError::Unavailable(what.to_owned()).into())
+        Err(StoreError::unavailable(what.to_owned()).into())
     }
 }
 
@@ -104,7 +104,7 @@ impl Shared {
             blocks.delete_unless_named(pages, id, at).await?;
         }
         let what = "others make blocks of the page all the time: erase again what was erased";
-        Err(StoreError::Unavailable(what.to_owned()).into())
+        Err(StoreError::unavailable(what.to_owned()).into())
     }
 
     /// A block that a page names and that has content of a revision, and the block's pages.

@@ -347,7 +347,7 @@ impl State {
     /// Waits for the block before.
     async fn placed(&mut self) -> Result<()> {
         let Some((_, placing)) = self.placing.take() else { return Ok(()) };
-        let made = placing.await.map_err(|error| StoreError::Unavailable(error.to_string()))??;
+        let made = placing.await.map_err(|error| StoreError::unavailable(error.to_string()))??;
         self.sealed = self.sealed + made;
         Ok(())
     }

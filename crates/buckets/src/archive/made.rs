@@ -65,7 +65,7 @@ impl Deadline {
             return Ok(());
         }
         let late = "writing a block took too long, and everything stays where it is: try again";
-        Err(StoreError::Unavailable(late.to_owned()).into())
+        Err(StoreError::unavailable(late.to_owned()).into())
     }
 }
 
@@ -79,6 +79,6 @@ where
 {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(error) => Err(StoreError::Unavailable(error.to_string()).into()),
+        Err(error) => Err(StoreError::unavailable(error.to_string()).into()),
     }
 }

@@ -192,8 +192,11 @@ impl Revisioned {
         self.0.catalog.damage.take()
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers, and takes writes as far as it knows.
     pub async fn ping(&self) -> Result<()> {
+        if let Some(outage) = self.0.store.outage() {
+            return Err(rashomon_tables::Error::Unavailable(outage).into());
+        }
         self.0.catalog.domains().await.map(drop)
     }
 

@@ -458,5 +458,5 @@ pub(super) fn changing() -> Error {
 }
 
 fn unavailable(what: &str) -> Error {
-    StoreError::Unavailable(what.to_owned()).into()
+    StoreError::unavailable(what.to_owned()).into()
 }

@@ -70,7 +70,7 @@ pub(crate) async fn whole<T: Send + 'static>(
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(rashomon_tables::Error::Unavailable("the process is ending".to_owned()).into()),
+            Err(_) => Err(rashomon_tables::Error::unavailable("the process is ending").into()),
         },
     }
 }
@@ -433,7 +433,7 @@ impl Shared {
         // What it supersedes may have been culled by now, as if it had been there from its time on.
         if self.clock.monotonic().saturating_sub(begun) > policy.grace {
             let late = "the write took longer than superseded values are kept; repeat it".to_owned();
-            return Err(rashomon_tables::Error::Unavailable(late).into());
+            return Err(rashomon_tables::Error::unavailable(late).into());
         }
         if let Some(what) = superseded {
             self.note_elsewhere(page, policy, what).await;

@@ -3,14 +3,14 @@
 use std::{
     fmt,
     num::NonZeroUsize,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use rashomon_tables::{
-    Batch, Cursor, Error, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
 };
 use tokio::sync::Mutex;
 
@@ -26,12 +26,15 @@ pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Tabl
 pub(super) struct Awaited {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,
+    /// Why it was not found at the last look.
+    absent: std::sync::Mutex<Outage>,
     wanted: Mutex<Vec<&'static Schema>>,
 }
 
 impl Awaited {
-    pub(super) fn new(connect: Connect) -> Self {
-        Self { connect, found: OnceLock::new(), wanted: Mutex::default() }
+    /// `absent` is why the store was not found before.
+    pub(super) fn new(connect: Connect, absent: Outage) -> Self {
+        Self { connect, found: OnceLock::new(), absent: absent.into(), wanted: Mutex::default() }
     }
 
     /// Looks for the store again and again, as long as it is `Unavailable`.
@@ -48,6 +51,7 @@ impl Awaited {
                     // The same again and again would only fill the log.
                     if told.as_ref() != Some(&reason) {
                         tracing::warn!("{reason}");
+                        *self.absent.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
                         told = Some(reason);
                     }
                 }
@@ -69,7 +73,8 @@ impl Awaited {
     }
 
     fn store(&self) -> Result<&dyn TableStore> {
-        let absent = || Error::Unavailable("it was not there yet since this process began".to_owned());
+        let absent =
+            || Error::Unavailable(self.absent.lock().unwrap_or_else(PoisonError::into_inner).clone());
         self.found.get().map(|store| &**store).ok_or_else(absent)
     }
 }
@@ -118,6 +123,10 @@ impl TableStore for Awaited {
         self.store()?.scrub().await
     }
 
+    fn outage(&self) -> Option<Outage> {
+        self.found.get().and_then(|store| store.outage())
+    }
+
     async fn swap(
         &self,
         table: &'static Schema,
@@ -142,18 +151,21 @@ mod tests {
     /// Fails so many times with one error, and then with nothing.
     fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<Awaited> {
         let looks = AtomicUsize::new(0);
-        Arc::new(Awaited::new(Box::new(move || {
-            let failed = looks.fetch_add(1, Ordering::Relaxed) < times;
-            let memory = Arc::new(Memory::new(Arc::clone(&clock))) as Arc<dyn TableStore>;
-            let found = if failed { Err(error.clone()) } else { Ok(memory) };
-            Box::pin(std::future::ready(found))
-        })))
+        Arc::new(Awaited::new(
+            Box::new(move || {
+                let failed = looks.fetch_add(1, Ordering::Relaxed) < times;
+                let memory = Arc::new(Memory::new(Arc::clone(&clock))) as Arc<dyn TableStore>;
+                let found = if failed { Err(error.clone()) } else { Ok(memory) };
+                Box::pin(std::future::ready(found))
+            }),
+            Outage::Other("not looked for yet".to_owned()),
+        ))
     }
 
     #[tokio::test(start_paused = true)]
     async fn until_it_is_found_it_is_unavailable_and_then_it_works() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let awaited = failing(3, Error::Unavailable("no".to_owned()), Arc::clone(&clock));
+        let awaited = failing(3, Error::unavailable("no"), Arc::clone(&clock));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
         let buckets = Revisioned::open(tables, clock, Settings::default(), 1).await.unwrap();
         let error = buckets.ping().await.unwrap_err();

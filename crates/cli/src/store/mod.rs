@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_buckets::Revisioned;
 use rashomon_clock::Clock;
-use rashomon_tables::{Error, Memory, TableStore};
+use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
@@ -91,17 +91,25 @@ impl Store {
             opened => return opened,
         };
         let StoreSettings::Cassandra(cluster) = &settings.store else { return Err(error) };
+        let absent = match &error {
+            CommandError::Open(Error::Unavailable(outage))
+            | CommandError::NoCluster(Error::Unavailable(outage)) => outage.clone(),
+            error => Outage::Other(error.to_string()),
+        };
         tracing::error!("{error}");
         tracing::warn!("until it answers, so do requests with 503: looking for it again and again");
         let options = cluster_options(cluster, Absent::Make)?;
         let connecting = Arc::clone(&clock);
-        let awaited = Arc::new(Awaited::new(Box::new(move || {
-            let (options, clock) = (options.clone(), Arc::clone(&connecting));
-            Box::pin(async move {
-                let store = CassandraStore::connect(options, clock).await?;
-                Ok(Arc::new(store) as Arc<dyn TableStore>)
-            })
-        })));
+        let awaited = Arc::new(Awaited::new(
+            Box::new(move || {
+                let (options, clock) = (options.clone(), Arc::clone(&connecting));
+                Box::pin(async move {
+                    let store = CassandraStore::connect(options, clock).await?;
+                    Ok(Arc::new(store) as Arc<dyn TableStore>)
+                })
+            }),
+            absent,
+        ));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
         Self::with(tables, Backend::Awaited(awaited), settings, clock).await
     }

@@ -9,6 +9,7 @@ mod comparing;
 mod configuration;
 mod damaged;
 mod demo;
+mod disks;
 mod every_store;
 mod exporting;
 mod generating;

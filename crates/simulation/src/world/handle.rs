@@ -111,7 +111,7 @@ impl Handle {
 }
 
 fn unavailable(what: &str) -> Error {
-    Error::Unavailable(what.to_owned())
+    Error::unavailable(what.to_owned())
 }
 
 fn is_cull(batch: &Batch) -> bool {

@@ -81,7 +81,7 @@ impl Decorator for Altered {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         if self.pays(&then) {
-            return Err(Error::Unavailable("a cull failed before".to_owned()));
+            return Err(Error::unavailable("a cull failed before"));
         }
         let culls = is_cull(&then);
         let first = first.into_iter().map(|batch| self.altered(batch)).collect();

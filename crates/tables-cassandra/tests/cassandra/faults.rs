@@ -60,7 +60,8 @@ fn no_cluster_is_said_soon() {
             let options = Options { contact_points: contact_points.clone(), ..Options::default() };
             let connecting = CassandraStore::connect(options, system_clock());
             let answer = tokio::time::timeout(PATIENCE, connecting).await.expect("an answer in time");
-            let Err(Error::Unavailable(message)) = answer else { panic!("{answer:?}") };
+            let Err(Error::Unavailable(outage)) = answer else { panic!("{answer:?}") };
+            let message = outage.to_string();
             for point in contact_points {
                 assert!(message.contains(&point), "{message}");
             }

@@ -193,7 +193,7 @@ async fn after_a_failed_fsync_nothing_is_written_any_more() {
     for _ in 0..3 {
         let result = store.write(Vec::new(), put("after", 1, NOW)).await;
         let Err(Error::Unavailable(reason)) = result else { panic!("{result:?}") };
-        assert!(reason.contains("fsync"), "{reason}");
+        assert!(reason.to_string().contains("fsync"), "{reason}");
     }
     assert!(store.sweep().await.is_err());
     assert_eq!(number(&store, "before").await, Some(vec![Some(1.into())]), "reads go on");

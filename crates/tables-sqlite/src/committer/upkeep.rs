@@ -13,7 +13,7 @@ use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, config::DbConfig};
 
 use super::{Committer, Parts};
-use crate::errors::from_sqlite;
+use crate::{errors::from_sqlite, file::FORMAT_VERSION};
 
 /// The log is written into the file when it has so many pages that are not there yet: 32 MB.
 const CHECKPOINT_PAGES: u32 = 2_000;
@@ -32,6 +32,7 @@ pub(super) struct Upkeep {
     /// How many of them are in the file.
     checkpointed: u32,
     swept_at: Duration,
+    probed_at: Duration,
 }
 
 impl Upkeep {
@@ -42,7 +43,8 @@ impl Upkeep {
             counted.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }))?;
-        Ok(Self { log_pages, checkpointed: 0, swept_at: parts.clock.monotonic() })
+        let now = parts.clock.monotonic();
+        Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now })
     }
 
     /// How many pages of the log are not in the file.
@@ -75,6 +77,13 @@ impl Upkeep {
 impl Committer {
     /// One step, where one is due, after a commit was answered.
     pub(super) fn upkeep_beside_writes(&mut self) {
+        if self.parts.health.outage().is_some() {
+            let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);
+            if since >= self.parts.options.upkeep_interval {
+                self.probe();
+            }
+            return;
+        }
         if self.upkeep.pending() >= CHECKPOINT_PAGES {
             self.checkpoint();
         }
@@ -86,12 +95,35 @@ impl Committer {
 
     /// One step of each kind; says how long to wait for calls until the next one.
     pub(super) fn upkeep_while_idle(&mut self) -> Duration {
+        if self.parts.health.outage().is_some() {
+            self.probe();
+            return self.parts.options.upkeep_interval;
+        }
         let more_expired = self.sweep_quietly() == self.parts.options.sweep_rows.get();
         let more_free = self.vacuum();
         if self.upkeep.pending() > 0 {
             self.checkpoint();
         }
         if more_expired || more_free { Duration::ZERO } else { self.parts.options.upkeep_interval }
+    }
+
+    /// Looks whether the store can be written again, after a write failed because of the disk: whether there is room
+    /// for as much as failed, a transaction can be committed, and the log be written into the file.
+    fn probe(&mut self) {
+        self.upkeep.probed_at = self.parts.clock.monotonic();
+        if self.stopped.is_some() || self.parts.health.probe().is_err() {
+            return;
+        }
+        // Writes one page that stays as it is.
+        let version = format!("PRAGMA user_version = {FORMAT_VERSION}");
+        let written = self.transaction(|connection, _| {
+            connection.execute_batch(&version).map_err(|error| from_sqlite(&error))
+        });
+        if written.is_ok()
+            && self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error)).is_ok()
+        {
+            self.parts.health.recovered();
+        }
     }
 
     /// Deletes some of the rows that have expired, the earliest first, and says how many.
@@ -116,15 +148,15 @@ impl Committer {
             return 0;
         }
         self.sweep().unwrap_or_else(|error| {
-            tracing::warn!("expired rows could not be deleted: {error}");
+            self.upkeep_failed(error, "expired rows could not be deleted");
             0
         })
     }
 
     /// Writes the file anew, of nothing but what stands, and empties the log.
     pub(super) fn scrub(&mut self) -> Result<()> {
-        if let Some(reason) = &self.stopped {
-            return Err(Error::Unavailable(reason.clone()));
+        if let Some(error) = &self.stopped {
+            return Err(error.clone());
         }
         // The copy that is made meanwhile is as large as the file: it has no place in memory.
         let scrubbed =
@@ -136,7 +168,7 @@ impl Committer {
             });
         match scrubbed {
             Ok(false) => Ok(()),
-            Ok(true) => Err(Error::Unavailable("somebody reads the store's log: try again".to_owned())),
+            Ok(true) => Err(Error::unavailable("somebody reads the store's log: try again")),
             Err(error) => Err(self.failed(&error)),
         }
     }
@@ -158,7 +190,7 @@ impl Committer {
             });
         vacuumed.unwrap_or_else(|error| {
             let error = self.failed(&error);
-            tracing::warn!("free pages could not be given back: {error}");
+            self.upkeep_failed(error, "free pages could not be given back");
             false
         })
     }
@@ -169,7 +201,15 @@ impl Committer {
         }
         if let Err(error) = self.upkeep.checkpoint(&self.parts.connection) {
             let error = self.failed(&error);
-            tracing::warn!("the log could not be written into the file: {error}");
+            self.upkeep_failed(error, "the log could not be written into the file");
+        }
+    }
+
+    /// Logs what upkeep could not do. While a disk is the cause, that is logged once, and nothing but probes is done.
+    fn upkeep_failed(&self, error: Error, what: &str) {
+        let error = self.parts.health.failed(error, 0);
+        if self.parts.health.outage().is_none() {
+            tracing::warn!(%error, "{what}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use rashomon_tables::{Error, TableStore};
+use rashomon_tables::{Error, Outage, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ async fn write_until_full(store: &SqliteStore, first: i64) -> i64 {
         match write(store, revision("Title", rev, BODY_BYTES)).await {
             Ok(()) => assert!(rev < 1_000, "the disk has no end"),
             Err(Error::Unavailable(reason)) => {
-                assert!(reason.contains("full"), "{reason}");
+                assert!(matches!(reason, Outage::StorageFull { .. }), "{reason}");
                 return rev - 1;
             }
             Err(other) => panic!("{other:?}"),

@@ -25,10 +25,15 @@ pub(super) const SERVICE: &[Operation] = &[
         "readiness",
         Operators,
         "/readyz",
-        "Whether the store answers",
+        "Whether the store answers and can be written",
         &[
             answer(200, Other("application/json"), &["Cache-Control"], "It does."),
-            answer(503, Problem, &["Retry-After"], "It does not, or not in time."),
+            answer(
+                503,
+                Problem,
+                &["Retry-After"],
+                "It does not, or not in time, or its last write failed because of a disk: `detail` names the file or the nodes.",
+            ),
         ],
     ),
     plain(

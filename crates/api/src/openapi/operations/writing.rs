@@ -4,7 +4,7 @@ use super::{FAILED, answer, get, plain, problem};
 use crate::openapi::operation::{
     Answer,
     Chapter::{Histories, Writing},
-    Content::{Document, Other},
+    Content::{Document, Other, Problem},
     Operation, RequestBody,
     Verb::{self, Post, Put},
 };
@@ -26,6 +26,13 @@ const fn write(
 ) -> Operation {
     Operation { verb, body: Some(body), chapter: Writing, ..get(id, Writing, query, summary, answers) }
 }
+
+const FULL: Answer = answer(
+    507,
+    Problem,
+    &["Retry-After"],
+    "The disk of the store is full: reads go on, and the write can be repeated when there is room.",
+);
 
 /// What changes what is stored.
 pub(super) const WRITING: &[Operation] = &[
@@ -52,6 +59,7 @@ pub(super) const WRITING: &[Operation] = &[
                 TOO_LARGE,
                 NO_ENCODING,
                 BAD_VALUE,
+                FULL,
             ],
         )
     },
@@ -83,6 +91,7 @@ pub(super) const WRITING: &[Operation] = &[
                 TOO_LARGE,
                 NO_ENCODING,
                 BAD_VALUE,
+                FULL,
             ],
         )
     },
@@ -113,6 +122,7 @@ pub(super) const WRITING: &[Operation] = &[
                 TOO_LARGE,
                 NO_ENCODING,
                 BAD_VALUE,
+                FULL,
             ],
         )
     },
@@ -143,6 +153,7 @@ pub(super) const WRITING: &[Operation] = &[
                 FAILED,
                 TOO_LARGE,
                 problem(415, "The body has a Content-Encoding."),
+                FULL,
             ],
         )
     },

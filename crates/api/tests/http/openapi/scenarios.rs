@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use rashomon_api::Settings;
 use rashomon_buckets::DomainName;
-use rashomon_tables::{Plan, Rates};
+use rashomon_tables::{Call, Fault, Outage, Plan, Rates};
 
 use crate::world::{Answer, World};
 
 /// A tid that no render here has.
 const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+
+/// The file of the store whose disk is full.
+const FULL_DISK: &str = "/data/rashomon.sqlite";
+
+/// More writes than the scenarios make.
+const MAX_WRITES: u64 = 100;
 
 /// Which server is asked.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +28,8 @@ pub(crate) enum Server {
     Busy,
     /// One whose store does not answer.
     Failing,
+    /// One whose disk is full.
+    Full,
 }
 
 /// A request, and the status that it is answered with.
@@ -178,6 +186,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     put("replaceProperty", 413, "/v1/enwiki/page/Main_Page?rev/{tid}/small", "12345678901"),
     put("replaceProperty", 415, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "x")
         .with(&[("content-encoding", "gzip")]),
+    post("writeRevision", 507, "/v1/enwiki/page/Main_Page?rev/", "_rev=9&html=x").on(Server::Full),
+    post("writeRender", 507, "/v1/enwiki/page/Main_Page?rev/2/", "html=x").on(Server::Full),
+    post("writeRenderFrom", 507, "/v1/enwiki/page/Main_Page?rev/{full}/", "html=x").on(Server::Full),
+    put("replaceProperty", 507, "/v1/enwiki/page/Main_Page?rev/{full}/html", "x").on(Server::Full),
     put("replaceProperty", 200, "/v1/enwiki/page/Main_Page?rev/{tid}/html", "two, with love"),
     Scenario { headers: &[], ..post("importHistory", 200, "/v1/imported/import", EXPORT) },
     Scenario { headers: &[], ..post("importHistory", 400, "/v1/imported/import", "<html/>") },
@@ -212,8 +224,10 @@ pub(crate) struct Servers {
     read_only: World,
     busy: World,
     failing: World,
+    full: World,
     first: String,
     tid: String,
+    full_tid: String,
 }
 
 impl Servers {
@@ -227,13 +241,22 @@ impl Servers {
         open.clock.advance(Duration::from_secs(60));
         let failing = World::new().await;
         failing.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
+        let full = World::new().await;
+        full.revision("_rev=1&html=one").await;
+        let full_tid = full.revision("_rev=2&html=two").await;
+        let writes = 1..=MAX_WRITES;
+        full.store
+            .set_plan(writes.fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Before)));
+        full.store.set_outage(Outage::StorageFull { path: FULL_DISK.into(), detail: "no space".to_owned() });
         Self {
             open,
             read_only: World::with(Settings { read_only: true, ..settings() }).await,
             busy: World::with(Settings { max_imports: 0, ..settings() }).await,
             failing,
+            full,
             first,
             tid,
+            full_tid,
         }
     }
 
@@ -245,6 +268,7 @@ impl Servers {
             ("rev", "2"),
             ("tid", self.tid.as_str()),
             ("first", self.first.as_str()),
+            ("full", self.full_tid.as_str()),
             ("other", OTHER_TID),
             ("time", "2024-01-02T00:00:00Z"),
             ("property", "html"),
@@ -259,6 +283,7 @@ impl Servers {
             Server::ReadOnly => &self.read_only,
             Server::Busy => &self.busy,
             Server::Failing => &self.failing,
+            Server::Full => &self.full,
         };
         world.request(scenario.method, &self.fill(scenario.url), scenario.headers, scenario.body).await
     }

@@ -149,8 +149,7 @@ impl Shared {
                 Swap::Refused { current } => standing = current,
             }
         }
-        Err(StoreError::Unavailable("others write the page all the time: repeat the request".to_owned())
-            .into())
+        Err(StoreError::unavailable("others write the page all the time: repeat the request").into())
     }
 
     /// Whether a row is of what was superseded so long ago that it may go.

@@ -54,7 +54,7 @@ impl Decorator for Post {
         let nothing = Batch::new(then.partition.clone());
         *self.kept.lock().unwrap() = Some(then);
         TableStore::write(&self.cluster, first, nothing).await?;
-        Err(Error::Unavailable("no answer in time".to_owned()))
+        Err(Error::unavailable("no answer in time"))
     }
 }
 

@@ -1,0 +1,285 @@
+//! A server whose disk is full, becomes read-only, or fails: reads go on, and the answers, `/readyz` and the log name
+//! the file. The file systems are real ones, which takes the right to mount.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+use rashomon_clock::{Clock as _, SystemClock};
+use tempfile::{TempDir, tempdir};
+
+use crate::{
+    http::{get, post},
+    process::{Running, rashomon, run},
+};
+
+/// Within which a server sees that its disk can be written again, on a busy machine.
+const RECOVERED: Duration = Duration::from_secs(120);
+
+/// Bytes of a body. They do not compress well, so that some revisions fill a disk.
+const BODY_BYTES: usize = 300_000;
+
+/// No disk of these tests has room for so many revisions.
+const MAX_REVISIONS: u32 = 1_000;
+
+const FAILED: &str = "the store cannot be written";
+const RECOVERY: &str = "the store can be written again";
+
+/// A mounted file system, unmounted at the end.
+struct Mounted {
+    at: PathBuf,
+}
+
+impl Mounted {
+    /// Mounts a file system. `None` and a plain line where this process may not, except on the build server.
+    fn new(at: &Path, arguments: &[&str]) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        if succeeds(Command::new("mount").args(arguments).arg(at)) {
+            return Some(Self { at: at.to_owned() });
+        }
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "cannot mount {arguments:?}, which the build server has to"
+        );
+        println!("no file system can be mounted here: disks with faults are not tested");
+        None
+    }
+
+    /// A file system in memory.
+    fn in_memory(at: &Path, megabytes: u32) -> Option<Self> {
+        Self::new(at, &["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
+    }
+
+    /// A file system on a block device of its own, which the system takes for read-only after an error.
+    fn on_device(at: &Path, image: &Path, options: &str) -> Option<Self> {
+        let image = image.to_str().unwrap();
+        Self::new(at, &["-t", "ext4", "-o", &format!("loop,{options}"), image])
+    }
+
+    /// The device that it is on has met an error that makes it read-only.
+    fn fail(&self) {
+        let source = Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(&self.at).output().unwrap();
+        let source = String::from_utf8(source.stdout).unwrap();
+        let device = source.trim().rsplit('/').next().unwrap();
+        fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        succeeds(Command::new("umount").arg(&self.at));
+    }
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    let silent = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    silent.is_ok_and(|status| status.success())
+}
+
+/// Makes an empty ext4 without a journal in a file.
+fn make_image(image: &Path, megabytes: u64) {
+    fs::File::create(image).and_then(|file| file.set_len(megabytes << 20)).unwrap();
+    let made = succeeds(Command::new("mkfs.ext4").args(["-q", "-F", "-O", "^has_journal"]).arg(image));
+    assert!(made, "mkfs.ext4 is in the package e2fsprogs");
+}
+
+/// Repairs the file system in a file, as is done after an error before it is mounted again.
+fn repair(image: &Path) {
+    let repaired = Command::new("e2fsck").args(["-f", "-y"]).arg(image).output().unwrap();
+    // 1: there was something to repair.
+    assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
+}
+
+/// A server of a store, and the revisions that it acknowledged.
+struct Server {
+    running: Running,
+    address: String,
+    store: PathBuf,
+    acknowledged: Vec<u32>,
+}
+
+impl Server {
+    fn start(directory: &Path, store: &Path) -> Self {
+        let mut command = rashomon(directory);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(store);
+        let mut running = Running::start(&mut command);
+        let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
+        Self { running, address, store: store.to_owned(), acknowledged: Vec::new() }
+    }
+
+    /// Writes a revision, and gives the answer.
+    fn write(&mut self, rev: u32) -> String {
+        let form = format!("_rev={rev}&html={}", body(rev));
+        let answer = post(&self.address, "/v1/wiki/page/Night?rev/", &form);
+        if answer.starts_with("HTTP/1.1 201") {
+            self.acknowledged.push(rev);
+        }
+        answer
+    }
+
+    /// Writes until a write fails, and gives that answer and the next revision.
+    fn write_until_failure(&mut self, first: u32) -> (String, u32) {
+        for rev in first..MAX_REVISIONS {
+            let answer = self.write(rev);
+            if !answer.starts_with("HTTP/1.1 201") {
+                return (answer, rev + 1);
+            }
+        }
+        panic!("the disk has no end");
+    }
+
+    /// All that was acknowledged is read.
+    #[track_caller]
+    fn check_reads(&self) {
+        for &rev in &self.acknowledged {
+            let answer = get(&self.address, &format!("/v1/wiki/page/Night?rev/{rev}/html"));
+            let target = answer.lines().find_map(|line| line.strip_prefix("location: ")).expect(&answer);
+            let url = format!("/v1/wiki/page/Night{}", target.trim());
+            assert!(get(&self.address, &url).ends_with(&body(rev)), "revision {rev}");
+        }
+    }
+
+    /// The answer to a write says this of the file, and so does `/readyz`.
+    #[track_caller]
+    fn check_failure(&self, answer: &str, status: &str, kind: &str, word: &str) {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let file = self.store.join("rashomon.sqlite").display().to_string();
+        let ready = get(&self.address, "/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+        assert!(answer.contains(&format!("urn:rashomon:problem:{kind}")), "{answer}");
+        for answer in [answer, &ready] {
+            assert!(answer.contains(word) && answer.contains(&file), "no {word:?} or {file} in {answer}");
+        }
+    }
+
+    /// Ends the server. Its log has so many failures and recoveries, and names the file.
+    #[track_caller]
+    fn stop(self, failures: usize, recoveries: usize) -> Vec<u32> {
+        let ran = self.running.stop().ends_with(0);
+        let count = |text: &str| ran.stderr.lines().filter(|line| line.contains(text)).count();
+        assert_eq!((count(FAILED), count(RECOVERY)), (failures, recoveries), "{}", ran.stderr);
+        let file = self.store.join("rashomon.sqlite").display().to_string();
+        assert!(
+            ran.stderr.lines().any(|line| line.contains(FAILED) && line.contains(&file)),
+            "{}",
+            ran.stderr
+        );
+        self.acknowledged
+    }
+}
+
+/// A body of letters and digits that looks random.
+fn body(rev: u32) -> String {
+    let mut state = u64::from(rev) + 1;
+    let digits = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from_digit((state >> 59) as u32, 36).unwrap()
+    });
+    digits.take(BODY_BYTES).collect()
+}
+
+/// Starts the server again, which has all that was acknowledged, and whose store is whole.
+#[track_caller]
+fn check_restarted(directory: &Path, store: &Path, acknowledged: Vec<u32>) {
+    let mut server = Server { acknowledged, ..Server::start(directory, store) };
+    assert!(get(&server.address, "/readyz").starts_with("HTTP/1.1 200"));
+    server.check_reads();
+    assert!(server.write(MAX_REVISIONS).starts_with("HTTP/1.1 201"));
+    server.running.stop().ends_with(0);
+    run(directory, &["verify", "--data", store.to_str().unwrap()]).ends_with(0);
+}
+
+fn setting() -> (TempDir, PathBuf) {
+    let directory = tempdir().unwrap();
+    let mount = directory.path().join("disk");
+    (directory, mount)
+}
+
+#[test]
+fn full_disk_is_named_and_recovered_from_without_traffic() {
+    let (directory, mount) = setting();
+    let Some(_disk) = Mounted::in_memory(&mount, 16) else { return };
+    let ballast = mount.join("ballast");
+    fs::write(&ballast, vec![0; 8 << 20]).unwrap();
+    let mut server = Server::start(directory.path(), &mount.join("store"));
+    let (answer, next) = server.write_until_failure(1);
+    assert!(next > 3, "{answer}");
+    server.check_failure(&answer, "507", "insufficient-storage", "the disk is full");
+    server.check_reads();
+    // One line in the log, however many writes fail.
+    for rev in next..next + 3 {
+        let answer = server.write(rev);
+        server.check_failure(&answer, "507", "insufficient-storage", "the disk is full");
+    }
+
+    fs::remove_file(&ballast).unwrap();
+    let clock = SystemClock::new();
+    let started = clock.monotonic();
+    while !get(&server.address, "/readyz").starts_with("HTTP/1.1 200") {
+        assert!(clock.monotonic() - started < RECOVERED, "{}", get(&server.address, "/readyz"));
+        sleep(Duration::from_millis(100));
+    }
+    assert!(server.write(next + 3).starts_with("HTTP/1.1 201"));
+    server.check_reads();
+    let store = server.store.clone();
+    let acknowledged = server.stop(1, 1);
+    check_restarted(directory.path(), &store, acknowledged);
+}
+
+#[test]
+fn read_only_file_system_is_named() {
+    let (directory, mount) = setting();
+    let image = directory.path().join("image");
+    make_image(&image, 64);
+    let Some(disk) = Mounted::on_device(&mount, &image, "errors=remount-ro") else { return };
+    let mut server = Server::start(directory.path(), &mount.join("store"));
+    for rev in 1..=3 {
+        assert!(server.write(rev).starts_with("HTTP/1.1 201"));
+    }
+    disk.fail();
+    for rev in 4..=6 {
+        let answer = server.write(rev);
+        server.check_failure(&answer, "503", "storage-fault", "the file system is read-only");
+    }
+    server.check_reads();
+    let store = server.store.clone();
+    let acknowledged = server.stop(1, 0);
+    drop(disk);
+    repair(&image);
+    let Some(_disk) = Mounted::on_device(&mount, &image, "errors=remount-ro") else { return };
+    check_restarted(directory.path(), &store, acknowledged);
+}
+
+/// The device lies in a file of another file system. When that takes no writes, those to the device fail.
+#[test]
+fn io_errors_of_a_block_device_are_named() {
+    let (directory, mount) = setting();
+    let (below, outer) = (directory.path().join("below"), directory.path().join("image"));
+    make_image(&outer, 128);
+    let Some(device) = Mounted::on_device(&below, &outer, "errors=remount-ro") else { return };
+    let inner = below.join("image");
+    make_image(&inner, 64);
+    let Some(disk) = Mounted::on_device(&mount, &inner, "errors=continue") else { return };
+    let mut server = Server::start(directory.path(), &mount.join("store"));
+    for rev in 1..=3 {
+        assert!(server.write(rev).starts_with("HTTP/1.1 201"));
+    }
+    device.fail();
+    for rev in 4..=6 {
+        let answer = server.write(rev);
+        server.check_failure(&answer, "503", "storage-fault", "cannot read or write");
+    }
+    server.check_reads();
+    let store = server.store.clone();
+    let acknowledged = server.stop(1, 0);
+    drop((disk, device));
+    repair(&outer);
+    let Some(_device) = Mounted::on_device(&below, &outer, "errors=remount-ro") else { return };
+    repair(&inner);
+    let Some(_disk) = Mounted::on_device(&mount, &inner, "errors=continue") else { return };
+    check_restarted(directory.path(), &store, acknowledged);
+}

@@ -1,0 +1,112 @@
+//! Whether the store can be written: what the last failed write found, until a write of the store's own succeeds.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use rashomon_tables::{Error, Outage};
+
+use crate::{errors::at, file};
+
+/// The file that is written to find out whether the disk takes writes. It is deleted at once.
+const PROBE_FILE: &str = "rashomon.probe";
+
+/// A store is not called writable again before so many bytes more fit on its disk than the write that failed had:
+/// pages are written whole, and the log before the file.
+const PROBE_MARGIN_BYTES: usize = 1 << 20;
+
+/// The largest probe. A single call may be larger; it was refused alone.
+const MAX_PROBE_BYTES: usize = 16 << 20;
+
+/// The probe is written in pieces of this size.
+const PROBE_PIECE: [u8; 64 << 10] = [0; 64 << 10];
+
+/// What is known of the disk below a store.
+#[derive(Debug)]
+pub(crate) struct Health {
+    directory: PathBuf,
+    fault: Mutex<Option<Fault>>,
+}
+
+#[derive(Debug, Clone)]
+struct Fault {
+    outage: Outage,
+    /// The bytes of the largest write that failed since.
+    bytes: usize,
+}
+
+impl Health {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), fault: Mutex::default() }
+    }
+
+    /// Why writes fail at present.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        self.with(|fault| fault.as_ref().map(|fault| fault.outage.clone()))
+    }
+
+    /// Records that a write of so many bytes failed, where a disk is the cause, and returns the error with what is
+    /// wrong and where. The first such error is logged.
+    pub(crate) fn failed(&self, error: Error, bytes: usize) -> Error {
+        let Error::Unavailable(outage) = at(&file::path(&self.directory), error.clone()) else {
+            return error;
+        };
+        if !outage.is_of_disk() {
+            return error;
+        }
+        let outage = self.diagnose(outage);
+        self.with(|fault| match fault {
+            Some(fault) => fault.bytes = fault.bytes.max(bytes),
+            None => {
+                tracing::error!(%outage, "the store cannot be written; reads go on, and writes are retried");
+                *fault = Some(Fault { outage: outage.clone(), bytes });
+            }
+        });
+        Error::Unavailable(outage)
+    }
+
+    /// Whether there is room for the write that failed: a file as large as that can be written.
+    pub(crate) fn probe(&self) -> io::Result<()> {
+        let bytes = self.with(|fault| fault.as_ref().map_or(0, |fault| fault.bytes));
+        write_and_delete(&self.directory.join(PROBE_FILE), bytes.saturating_add(PROBE_MARGIN_BYTES))
+    }
+
+    /// Records that the store was written.
+    pub(crate) fn recovered(&self) {
+        if self.with(Option::take).is_some() {
+            tracing::info!(path = %file::path(&self.directory).display(), "the store can be written again");
+        }
+    }
+
+    /// SQLite does not say which I/O error it met: a full or read-only file system refuses other files too.
+    fn diagnose(&self, outage: Outage) -> Outage {
+        let Outage::Io { path, detail } = outage else { return outage };
+        let probed = write_and_delete(&self.directory.join(PROBE_FILE), PROBE_PIECE.len());
+        match probed.map_err(|error| Outage::from_io(&path, &error)) {
+            Err(Outage::StorageFull { .. }) => Outage::StorageFull { path, detail },
+            Err(Outage::ReadOnly { .. }) => Outage::ReadOnly { path, detail },
+            _ => Outage::Io { path, detail },
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Option<Fault>) -> T) -> T {
+        work(&mut self.fault.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Writes a file of about so many bytes, so that they are on the disk, and deletes it, also where that fails.
+fn write_and_delete(path: &Path, bytes: usize) -> io::Result<()> {
+    let written = File::create(path).and_then(|mut file| {
+        for _ in 0..bytes.min(MAX_PROBE_BYTES).div_ceil(PROBE_PIECE.len()) {
+            file.write_all(&PROBE_PIECE)?;
+        }
+        file.sync_all()
+    });
+    match fs::remove_file(path) {
+        Err(error) if written.is_ok() => Err(error),
+        _ => written,
+    }
+}
