@@ -1,11 +1,12 @@
 //! A client of the service: sends a write, and says how it ended; reads, and says what it got.
 
-use std::{borrow::Cow, net::SocketAddr, time::Duration};
+use std::{borrow::Cow, net::SocketAddr, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{
+    MAX_ATTEMPTS, PAUSE,
     content::{self, Properties, Write},
     journal::{Outcome, Seen},
     judge::Renders,
@@ -35,6 +36,17 @@ impl Client {
         let answer = connection.send(request)?;
         self.connection = Some(connection);
         Ok(answer)
+    }
+
+    /// Sends a read, again where it fails and may succeed later.
+    fn ask(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
+        for _ in 1..MAX_ATTEMPTS {
+            match self.send(request) {
+                Ok((500.., _)) | Err(_) => thread::sleep(PAUSE),
+                answer => return answer,
+            }
+        }
+        self.send(request)
     }
 
     /// Makes a write, or one more render of it.
@@ -81,7 +93,7 @@ impl Client {
     /// All renders of a write's revision, with all that they hold.
     pub(super) fn look(&mut self, write: Write) -> Result<Renders> {
         let page = content::path(write.page());
-        let (status, body) = self.send(&http::get(&format!("{page}?rev/{}/", write.0)))?;
+        let (status, body) = self.ask(&http::get(&format!("{page}?rev/{}/", write.0)))?;
         if status == 404 {
             return Ok(Renders::new());
         }
@@ -92,7 +104,7 @@ impl Client {
             let tid = render["tid"].as_str().context("a render has a tid")?;
             let mut properties = Properties::new();
             for name in render["properties"].as_object().context("a render has properties")?.keys() {
-                let (status, body) = self.send(&http::get(&format!("{page}?rev/{tid}/{name}")))?;
+                let (status, body) = self.ask(&http::get(&format!("{page}?rev/{tid}/{name}")))?;
                 ensure!(matches!(status, 200 | 404), "{name} of {write} is answered with {status}");
                 if status == 200 {
                     properties.insert(name.clone(), body);

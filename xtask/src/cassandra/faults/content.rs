@@ -8,6 +8,11 @@ use fastrand::Rng;
 const DOMAIN: &str = "faults";
 /// Few, so that a page is in several writes at a time.
 pub(super) const PAGES: usize = 20;
+/// The page of the writes that only check the judge. No reader asks for it, since its newest html may be none that
+/// was written as a whole.
+const CHECK_PAGE: usize = PAGES;
+/// The number of the first write that only checks the judge. Traffic never makes so many writes.
+const FIRST_CHECK: u64 = 1_000_000_000;
 /// The properties of a write and their sizes. `wikitext` is stored with the revision, the others with the
 /// render: a whole write has rows in all tables.
 const PROPERTIES: [(&str, usize); 3] = [("html", 8 << 10), ("data-parsoid", 2 << 10), ("wikitext", 1 << 10)];
@@ -22,9 +27,14 @@ pub(super) type Properties = BTreeMap<String, Vec<u8>>;
 pub(super) struct Write(pub(super) u64);
 
 impl Write {
+    /// The writes that check the judge, on a page of their own. Each names its tid, so it can be repeated.
+    pub(super) fn checks<const N: usize>() -> [Self; N] {
+        std::array::from_fn(|number| Self(FIRST_CHECK + number as u64))
+    }
+
     /// The page that it is a revision of.
     pub(super) const fn page(self) -> usize {
-        self.0 as usize % PAGES
+        if self.0 >= FIRST_CHECK { CHECK_PAGE } else { self.0 as usize % PAGES }
     }
 
     /// Whether it says its time, and with it its tid: then it may be made again and is the same write. Every
@@ -124,6 +134,17 @@ mod tests {
                 assert_ne!(other[&name], body, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn checks_of_the_judge_are_on_no_page_of_the_traffic() {
+        let checks: [Write; 3] = Write::checks();
+        for check in checks {
+            assert!((0..PAGES as u64).all(|number| Write(number).page() != check.page()), "{check}");
+            assert!(check.names_its_tid(), "{check} may have to be repeated");
+            assert_ne!(check.html(1), Write(check.0 % PAGES as u64).html(1));
+        }
+        assert_ne!(checks[0], checks[1]);
     }
 
     #[test]
