@@ -204,3 +204,66 @@ fn a_block_of_a_later_version_is_not_given_up() {
     }
     assert_eq!(on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout, whole);
 }
+
+/// Flips a bit of the checksum of the row that has a title among the titles of its wiki.
+fn flip_title(directory: &Path, title: &str) {
+    let path = directory.join("rashomon.sqlite");
+    let mut file = std::fs::read(&path).unwrap();
+    // The title ends the key, behind the number of a shard: behind the name of a bucket it is that of a page's row.
+    let is_the_key = |at: &usize| {
+        file[*at..].starts_with(title.as_bytes())
+            && !file[at - 14..*at].windows(4).any(|four| four == b"page")
+    };
+    let places: Vec<_> = (14..file.len() - 40).filter(is_the_key).collect();
+    assert!(!places.is_empty(), "the title is in the file");
+    for place in places {
+        // The end of the key is followed by the time of the write, and that by the checksum.
+        file[place + title.len() + 12] ^= 1;
+    }
+    std::fs::write(path, file).unwrap();
+}
+
+/// The key has the title: all goes on, the damage is told, and a repair restores the row.
+#[test]
+fn damaged_title_row_stops_nothing_and_is_repaired() {
+    let Some(home) = Home::new() else { return };
+    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "titles"]].concat());
+    for title in ["Alpha", "Unmistakable title", "Omega"] {
+        home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
+        on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+    }
+    let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
+    let whole = on_a_file(&export).ends_with(0).stdout;
+    let titles = home.path().join("titles");
+    flip_title(&titles, "Unmistakable_title");
+
+    let ran = on_a_file(&export).ends_with(3).tells(&[
+        "damaged: table titles",
+        "Unmistakable_title",
+        "verify --repair",
+    ]);
+    assert_eq!(ran.stdout, whole, "nothing is left out");
+    on_a_file(&["stats"]).ends_with(1).tells(&["damaged: table titles"]).prints(&["3 pages, 9 revisions"]);
+    on_a_file(&["archive", "seal", "--after", "0s"])
+        .ends_with(1)
+        .prints(&["sealed 6 revisions"])
+        .tells(&["damaged: table titles"]);
+    run(home.path(), &["migrate", "--from", "sqlite:titles", "--to", "sqlite:copy", "--verify"])
+        .ends_with(1)
+        .prints(&["titles: DAMAGED, 1 row of the source", "NOT THE SAME"])
+        .tells(&["damaged in the source, and not copied: table titles"]);
+
+    on_a_file(&["verify"]).ends_with(1).prints(&["NOT SOUND", "Unmistakable_title"]);
+    let would = ["would be repaired: domain wiki, bucket page, title Unmistakable_title: restored the row"];
+    on_a_file(&["verify", "--repair", "--dry-run"])
+        .ends_with(1)
+        .prints(&would)
+        .prints(&["1 row would be repaired"]);
+    on_a_file(&["verify", "--dry-run"]).ends_with(2);
+    on_a_file(&["verify", "--repair"])
+        .ends_with(0)
+        .prints(&["1 row repaired", "sound: 3 pages, 9 revisions"]);
+    on_a_file(&["verify", "--repair"]).ends_with(0).prints(&["0 rows repaired"]);
+    on_a_file(&["stats"]).ends_with(0);
+    assert_eq!(on_a_file(&export).ends_with(0).stdout, whole);
+}
