@@ -22,7 +22,7 @@ const PROBE_MARGIN_BYTES: usize = 1 << 20;
 const MAX_PROBE_BYTES: usize = 16 << 20;
 
 /// The probe is written in pieces of this size.
-const PROBE_PIECE: [u8; 64 << 10] = [0; 64 << 10];
+static PROBE_PIECE: [u8; 64 << 10] = [0; 64 << 10];
 
 /// What is known of the disk below a store.
 #[derive(Debug)]

@@ -124,7 +124,7 @@ impl TableStore for Awaited {
     }
 
     fn outage(&self) -> Option<Outage> {
-        self.found.get().and_then(|store| store.outage())
+        self.found.get()?.outage()
     }
 
     async fn swap(

@@ -36,6 +36,7 @@ struct Mounted {
 
 impl Mounted {
     /// Mounts a file system. `None` and a plain line where this process may not, except on the build server.
+    #[allow(clippy::print_stderr)] // What is skipped is said.
     fn new(at: &Path, arguments: &[&str]) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         if succeeds(Command::new("mount").args(arguments).arg(at)) {
@@ -45,7 +46,7 @@ impl Mounted {
             std::env::var_os("CI").is_none(),
             "cannot mount {arguments:?}, which the build server has to"
         );
-        println!("no file system can be mounted here: disks with faults are not tested");
+        eprintln!("no file system can be mounted here: disks with faults are not tested");
         None
     }
 
