@@ -50,7 +50,7 @@ pub use self::{
 };
 use crate::{
     BucketName, DomainName, Result,
-    schemas::{ARCHIVE_INDEX, has_rows},
+    schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, has_rows},
 };
 
 /// How old a block is at least that no page names before it is deleted: a sealing takes less.
@@ -114,7 +114,9 @@ pub(crate) async fn blocks_of(
 ) -> Result<Option<Arc<BlockStore>>> {
     let cache_bytes = match settings {
         Some(settings) => settings.cache_bytes,
-        None => match has_rows(&**store, &ARCHIVE_INDEX).await {
+        // The index lies among the rows of all pages, and would be looked for page by page. A block is written before
+        // its index row, and deleted after it.
+        None => match has_rows(&**store, &ARCHIVE_BLOCKS).await {
             Ok(false) => return Ok(None),
             // A cluster that is not there yet may have an archive.
             Ok(true) | Err(StoreError::Unavailable(_)) => ArchiveSettings::default().cache_bytes,
