@@ -2,12 +2,16 @@
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Result, Swap};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ToSql, config::DbConfig, params};
 
 use crate::{
+    audit::Audited,
     call::{Change, SwapCall, Write},
+    catalog::Table,
     errors::from_sqlite,
-    row,
+    read,
+    row::{self, Stored, stored_columns},
+    span::Span,
 };
 
 /// Envelopes up to so many bytes stand beside their key; longer ones apart, so that the keys of a partition
@@ -15,35 +19,78 @@ use crate::{
 const MAX_SMALL_BYTES: usize = 1_000;
 
 /// Applies all of a call, or fails halfway: the caller goes back to where it was before.
-pub(crate) fn write(connection: &Connection, write: &Write) -> rusqlite::Result<()> {
+///
+/// Which of two writes is later is read from the file, and believed only with the row's checksum.
+pub(crate) fn write(connection: &Connection, write: &Write) -> Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }
 
-fn change(connection: &Connection, change: &Change) -> rusqlite::Result<()> {
+fn change(connection: &Connection, change: &Change) -> Result<()> {
+    let sqlite = |error| from_sqlite(&error);
     match change {
-        Change::Put { key, written_at, expires_at, envelope } => {
-            put(connection, key, *written_at, *expires_at, envelope)
+        Change::Put { table, key, written_at, expires_at, envelope } => {
+            put(connection, *table, key, *written_at, *expires_at, envelope)
         }
-        Change::Delete { key, written_at } => connection
-            .prepare_cached("DELETE FROM rows WHERE key = ?1 AND written_at <= ?2")?
-            .execute(params![key, written_at.as_micros()])
-            .map(drop),
-        Change::DeleteSpan { span, written_before } => connection
-            .prepare_cached("DELETE FROM rows WHERE key >= ?1 AND key < ?2 AND written_at <= ?3")?
-            .execute(params![span.start, span.end, written_before.as_micros()])
-            .map(drop),
+        Change::Delete { table, key, written_at } => {
+            row::with_stored(connection, key, |stored| check_before_delete(*table, key, &stored))?;
+            connection
+                .prepare_cached("DELETE FROM rows WHERE key = ?1 AND written_at <= ?2")
+                .and_then(|mut delete| delete.execute(params![key, written_at.as_micros()]))
+                .map(drop)
+                .map_err(sqlite)
+        }
+        Change::DeleteSpan { table, span, written_before } => {
+            check_span_before_delete(connection, *table, span)?;
+            connection
+                .prepare_cached("DELETE FROM rows WHERE key >= ?1 AND key < ?2 AND written_at <= ?3")
+                .and_then(|mut delete| {
+                    delete.execute(params![span.start, span.end, written_before.as_micros()])
+                })
+                .map(drop)
+                .map_err(sqlite)
+        }
     }
+}
+
+/// A row whose times are damaged is not deleted by them. Values that have a checksum of their own lie under names
+/// that are given once, and can be deleted when they are damaged.
+fn check_before_delete(table: Table, key: &[u8], stored: &Stored<'_>) -> Result<()> {
+    if table.schema.checks_itself() { Ok(()) } else { stored.check_times(table, key) }
+}
+
+fn check_span_before_delete(connection: &Connection, table: Table, span: &Span) -> Result<()> {
+    const SQL: &str = concat!(
+        "SELECT r.key, ",
+        stored_columns!(),
+        " FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large WHERE r.key >= ?1 AND r.key < ?2"
+    );
+    let sqlite = |error| from_sqlite(&error);
+    if table.schema.checks_itself() {
+        return Ok(());
+    }
+    let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
+    let mut rows = statement.query([&span.start, &span.end]).map_err(sqlite)?;
+    while let Some(row) = rows.next().map_err(sqlite)? {
+        let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
+        check_before_delete(table, key, &Stored::read(row, 1).map_err(sqlite)?)?;
+    }
+    Ok(())
 }
 
 fn put(
     connection: &Connection,
+    table: Table,
     key: &[u8],
     written_at: Timestamp,
     expires_at: Option<Timestamp>,
     envelope: &[u8],
-) -> rusqlite::Result<()> {
-    let large =
-        if envelope.len() > MAX_SMALL_BYTES { Some(insert_large(connection, envelope)?) } else { None };
+) -> Result<()> {
+    let sqlite = |error| from_sqlite(&error);
+    let large = if envelope.len() > MAX_SMALL_BYTES {
+        Some(insert_large(connection, envelope).map_err(sqlite)?)
+    } else {
+        None
+    };
     let small = large.is_none().then_some(envelope);
     let expires_at = expires_at.map(Timestamp::as_micros);
     let columns = params![key, written_at.as_micros(), expires_at, large, small];
@@ -53,25 +100,48 @@ fn put(
         .prepare_cached(
             "INSERT INTO rows (key, written_at, expires_at, large, value) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (key) DO NOTHING",
-        )?
-        .execute(columns)?;
+        )
+        .and_then(|mut insert| insert.execute(columns))
+        .map_err(sqlite)?;
     if inserted > 0 {
         return Ok(());
+    }
+    let is_whole = row::with_stored(connection, key, |stored| Ok(stored.is_whole_under(table.seed, key)))?;
+    if is_whole == Some(false) {
+        return replace_damaged(connection, table, key, columns);
     }
     // The trigger deletes the large value of the row that is replaced.
     let updated = connection
         .prepare_cached(
             "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5
              WHERE key = ?1 AND written_at <= ?2",
-        )?
-        .execute(columns)?;
+        )
+        .and_then(|mut update| update.execute(columns))
+        .map_err(sqlite)?;
     match large {
-        // A later row stands.
-        Some(large) if updated == 0 => {
-            connection.prepare_cached("DELETE FROM large_values WHERE id = ?1")?.execute([large]).map(drop)
-        }
+        // A later row is stored.
+        Some(large) if updated == 0 => connection
+            .prepare_cached("DELETE FROM large_values WHERE id = ?1")
+            .and_then(|mut delete| delete.execute([large]))
+            .map(drop)
+            .map_err(sqlite),
         _ => Ok(()),
     }
+}
+
+/// Replaces a damaged row, whose time says nothing. Its large value stays, since the number of that may be damaged
+/// too, and be another row's: the trigger must not delete it.
+fn replace_damaged(connection: &Connection, table: Table, key: &[u8], columns: &[&dyn ToSql]) -> Result<()> {
+    let sqlite = |error| from_sqlite(&error);
+    let table = table.schema.name();
+    tracing::warn!(table, key = %key.escape_ascii(), "damaged row replaced by a write");
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(sqlite)?;
+    let replaced = connection.execute(
+        "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5 WHERE key = ?1",
+        columns,
+    );
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true).map_err(sqlite)?;
+    replaced.map(drop).map_err(sqlite)
 }
 
 fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i64> {
@@ -79,8 +149,8 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
 }
 
 /// Compares and sets. Each swap of a row is later than the one before, whatever the clock says.
-pub(crate) fn swap(connection: &Connection, call: &SwapCall, now: Timestamp) -> Result<Swap> {
-    let standing = row::find(connection, call.table, &call.name, &call.key)?;
+pub(crate) fn swap(connection: &Audited, call: &SwapCall, now: Timestamp) -> Result<Swap> {
+    let standing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;
     let visible = standing.as_ref().filter(|row| row.is_visible(now));
     if visible.map(|row| &row.values) != call.expected.as_ref() {
         return Ok(Swap::Refused { current: visible.cloned() });
@@ -90,8 +160,8 @@ pub(crate) fn swap(connection: &Connection, call: &SwapCall, now: Timestamp) -> 
     let key = call.key.clone();
     let applied = match &call.new {
         Some(new) => Change::put(call.table, key, &new.values, written_at, new.expires_at),
-        None => Change::Delete { key, written_at },
+        None => Change::Delete { table: call.table, key, written_at },
     };
-    change(connection, &applied).map_err(|error| from_sqlite(&error))?;
+    change(connection, &applied)?;
     Ok(Swap::Applied)
 }

@@ -13,9 +13,23 @@ use crate::{
 /// One change of one row, or of the rows of a span.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Put { key: Vec<u8>, written_at: Timestamp, expires_at: Option<Timestamp>, envelope: Vec<u8> },
-    Delete { key: Vec<u8>, written_at: Timestamp },
-    DeleteSpan { span: Span, written_before: Timestamp },
+    Put {
+        table: Table,
+        key: Vec<u8>,
+        written_at: Timestamp,
+        expires_at: Option<Timestamp>,
+        envelope: Vec<u8>,
+    },
+    Delete {
+        table: Table,
+        key: Vec<u8>,
+        written_at: Timestamp,
+    },
+    DeleteSpan {
+        table: Table,
+        span: Span,
+        written_before: Timestamp,
+    },
 }
 
 /// All batches of one call: `first` and `then` are one transaction here, so their changes are one list.
@@ -67,10 +81,13 @@ impl Change {
                 let key = span::row_key(table, partition, clustering);
                 Self::put(table, key, values, *written_at, *expires_at)
             }
-            Mutation::Delete { clustering, written_at, .. } => {
-                Self::Delete { key: span::row_key(table, partition, clustering), written_at: *written_at }
-            }
+            Mutation::Delete { clustering, written_at, .. } => Self::Delete {
+                table,
+                key: span::row_key(table, partition, clustering),
+                written_at: *written_at,
+            },
             Mutation::DeleteRange { range, written_before, .. } => Self::DeleteSpan {
+                table,
                 span: Span::new(table, &span::table_key(table, partition), range),
                 written_before: *written_before,
             },
@@ -88,7 +105,7 @@ impl Change {
         let expires_at = table.schema.expiry(written_at, expires_at);
         let identity = Identity { seed: table.seed, key: &key, written_at, expires_at };
         let envelope = envelope::seal(identity, values);
-        Self::Put { key, written_at, expires_at, envelope }
+        Self::Put { table, key, written_at, expires_at, envelope }
     }
 
     fn bytes(&self) -> usize {

@@ -4,7 +4,9 @@ use rashomon_tables::{ColumnType, Error, Result};
 use rusqlite::Connection;
 
 use crate::{
-    SqliteStore, definitions, envelope,
+    SqliteStore,
+    audit::Audited,
+    definitions, envelope,
     errors::from_sqlite,
     file,
     row::{Stored, corrupt, stored_columns},
@@ -13,6 +15,9 @@ use crate::{
 
 /// A report names so many problems, and counts the others.
 const MAX_PROBLEMS: usize = 100;
+
+/// The numbers that keys begin with never reach this.
+const BEHIND_ALL_KEYS: [u8; 3] = [0xff; 3];
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +91,8 @@ impl SqliteStore {
             Err(error) => damage_or_failure(&error, "the schemas", &mut report)?,
         }
         step(CheckStep::File, &report);
+        let connection = Audited::new(connection);
+        check_pages(&connection, &mut report)?;
         check_large_values(&connection, &mut report)?;
         check_file(&connection, &mut report)?;
         Ok(report)
@@ -159,6 +166,18 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
     let stored = Stored::read(row, 0).map_err(sqlite)?;
     stored.open(table, envelope::seed(table), key, types.iter().copied())?;
     Ok(Some(stored.bytes()))
+}
+
+/// Every page of rows holds what the page above it says, as each read checks it where it finds no row.
+fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+    match connection.snapshot(|| connection.audit(&[]..&BEHIND_ALL_KEYS)) {
+        Ok(_) => Ok(()),
+        Err(Error::Corrupt(problem)) => {
+            report.problem(problem);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Every large value belongs to a row. The other way round is what [`check_row`] sees.

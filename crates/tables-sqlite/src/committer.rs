@@ -13,6 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -24,11 +25,14 @@ use tokio::sync::oneshot;
 use self::upkeep::Upkeep;
 use crate::{
     Options, apply,
+    audit::Audited,
     call::{SwapCall, Write},
     catalog::Catalog,
     definitions,
     errors::{from_sqlite, is_fatal},
     health::Health,
+    log_mark,
+    panics::Panics,
     queue::{Queued, closed},
 };
 
@@ -71,6 +75,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 pub(crate) struct Counters {
     pub(crate) calls: AtomicU64,
     pub(crate) commits: AtomicU64,
+    pub(crate) panics: Arc<Panics>,
 }
 
 /// How a transaction is committed: a test makes it fail.
@@ -83,7 +88,8 @@ pub(crate) fn commit(connection: &Connection) -> rusqlite::Result<()> {
 
 /// What a committer works with.
 pub(crate) struct Parts {
-    pub(crate) connection: Connection,
+    pub(crate) directory: PathBuf,
+    pub(crate) connection: Audited,
     pub(crate) queue: Receiver<Queued<Job>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
@@ -98,6 +104,10 @@ pub(crate) struct Parts {
 pub(crate) struct Committer {
     parts: Parts,
     upkeep: Upkeep,
+    /// A job that was taken off the queue and was none for the group before it.
+    held: Option<Job>,
+    /// Whether the file says that this log is open: it has to before a write is acknowledged.
+    log_is_marked: bool,
     /// Why nothing is written any more.
     stopped: Option<Error>,
 }
@@ -105,31 +115,47 @@ pub(crate) struct Committer {
 impl Committer {
     pub(crate) fn new(mut parts: Parts) -> rusqlite::Result<Self> {
         let upkeep = Upkeep::new(&mut parts)?;
-        Ok(Self { parts, upkeep, stopped: None })
+        Ok(Self { parts, upkeep, held: None, log_is_marked: false, stopped: None })
     }
 
-    /// Works until it is told to stop, finishes what is in the queue by then, and closes the file.
+    /// Works until it is told to stop, finishes what is in the queue by then, and closes the file. A panic ends
+    /// the job that it came from, whose caller gets an error.
     pub(crate) fn run(mut self) {
         let mut wait = self.parts.options.upkeep_interval;
+        let panics = Arc::clone(&self.parts.counters.panics);
         loop {
-            match self.parts.queue.recv_timeout(wait) {
-                Ok(Queued { job: Job::Stop, .. }) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Queued { job, .. }) => {
-                    if self.work(job) == Next::Stop {
-                        break;
-                    }
+            match panics.catch("tables-write", || self.step(wait)) {
+                Ok(Next::WaitFor(next)) => wait = next,
+                Ok(Next::Stop) => break,
+                Err(_) => {
+                    roll_back(&self.parts.connection);
                     wait = self.parts.options.upkeep_interval;
-                    self.upkeep_beside_writes();
                 }
-                Err(RecvTimeoutError::Timeout) => wait = self.upkeep_while_idle(),
             }
         }
         self.close();
     }
 
-    fn work(&mut self, job: Job) -> Next {
+    /// Does one job, or upkeep where none came for so long.
+    fn step(&mut self, wait: Duration) -> Next {
+        let job = match self.held.take() {
+            Some(job) => Ok(job),
+            None => self.parts.queue.recv_timeout(wait).map(|queued| queued.job),
+        };
         match job {
-            Job::Call(call) => return self.work_group(call),
+            Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => Next::Stop,
+            Ok(job) => {
+                self.work(job);
+                self.upkeep_beside_writes();
+                Next::WaitFor(self.parts.options.upkeep_interval)
+            }
+            Err(RecvTimeoutError::Timeout) => Next::WaitFor(self.upkeep_while_idle()),
+        }
+    }
+
+    fn work(&mut self, job: Job) {
+        match job {
+            Job::Call(call) => self.work_group(call),
             Job::Create(schema, reply) => {
                 let created = self.create(schema);
                 let _ = reply.send(created);
@@ -142,16 +168,15 @@ impl Committer {
                 let scrubbed = self.scrub();
                 let _ = reply.send(scrubbed);
             }
-            Job::Stop => return Next::Stop,
+            // Ends the loop before it comes here.
+            Job::Stop => {}
         }
-        Next::GoOn
     }
 
     /// Commits this call together with those that are in the queue behind it.
-    fn work_group(&mut self, first: Call) -> Next {
+    fn work_group(&mut self, first: Call) {
         let mut bytes = first.bytes();
         let mut group = vec![first];
-        let mut other = None;
         while group.len() < MAX_CALLS && bytes < MAX_BYTES {
             match self.parts.queue.try_recv() {
                 Ok(Queued { job: Job::Call(call), .. }) => {
@@ -159,14 +184,13 @@ impl Committer {
                     group.push(call);
                 }
                 Ok(Queued { job, .. }) => {
-                    other = Some(job);
+                    self.held = Some(job);
                     break;
                 }
                 Err(_) => break,
             }
         }
         self.commit_group(group);
-        other.map_or(Next::GoOn, |job| self.work(job))
     }
 
     fn commit_group(&mut self, group: Vec<Call>) {
@@ -209,17 +233,23 @@ impl Committer {
 
     /// Runs the changes as one transaction, which is on the disk when this returns. The changes say which
     /// partitions they touch.
-    fn transaction<T>(
-        &mut self,
-        changes: impl FnOnce(&Connection, &mut Vec<Slot>) -> Result<T>,
-    ) -> Result<T> {
+    fn transaction<T>(&mut self, changes: impl FnOnce(&Audited, &mut Vec<Slot>) -> Result<T>) -> Result<T> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
         let connection = &self.parts.connection;
         begin(connection)?;
+        let changes_before = connection.total_changes();
         let mut slots = Vec::new();
-        let changed = match changes(connection, &mut slots) {
+        let mut marks = false;
+        let changed = changes(connection, &mut slots).and_then(|changed| {
+            marks = !self.log_is_marked && connection.total_changes() > changes_before;
+            if marks {
+                log_mark::open(connection).map_err(|error| from_sqlite(&error))?;
+            }
+            Ok(changed)
+        });
+        let changed = match changed {
             Ok(changed) => changed,
             Err(error) => {
                 roll_back(connection);
@@ -228,16 +258,20 @@ impl Committer {
         };
         slots.sort_unstable();
         slots.dedup();
-        self.parts.generations.begin(&slots);
-        let committed = (self.parts.commit)(connection);
-        if committed.is_err() {
-            roll_back(connection);
+        let committed = {
+            let _announced = Announced::begin(&self.parts.generations, &slots);
+            let committed = (self.parts.commit)(connection);
+            if committed.is_err() {
+                roll_back(connection);
+            }
+            committed
+        };
+        committed.map_err(|error| self.failed(&error))?;
+        if marks {
+            log_mark::write_into_file(&self.parts.connection, &self.parts.directory)?;
+            self.log_is_marked = true;
         }
-        self.parts.generations.end(&slots);
-        match committed {
-            Ok(()) => Ok(changed),
-            Err(error) => Err(self.failed(&error)),
-        }
+        Ok(changed)
     }
 
     /// Whoever wrote cannot know what became of it. After a failed fsync nobody can, for good.
@@ -262,7 +296,7 @@ impl Committer {
             // Nothing is lost: whoever opens the store finds it in the log.
             tracing::warn!("the log could not be written into the file: {error}");
         }
-        if let Err((_, error)) = self.parts.connection.close() {
+        if let Err((_, error)) = self.parts.connection.into_inner().close() {
             tracing::warn!("the file could not be closed: {error}");
         }
         // Jobs that came too late are dropped with the queue, which their callers notice.
@@ -271,8 +305,28 @@ impl Committer {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    GoOn,
+    /// For jobs, before upkeep is done.
+    WaitFor(Duration),
     Stop,
+}
+
+/// A commit that the partitions' readers know of, until this is dropped, by a panic too.
+struct Announced<'a> {
+    generations: &'a Generations,
+    slots: &'a [Slot],
+}
+
+impl<'a> Announced<'a> {
+    fn begin(generations: &'a Generations, slots: &'a [Slot]) -> Self {
+        generations.begin(slots);
+        Self { generations, slots }
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.generations.end(self.slots);
+    }
 }
 
 impl Call {
@@ -291,11 +345,9 @@ impl Call {
     }
 
     /// Changes what it asks for, or fails halfway.
-    fn apply(&self, connection: &Connection, now: Timestamp) -> Result<Option<Swap>> {
+    fn apply(&self, connection: &Audited, now: Timestamp) -> Result<Option<Swap>> {
         match self {
-            Self::Write(write, _) => {
-                apply::write(connection, write).map(|()| None).map_err(|error| from_sqlite(&error))
-            }
+            Self::Write(write, _) => apply::write(connection, write).map(|()| None),
             Self::Swap(swap, _) => apply::swap(connection, swap, now).map(Some),
         }
     }
@@ -310,12 +362,12 @@ impl Call {
 }
 
 /// Applies all calls, or fails at the first that fails.
-fn apply_all(connection: &Connection, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
+fn apply_all(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
     group.iter().map(|call| call.apply(connection, now)).collect()
 }
 
 /// Applies those of the calls that do not fail. The outer error is one that undid the transaction.
-fn apply_each(connection: &Connection, group: &[Call], now: Timestamp) -> Result<Vec<Result<Option<Swap>>>> {
+fn apply_each(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Result<Option<Swap>>>> {
     group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
 }
 

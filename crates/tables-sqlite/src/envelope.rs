@@ -51,6 +51,13 @@ pub(crate) fn seal(identity: Identity<'_>, values: &[Option<Value>]) -> Vec<u8> 
     envelope
 }
 
+/// Whether the checksum says that this is what was sealed.
+pub(crate) fn is_whole(identity: Identity<'_>, envelope: &[u8]) -> bool {
+    envelope
+        .split_first_chunk::<CHECKSUM_BYTES>()
+        .is_some_and(|(checksum, values)| identity.checksum(values) == u64::from_le_bytes(*checksum))
+}
+
 /// The values of `columns`, where the checksum says that they are what was sealed; `None` in the columns that
 /// were added since. The error says what is wrong.
 pub(crate) fn open(

@@ -6,6 +6,7 @@
 //! written at [`mod@file`].
 
 mod apply;
+mod audit;
 mod call;
 mod catalog;
 mod check;
@@ -17,7 +18,9 @@ mod file;
 mod health;
 mod key;
 mod lock;
+mod log_mark;
 mod options;
+mod panics;
 mod queue;
 mod read;
 mod readers;

@@ -20,6 +20,8 @@ pub struct Options {
     pub sweep_rows: NonZeroUsize,
     /// How many pages the file may grow to. `None`: as many as the disk has room for.
     pub max_pages: Option<u32>,
+    /// Opens a file whose log has gone, without the writes that were in it. `false`.
+    pub accept_lost_log: bool,
 }
 
 impl Default for Options {
@@ -33,6 +35,7 @@ impl Default for Options {
             upkeep_interval: Duration::from_secs(1),
             sweep_rows: SWEEP_ROWS,
             max_pages: None,
+            accept_lost_log: false,
         }
     }
 }

@@ -35,6 +35,11 @@ impl<T> Queue<T> {
         self.sender.send(Queued { job, _room: Some(room) }).map_err(|_| closed())
     }
 
+    /// Whether nobody is let in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.room.is_closed()
+    }
+
     /// From now on nobody is let in.
     pub(crate) fn close(&self) {
         self.room.close();

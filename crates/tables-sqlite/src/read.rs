@@ -10,6 +10,7 @@ use rashomon_tables::{
 use rusqlite::{CachedStatement, Connection};
 
 use crate::{
+    audit::{Audited, Found},
     catalog::Table,
     errors::from_sqlite,
     key,
@@ -20,38 +21,139 @@ use crate::{
 /// A page of a scan ends after so many rows that have expired, or so many partitions without a visible row.
 const MAX_PASSED_OVER: usize = 1_000;
 
-/// The visible row under a key.
-pub(crate) fn get(connection: &Connection, table: Table, name: &Key, now: Timestamp) -> Result<Option<Row>> {
+/// The visible row under a key. That there is none is audited.
+pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp) -> Result<Option<Row>> {
     let key = span::row_key(table, &name.partition, &name.clustering);
-    let row = row::find(connection, table, name, &key)?;
+    let mut row = row::find(connection, table, name, &key)?;
+    if row.is_none() {
+        row = connection.snapshot(|| find_or_audit(connection, table, name, &key))?;
+    }
     Ok(row.filter(|row| row.is_visible(now)))
 }
 
-/// A page of rows. One statement, and so one snapshot.
-pub(crate) fn scan(connection: &Connection, table: Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
+/// The row under a key, visible or expired, inside a snapshot. That there is none is audited.
+pub(crate) fn find_or_audit(
+    connection: &Audited,
+    table: Table,
+    name: &Key,
+    key: &[u8],
+) -> Result<Option<Row>> {
+    let row = row::find(connection, table, name, key)?;
+    if row.is_none() {
+        let span = Span { start: key.to_vec(), end: behind(key) };
+        audit(connection, table, &span, 0)?;
+    }
+    Ok(row)
+}
+
+/// The first key there can be behind this one.
+fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// Checks that a span holds so many rows, inside the snapshot that they were counted in.
+pub(crate) fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result<()> {
+    if span.start >= span.end {
+        return Ok(());
+    }
+    let found = connection.audit(&span.start..&span.end)?;
+    if found.rows != rows {
+        return Err(Error::Corrupt(format!(
+            "the rows {} to {} of table {} are {} by their pages, and {rows} were found",
+            span.start.escape_ascii(),
+            span.end.escape_ascii(),
+            table.schema.name(),
+            found.rows
+        )));
+    }
+    check_neighbours(connection, table, span, &found)
+}
+
+/// Checks that no flipped bit of a key took a row out of a span: it would lie beside the span now, where it was.
+fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Found) -> Result<()> {
+    for neighbour in found.before.iter().chain(&found.behind) {
+        let mut candidates = flipped(neighbour).filter(|key| span.contains(key)).peekable();
+        if candidates.peek().is_none() {
+            continue;
+        }
+        row::with_stored(connection, neighbour, |stored| {
+            let moved = candidates.find(|key| stored.is_whole_under(table.seed, key));
+            moved.map_or(Ok(()), |key| {
+                Err(corrupt(table.schema.name(), &key, "its key is damaged, and it is in another place"))
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// A key with each of its bits flipped alone.
+fn flipped(key: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    (0..key.len() * 8).map(|bit| {
+        let mut flipped = key.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        flipped
+    })
+}
+
+/// A page of rows, of one snapshot. Audited: no row of the span that it covers is missing.
+pub(crate) fn scan(connection: &Audited, table: Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
     let table_key = span::table_key(table, &scan.partition);
     let mut span = Span::new(table, &table_key, &scan.range);
     if let Some(Cursor(after)) = &scan.after {
         span::pop_clustering(table, after).ok_or_else(unknown_cursor)?;
-        let mut after = [&table_key[..], after].concat();
+        let after = [&table_key[..], after].concat();
         match scan.order {
-            Order::Forward => {
-                // The first key there can be behind this one.
-                after.push(0);
-                span.start = span.start.max(after);
-            }
+            Order::Forward => span.start = span.start.max(behind(&after)),
             Order::Reverse => span.end = span.end.min(after),
         }
     }
+    connection.snapshot(|| {
+        let ReadPage { page, seen } = read_page(connection, table, scan, &span, &table_key, now)?;
+        if let Some(Cursor(last)) = &page.next {
+            let last = [&table_key[..], last].concat();
+            match scan.order {
+                Order::Forward => span.end = behind(&last),
+                Order::Reverse => span.start = last,
+            }
+        }
+        audit(connection, table, &span, seen)?;
+        Ok(page)
+    })
+}
+
+/// A page that was read, before it is audited.
+struct ReadPage {
+    page: Page<Row>,
+    /// Rows that were read, with those that are damaged or have expired.
+    seen: usize,
+}
+
+fn read_page(
+    connection: &Audited,
+    table: Table,
+    scan: &Scan,
+    span: &Span,
+    table_key: &[u8],
+    now: Timestamp,
+) -> Result<ReadPage> {
     let sqlite = |error| from_sqlite(&error);
     let mut statement = prepare_scan(connection, scan.order).map_err(sqlite)?;
     let mut rows = statement.query([&span.start, &span.end]).map_err(sqlite)?;
     let mut page = Builder::new(scan);
+    let mut previous: Option<Vec<u8>> = None;
     while let Some(row) = rows.next().map_err(sqlite)? {
         if page.is_full() {
             return Ok(page.build(true));
         }
         let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
+        let in_order = previous.as_deref().is_none_or(|previous| match scan.order {
+            Order::Forward => previous < key,
+            Order::Reverse => key < previous,
+        });
+        if !in_order || !span.contains(key) {
+            return Err(corrupt(table.schema.name(), key, "it is out of order"));
+        }
+        previous = Some(key.to_vec());
         let clustering_key = &key[table_key.len()..];
         let read = read_visible(row, table, key, now);
         if let Ok(None) = read {
@@ -89,15 +191,30 @@ fn read_visible(
     key: &[u8],
     now: Timestamp,
 ) -> Result<Option<Visible>> {
-    let stored = Stored::read(row, 1).map_err(|error| match from_sqlite(&error) {
-        Error::Corrupt(what) => corrupt(table.schema.name(), key, &what),
-        other => other,
-    })?;
+    let stored = read_stored(row, table, key)?;
     if !stored.is_visible(now) {
+        stored.check_times(table, key)?;
         return Ok(None);
     }
     let Stored { written_at, expires_at, .. } = stored;
     Ok(Some(Visible { values: stored.values(table, key)?, written_at, expires_at }))
+}
+
+/// Whether a row of a scan has not expired. `Corrupt`: it has by a time that is damaged, or cannot be read.
+fn is_visible(row: &rusqlite::Row<'_>, table: Table, key: &[u8], now: Timestamp) -> Result<bool> {
+    let stored = read_stored(row, table, key)?;
+    let visible = stored.is_visible(now);
+    if !visible {
+        stored.check_times(table, key)?;
+    }
+    Ok(visible)
+}
+
+fn read_stored<'a>(row: &'a rusqlite::Row<'_>, table: Table, key: &[u8]) -> Result<Stored<'a>> {
+    Stored::read(row, 1).map_err(|error| match from_sqlite(&error) {
+        Error::Corrupt(what) => corrupt(table.schema.name(), key, &what),
+        other => other,
+    })
 }
 
 fn prepare_scan(connection: &Connection, order: Order) -> rusqlite::Result<CachedStatement<'_>> {
@@ -125,12 +242,21 @@ struct Builder<'a> {
     bytes: usize,
     passed_over: usize,
     damaged: Vec<DamagedRow>,
+    seen: usize,
     last: Vec<u8>,
 }
 
 impl<'a> Builder<'a> {
     const fn new(scan: &'a Scan) -> Self {
-        Self { scan, rows: Vec::new(), bytes: 0, passed_over: 0, damaged: Vec::new(), last: Vec::new() }
+        Self {
+            scan,
+            rows: Vec::new(),
+            bytes: 0,
+            passed_over: 0,
+            damaged: Vec::new(),
+            seen: 0,
+            last: Vec::new(),
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -141,12 +267,12 @@ impl<'a> Builder<'a> {
     fn push(&mut self, row: Row, clustering_key: &[u8]) {
         self.bytes += row.size();
         self.rows.push(row);
-        self.seen(clustering_key);
+        self.note_last(clustering_key);
     }
 
     fn pass_over(&mut self, clustering_key: &[u8]) {
         self.passed_over += 1;
-        self.seen(clustering_key);
+        self.note_last(clustering_key);
     }
 
     fn push_damaged(&mut self, row: DamagedRow, clustering_key: &[u8]) {
@@ -154,21 +280,23 @@ impl<'a> Builder<'a> {
         self.pass_over(clustering_key);
     }
 
-    fn seen(&mut self, clustering_key: &[u8]) {
+    fn note_last(&mut self, clustering_key: &[u8]) {
+        self.seen += 1;
         self.last.clear();
         self.last.extend_from_slice(clustering_key);
     }
 
-    fn build(self, more: bool) -> Page<Row> {
+    fn build(self, more: bool) -> ReadPage {
         let next = more.then(|| Cursor(Bytes::from(self.last)));
-        Page { items: self.rows, next, damaged: self.damaged }
+        let page = Page { items: self.rows, next, damaged: self.damaged };
+        ReadPage { page, seen: self.seen }
     }
 }
 
 /// A page of partitions: goes from one partition of the table's shape to the next, and looks at each for a row
-/// in this table.
+/// in this table. Audited: no partition is missing.
 pub(crate) fn partitions(
-    connection: &Connection,
+    connection: &Audited,
     table: Table,
     after: Option<&Cursor>,
     limit: NonZeroUsize,
@@ -176,34 +304,51 @@ pub(crate) fn partitions(
 ) -> Result<Page<Partition>> {
     let mut shape = Vec::new();
     key::push_number(&mut shape, table.shape);
-    let mut position = match after {
+    let start = match after {
         Some(Cursor(after)) => {
             pop_partition(table, &mut &after[..]).ok_or_else(unknown_cursor)?;
             key::successor([&shape[..], after].concat())
         }
         None => shape.clone(),
     };
-    let end = key::successor(shape);
-    // One read transaction for all the statements; it ends when this returns.
-    let transaction = connection.unchecked_transaction().map_err(|error| from_sqlite(&error))?;
+    let span = Span { start, end: key::successor(shape) };
+    connection.snapshot(|| partitions_in(connection, table, span, limit, now))
+}
+
+fn partitions_in(
+    connection: &Audited,
+    table: Table,
+    mut span: Span,
+    limit: NonZeroUsize,
+    now: Timestamp,
+) -> Result<Page<Partition>> {
     let (mut items, mut last) = (Vec::new(), Vec::new());
     let mut examined = 0;
-    while let Some(found) = first_key(&transaction, &position, &end).map_err(|error| from_sqlite(&error))? {
+    loop {
+        let found = first_key(connection, &span).map_err(|error| from_sqlite(&error))?;
+        let seen = Span {
+            start: span.start.clone(),
+            end: found.as_deref().map_or_else(|| span.end.clone(), behind),
+        };
+        audit(connection, table, &seen, usize::from(found.is_some()))?;
+        let Some(found) = found else { return Ok(Page::new(items, None)) };
         if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_PASSED_OVER) {
             return Ok(Page::new(items, Some(Cursor(Bytes::from(last)))));
         }
         examined += 1;
+        if !span.contains(&found) {
+            return Err(corrupt(table.schema.name(), &found, "it is out of order"));
+        }
         let mut rest = &found[key::NUMBER_BYTES..];
         let partition = pop_partition(table, &mut rest)
             .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
         let partition_key = &found[..found.len() - rest.len()];
         last = partition_key[key::NUMBER_BYTES..].to_vec();
-        position = key::successor(partition_key.to_vec());
-        if has_visible_row(&transaction, table, &partition, now)? {
+        span.start = key::successor(partition_key.to_vec());
+        if has_visible_row(connection, table, &partition, now)? {
             items.push(partition);
         }
     }
-    Ok(Page::new(items, None))
 }
 
 /// The partition columns off the front of a key whose shape is the table's.
@@ -212,28 +357,37 @@ fn pop_partition(table: Table, rest: &mut &[u8]) -> Option<Partition> {
     columns.map(|column| key::pop(rest, column.column_type, Direction::Ascending)).collect()
 }
 
-fn first_key(connection: &Connection, start: &[u8], end: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
+fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Vec<u8>>> {
     let mut statement = connection
         .prepare_cached("SELECT key FROM rows WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT 1")?;
-    let mut rows = statement.query([start, end])?;
+    let mut rows = statement.query([&span.start, &span.end])?;
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row, or a damaged one, of which a scan of the partition is told.
+/// Whether the partition has a visible row, or a damaged one, which a scan of the partition reports. That there is
+/// none is audited.
 fn has_visible_row(
-    connection: &Connection,
+    connection: &Audited,
     table: Table,
     partition: &Partition,
     now: Timestamp,
 ) -> Result<bool> {
-    const SQL: &str = "SELECT 1 FROM rows
-         WHERE key >= ?1 AND key < ?2 AND (expires_at IS NULL OR expires_at > ?3) ORDER BY key LIMIT 1";
     let start = span::table_key(table, partition);
-    let end = key::successor(start.clone());
+    let span = Span { end: key::successor(start.clone()), start };
     let sqlite = |error| from_sqlite(&error);
-    let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
-    let mut rows = statement.query((start, end, now.as_micros())).map_err(sqlite)?;
-    Ok(rows.next().map_err(sqlite)?.is_some())
+    let mut statement = prepare_scan(connection, Order::Forward).map_err(sqlite)?;
+    let mut rows = statement.query([&span.start, &span.end]).map_err(sqlite)?;
+    let mut seen = 0;
+    while let Some(row) = rows.next().map_err(sqlite)? {
+        let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
+        match is_visible(row, table, key, now) {
+            Ok(false) => seen += 1,
+            Ok(true) | Err(Error::Corrupt(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+    }
+    audit(connection, table, &span, seen)?;
+    Ok(false)
 }
 
 fn unknown_cursor() -> Error {

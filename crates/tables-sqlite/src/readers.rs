@@ -1,21 +1,22 @@
 //! The threads that read, each with a connection of its own.
 
-use std::{path::Path, thread::JoinHandle};
+use std::{path::Path, sync::Arc, thread::JoinHandle};
 
 use crossbeam_channel::Receiver;
 use rashomon_tables::{Error, Result};
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::{
     Options,
+    audit::Audited,
     errors::from_sqlite,
     file,
+    panics::Panics,
     queue::{Queue, Queued, closed},
 };
 
 enum Job {
-    Read(Box<dyn FnOnce(&Connection) + Send>),
+    Read(Box<dyn FnOnce(&Audited) + Send>),
     Stop,
 }
 
@@ -23,11 +24,16 @@ enum Job {
 pub(crate) struct Readers {
     queue: Queue<Job>,
     count: usize,
+    panics: Arc<Panics>,
 }
 
 impl Readers {
     /// Opens the connections and starts the threads.
-    pub(crate) fn start(directory: &Path, options: &Options) -> Result<(Self, Vec<JoinHandle<()>>)> {
+    pub(crate) fn start(
+        directory: &Path,
+        options: &Options,
+        panics: Arc<Panics>,
+    ) -> Result<(Self, Vec<JoinHandle<()>>)> {
         let capacity = u32::try_from(options.queued_reads.get()).unwrap_or(u32::MAX);
         let (queue, jobs) = Queue::new(capacity);
         let connections = (0..options.readers.get()).map(|_| file::open_reader(directory, options));
@@ -38,23 +44,26 @@ impl Readers {
             let jobs = jobs.clone();
             std::thread::Builder::new()
                 .name("tables-read".to_owned())
-                .spawn(move || run(&connection, &jobs))
+                .spawn(move || run(&Audited::new(connection), &jobs))
                 .map_err(|error| Error::unavailable(format!("no thread to read with: {error}")))
         });
         let threads = threads.collect::<Result<Vec<_>>>()?;
-        Ok((Self { queue, count }, threads))
+        Ok((Self { queue, count, panics }, threads))
     }
 
-    /// Reads on one of the connections.
+    /// Reads on one of the connections. A read that panics is an error, and the thread goes on.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&Audited) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        let job = move |connection: &Connection| {
-            // Whoever went away does not want to know.
+        let panics = Arc::clone(&self.panics);
+        let job = move |connection: &Audited| {
+            // A caller that went away needs no answer.
             if !reply.is_closed() {
-                let _ = reply.send(read(connection));
+                // Unwinding ends the read's transaction.
+                let read = panics.catch("tables-read", || read(connection));
+                let _ = reply.send(read.and_then(std::convert::identity));
             }
         };
         self.queue.push(Job::Read(Box::new(job)), 1).await?;
@@ -68,7 +77,7 @@ impl Readers {
     }
 }
 
-fn run(connection: &Connection, jobs: &Receiver<Queued<Job>>) {
+fn run(connection: &Audited, jobs: &Receiver<Queued<Job>>) {
     while let Ok(Queued { job: Job::Read(read), .. }) = jobs.recv() {
         read(connection);
     }

@@ -70,6 +70,21 @@ impl<'a> Stored<'a> {
             .map_err(|what| corrupt(table, key, what))
     }
 
+    /// Whether the row is what was written under this key of a table, as its checksum has it.
+    pub(crate) fn is_whole_under(&self, seed: u64, key: &[u8]) -> bool {
+        let Self { written_at, expires_at, envelope } = *self;
+        let identity = Identity { seed, key, written_at, expires_at };
+        envelope.is_some_and(|envelope| envelope::is_whole(identity, envelope))
+    }
+
+    /// Checks the row's times by its checksum, whether the values have one of their own or not.
+    pub(crate) fn check_times(&self, table: Table, key: &[u8]) -> Result<()> {
+        if self.is_whole_under(table.seed, key) {
+            return Ok(());
+        }
+        Err(corrupt(table.schema.name(), key, "its checksum does not agree"))
+    }
+
     /// How many bytes its values take, their checksum included.
     pub(crate) fn bytes(&self) -> usize {
         self.envelope.map_or(0, <[u8]>::len)
@@ -78,6 +93,22 @@ impl<'a> Stored<'a> {
 
 /// The row under a key, visible or expired.
 pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]) -> Result<Option<Row>> {
+    with_stored(connection, key, |stored| {
+        Ok(Row {
+            key: name.clone(),
+            values: stored.values(table, key)?,
+            written_at: stored.written_at,
+            expires_at: stored.expires_at,
+        })
+    })
+}
+
+/// Reads the row under a key, and looks at it; `None` where there is none.
+pub(crate) fn with_stored<T>(
+    connection: &Connection,
+    key: &[u8],
+    look: impl FnOnce(Stored<'_>) -> Result<T>,
+) -> Result<Option<T>> {
     const SQL: &str = concat!(
         "SELECT ",
         stored_columns!(),
@@ -87,13 +118,7 @@ pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]
     let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
     let mut rows = statement.query([key]).map_err(sqlite)?;
     let Some(row) = rows.next().map_err(sqlite)? else { return Ok(None) };
-    let stored = Stored::read(row, 0).map_err(sqlite)?;
-    Ok(Some(Row {
-        key: name.clone(),
-        values: stored.values(table, key)?,
-        written_at: stored.written_at,
-        expires_at: stored.expires_at,
-    }))
+    look(Stored::read(row, 0).map_err(sqlite)?).map(Some)
 }
 
 /// The error for a row that is not what was written.

@@ -53,6 +53,11 @@ pub(crate) fn pop_clustering(table: Table, mut rest: &[u8]) -> Option<Vec<Value>
 }
 
 impl Span {
+    /// Whether a key is one of these.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.start.as_slice() <= key && key < self.end.as_slice()
+    }
+
     /// The rows of a range. `table_key` is the partition's in this table.
     pub(crate) fn new(table: Table, table_key: &[u8], range: &ClusteringRange) -> Self {
         let mut prefix = table_key.to_vec();

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     Options,
+    audit::{self, Audited},
     call::{SwapCall, Write},
     catalog::Catalog,
     committer::{self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply},
@@ -26,6 +27,8 @@ use crate::{
     file,
     health::Health,
     lock::DirectoryLock,
+    log_mark,
+    panics::panicked,
     queue::{Queue, closed},
     read,
     readers::Readers,
@@ -74,7 +77,8 @@ impl SqliteStore {
     /// Opens the store in this directory, and makes both where they are not there.
     ///
     /// `Unavailable` where another process has it open (the error names it); `Unsupported` where what is there
-    /// is no store, or one of a version that this program does not know: then nothing is changed.
+    /// is no store, or one of a version that this program does not know: then nothing is changed. `Corrupt` where
+    /// the log that it was left with has gone, unless [`Options::accept_lost_log`] is set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }
@@ -91,15 +95,18 @@ impl SqliteStore {
     fn open_file(directory: &Path, clock: Arc<dyn Clock>, options: Options, commit: Commit) -> Result<Self> {
         file::create_directory(directory)?;
         let lock = DirectoryLock::take(directory)?;
+        log_mark::check(directory, options.accept_lost_log)?;
         let connection = file::open_writer(directory, &options)?;
-        let (readers, reader_threads) = Readers::start(directory, &options)?;
+        audit::check_is_possible(&connection)?;
+        let counters = Arc::new(Counters::default());
+        let (readers, reader_threads) = Readers::start(directory, &options, Arc::clone(&counters.panics))?;
         let (writes, queue) = Queue::new(QUEUED_KIB);
         let catalog = Arc::new(Catalog::default());
         let generations = Arc::new(Generations::new());
-        let counters = Arc::new(Counters::default());
         let health = Arc::new(Health::new(directory));
         let committer = Committer::new(Parts {
-            connection,
+            directory: directory.to_owned(),
+            connection: Audited::new(connection),
             queue,
             clock: Arc::clone(&clock),
             options: options.clone(),
@@ -155,11 +162,28 @@ impl SqliteStore {
         (self.counters.calls.load(Ordering::Relaxed), self.counters.commits.load(Ordering::Relaxed))
     }
 
+    /// How many panics there were on the store's threads. Each ended one call, and no thread.
+    #[must_use]
+    pub fn thread_panics(&self) -> u64 {
+        self.counters.panics.count()
+    }
+
+    /// Reads on one of the connections: for tests of the threads.
+    #[cfg(test)]
+    pub(crate) async fn read_with<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&crate::audit::Audited) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.shared.readers.read(read).await
+    }
+
     /// Gives the committer a job, and waits for its answer.
     async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.writes.push(job(reply), weight).await?;
-        answer.await.map_err(|_| closed())?.map_err(|error| self.located(error))
+        // The job was dropped: by a thread that panicked, or because it came too late.
+        let dropped = |_| if self.shared.writes.is_closed() { closed() } else { panicked("see the log") };
+        answer.await.map_err(dropped)?.map_err(|error| self.located(error))
     }
 
     /// The same error, naming the file.

@@ -252,3 +252,42 @@ async fn what_is_in_the_queue_is_done_before_the_end() {
         result.expect("it was accepted");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_thread_survives_a_panic() {
+    static PANICS: AtomicBool = AtomicBool::new(false);
+    fn commit_or_panic(connection: &Connection) -> rusqlite::Result<()> {
+        assert!(!PANICS.load(Ordering::SeqCst), "a bug in a test");
+        commit(connection)
+    }
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, commit_or_panic).await;
+    store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
+    for _ in 0..3 {
+        PANICS.store(true, Ordering::SeqCst);
+        let error = store.write(Vec::new(), put("lost", 1, NOW)).await.expect_err("it panics");
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        assert!(error.to_string().contains("panicked"), "{error}");
+        PANICS.store(false, Ordering::SeqCst);
+        assert_eq!(number(&store, "lost").await, None, "it was rolled back");
+        store.write(Vec::new(), put("after", 1, NOW)).await.expect("the thread goes on");
+    }
+    // The idle store's upkeep may have met the flag too.
+    assert!(store.thread_panics() >= 3, "{}", store.thread_panics());
+    store.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_threads_survive_panics() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, commit).await;
+    store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
+    let panics = Options::default().readers.get() as u64 * 3;
+    for _ in 0..panics {
+        let read = store.read_with(|_| -> Result<()> { panic!("a bug in a test") }).await;
+        let error = read.expect_err("it panics");
+        assert!(matches!(error, Error::Unavailable(_)) && error.to_string().contains("a bug in a test"));
+    }
+    assert_eq!(store.thread_panics(), panics);
+    assert_eq!(number(&store, "before").await, Some(vec![Some(1.into())]), "the threads go on");
+}

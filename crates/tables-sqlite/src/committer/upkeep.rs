@@ -2,6 +2,7 @@
 //! the log is written into the file, expired rows are deleted, free pages are given back.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -13,7 +14,14 @@ use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, config::DbConfig};
 
 use super::{Committer, Parts};
-use crate::{errors::from_sqlite, file::FORMAT_VERSION};
+use crate::{
+    definitions, envelope,
+    errors::from_sqlite,
+    file::FORMAT_VERSION,
+    log_mark,
+    row::{self, corrupt},
+    walk::Tables,
+};
 
 /// The log is written into the file when it has so many pages that are not there yet: 32 MB.
 const CHECKPOINT_PAGES: u32 = 2_000;
@@ -24,6 +32,9 @@ const VACUUM_PAGES: u32 = 64;
 /// So many free pages are kept for the next writes: 16 MB.
 const FREE_PAGES_KEPT: u32 = 1_000;
 
+/// So many damaged rows are remembered, and passed over by sweeps without another report.
+const MAX_PASSED_OVER: usize = 10_000;
+
 /// What is to be done, and when it was done last.
 #[derive(Debug)]
 pub(super) struct Upkeep {
@@ -33,6 +44,8 @@ pub(super) struct Upkeep {
     checkpointed: u32,
     swept_at: Duration,
     probed_at: Duration,
+    /// Damaged rows whose times say that they have expired: reported once, and not deleted.
+    passed_over: HashSet<Vec<u8>>,
 }
 
 impl Upkeep {
@@ -44,7 +57,8 @@ impl Upkeep {
             Ok(())
         }))?;
         let now = parts.clock.monotonic();
-        Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now })
+        let passed_over = HashSet::new();
+        Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now, passed_over })
     }
 
     /// How many pages of the log are not in the file.
@@ -69,6 +83,7 @@ impl Upkeep {
 
     /// Leaves an empty log, which goes when the connection is closed.
     pub(super) fn close(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        log_mark::close(connection)?;
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(drop)
     }
@@ -128,18 +143,43 @@ impl Committer {
 
     /// Deletes some of the rows that have expired, the earliest first, and says how many.
     pub(super) fn sweep(&mut self) -> Result<usize> {
+        if let Some(error) = &self.stopped {
+            return Err(error.clone());
+        }
         self.upkeep.swept_at = self.parts.clock.monotonic();
         let now = self.parts.clock.now().as_micros();
-        let limit = self.parts.options.sweep_rows.get();
-        // Nobody sees these rows any more, so no generation changes.
+        let rows = self.parts.options.sweep_rows.get();
+        let limit = rows.saturating_add(self.upkeep.passed_over.len());
+        let passed_over = &mut self.upkeep.passed_over;
+        let connection = &self.parts.connection;
+        let keys = expired(connection, now, limit).map_err(|error| from_sqlite(&error))?;
+        let keys: Vec<_> = keys.into_iter().filter(|key| !passed_over.contains(key)).take(rows).collect();
+        if keys.is_empty() {
+            return Ok(0);
+        }
+        let tables = definitions::read_all(connection).map_err(|error| from_sqlite(&error))?;
+        let tables = Tables::new(tables);
+        let (mut due, mut damaged) = (Vec::new(), Vec::new());
+        for key in keys {
+            match check_expired(connection, &tables, &key, now) {
+                Ok(()) => due.push(key),
+                Err(Error::Corrupt(what)) => {
+                    tracing::error!(what, "damaged row not deleted though its time says that it has expired");
+                    damaged.push(key);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let room = MAX_PASSED_OVER.saturating_sub(passed_over.len());
+        passed_over.extend(damaged.into_iter().take(room));
+        if due.is_empty() {
+            return Ok(0);
+        }
+        // Expired rows are invisible, so no generation changes.
         self.transaction(|connection, _| {
-            connection
-                .prepare_cached(
-                    "DELETE FROM rows WHERE key IN
-                         (SELECT key FROM rows WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)",
-                )
-                .and_then(|mut delete| delete.execute((now, i64::try_from(limit).unwrap_or(i64::MAX))))
-                .map_err(|error| from_sqlite(&error))
+            let sqlite = |error| from_sqlite(&error);
+            let mut delete = connection.prepare_cached("DELETE FROM rows WHERE key = ?1").map_err(sqlite)?;
+            due.iter().try_fold(0, |deleted, key| Ok(deleted + delete.execute([key]).map_err(sqlite)?))
         })
     }
 
@@ -158,6 +198,9 @@ impl Committer {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
+        // The log is empty at the end, as a lost one is: the next write marks it again.
+        log_mark::close(&self.parts.connection).map_err(|error| self.failed(&error))?;
+        self.log_is_marked = false;
         // The copy that is made meanwhile is as large as the file: it has no place in memory.
         let scrubbed =
             self.parts.connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;").and_then(|()| {
@@ -212,4 +255,28 @@ impl Committer {
             tracing::warn!(%error, "{what}");
         }
     }
+}
+
+/// Keys of rows that the index of times says have expired, the earliest first.
+fn expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached("SELECT key FROM rows WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2")?
+        .query_map((now, limit), |row| row.get(0))?
+        .collect()
+}
+
+/// Checks that a row has expired by its own time, and that its checksum confirms the time.
+fn check_expired(connection: &Connection, tables: &Tables, key: &[u8], now: i64) -> Result<()> {
+    let unknown = |what: &str| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii()));
+    let table = &tables.all()[tables.index_of(key).map_err(unknown)?].definition.name;
+    let checked = row::with_stored(connection, key, |stored| {
+        let is_whole = stored.is_whole_under(envelope::seed(table), key);
+        let has_expired = stored.expires_at.is_some_and(|expires_at| expires_at.as_micros() <= now);
+        if is_whole && has_expired {
+            return Ok(());
+        }
+        Err(corrupt(table, key, "its checksum does not agree, or the index of times has another time"))
+    })?;
+    checked.ok_or_else(|| unknown("the index of times names it, and it is not there"))
 }

@@ -128,7 +128,8 @@ async fn no_flipped_bit_among_the_keys_goes_unseen() {
         fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
         read_all(copy.path(), &expected, &format!("byte {byte}"), &mut seen).await;
     }
-    assert!(seen.refused + seen.missing >= FLIPS as usize / 2, "{seen:?}");
+    assert!(seen.refused >= FLIPS as usize / 3, "{seen:?}");
+    assert_eq!(seen.missing, 0, "a row is missing, and nothing says so: {seen:?}");
 }
 
 /// Of a table whose values carry checksums of their own, what is damaged is given all the same; a check finds it.

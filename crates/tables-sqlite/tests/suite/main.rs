@@ -5,5 +5,7 @@ mod corruption;
 mod crash;
 mod fixtures;
 mod full_disk;
+mod lost_log;
+mod misplaced;
 mod opening;
 mod writing;

@@ -1,0 +1,221 @@
+//! Whether rows are missing: the pages that an answer was read from are checked from the root down.
+//!
+//! The checksum of a row proves a row, and nothing proves that there is none. SQLite finds its way by the
+//! numbers of pages and believes them: where a page was written to the place of another one, a search ends on a
+//! page that holds other rows, finds nothing, and says so. Each answer that says that there is no row (behind
+//! the last one of a scan, too) is therefore audited in the same snapshot: all pages on the way are read, and the
+//! keys of each have to lie between the two rows of the page above that lead to it. See decision 0013.
+
+mod page;
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    ops::{Deref, DerefMut, Range},
+    sync::Arc,
+};
+
+use rashomon_tables::{Error, Result};
+use rusqlite::{Connection, OptionalExtension as _};
+use xxhash_rust::xxh3::xxh3_64;
+
+use self::page::TreePage;
+use crate::errors::from_sqlite;
+
+/// Parsed pages that a connection keeps: about 2 MB.
+const MAX_KEPT_PAGES: usize = 256;
+
+/// No tree of SQLite is deeper.
+const MAX_DEPTH: usize = 20;
+
+/// The page that says what the first pages are, and its entry for a root.
+const FIRST_MAP_PAGE: u32 = 2;
+const MAP_ENTRY_BYTES: usize = 5;
+const MAP_ROOT: u8 = 1;
+
+/// A connection, with what was found of the pages that it read.
+#[derive(Debug)]
+pub(crate) struct Audited {
+    connection: Connection,
+    /// By their numbers, with the hash of the bytes that were parsed.
+    pages: RefCell<HashMap<u32, (u64, Arc<TreePage>)>>,
+}
+
+/// What an audit found about a range of keys.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Rows in the range.
+    pub(crate) rows: usize,
+    /// The last key before the range.
+    pub(crate) before: Option<Vec<u8>>,
+    /// The first key behind the range.
+    pub(crate) behind: Option<Vec<u8>>,
+}
+
+/// A page to look at: rows from `low` to `high` alone may be on it, neither of the two included.
+struct Place<'a> {
+    number: u32,
+    depth: usize,
+    low: Option<&'a [u8]>,
+    high: Option<&'a [u8]>,
+}
+
+impl Audited {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, pages: RefCell::default() }
+    }
+
+    pub(crate) fn into_inner(self) -> Connection {
+        self.connection
+    }
+
+    /// Runs a read in one snapshot.
+    pub(crate) fn snapshot<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        let sqlite = |error| from_sqlite(&error);
+        // A statement that has begun holds the snapshot until it is reset, and costs less than a transaction.
+        let mut holder = self.prepare_cached("SELECT 1 FROM sqlite_schema").map_err(sqlite)?;
+        let mut rows = holder.query(()).map_err(sqlite)?;
+        rows.next().map_err(sqlite)?;
+        read()
+    }
+
+    /// Checks all pages of rows that the keys from `range.start` to before `range.end` lead to, inside a snapshot.
+    /// `Corrupt` where one of them is not what belongs there.
+    pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<Found> {
+        let mut found = Found::default();
+        let place = Place { number: self.root()?, depth: 0, low: None, high: None };
+        self.visit(&place, &range, &mut found)?;
+        Ok(found)
+    }
+
+    fn visit(&self, place: &Place<'_>, range: &Range<&[u8]>, found: &mut Found) -> Result<()> {
+        let damaged = |what: &str| damaged_page(place.number, what);
+        if place.depth > MAX_DEPTH {
+            return Err(damaged("it is deeper than any tree"));
+        }
+        let page = self.page(place.number)?;
+        match page.rows() {
+            0 if place.depth > 0 => return Err(damaged("it is empty")),
+            0 => {}
+            rows => {
+                let above = place.low.is_none_or(|low| low < page.key(0));
+                let below = place.high.is_none_or(|high| page.key(rows - 1) < high);
+                if !above || !below {
+                    return Err(damaged("its rows belong elsewhere"));
+                }
+            }
+        }
+        let (first, last) = (page.rows_before(range.start), page.rows_before(range.end));
+        found.rows += last.saturating_sub(first);
+        if first > 0 {
+            found.before = Some(page.key(first - 1).to_vec());
+        }
+        if last < page.rows() {
+            found.behind = Some(page.key(last).to_vec());
+        }
+        for row in first..=last {
+            let Some(number) = page.child(row) else { return Ok(()) };
+            let low = if row == 0 { place.low } else { Some(page.key(row - 1)) };
+            let high = if row == page.rows() { place.high } else { Some(page.key(row)) };
+            self.visit(&Place { number, depth: place.depth + 1, low, high }, range, found)?;
+        }
+        Ok(())
+    }
+
+    /// The first page of the tree of rows.
+    fn root(&self) -> Result<u32> {
+        let sqlite = |error| from_sqlite(&error);
+        let mut statement = self
+            .prepare_cached("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'rows'")
+            .map_err(sqlite)?;
+        let root: u32 = statement.query_row((), |row| row.get(0)).map_err(sqlite)?;
+        // The roots are the first pages of the file.
+        let is_root = self.with_page(FIRST_MAP_PAGE, |map| {
+            let entry = (root as usize).checked_sub(3).map(|index| index * MAP_ENTRY_BYTES);
+            entry.and_then(|at| map.get(at)) == Some(&MAP_ROOT)
+        })?;
+        if is_root { Ok(root) } else { Err(damaged_page(root, "it is no root of a tree")) }
+    }
+
+    /// A page as it is in the snapshot. Its bytes are compared with those that were parsed before.
+    fn page(&self, number: u32) -> Result<Arc<TreePage>> {
+        self.with_page(number, |bytes| {
+            let hash = xxh3_64(bytes);
+            if let Some((kept, page)) = self.pages.borrow().get(&number)
+                && *kept == hash
+            {
+                return Ok(Arc::clone(page));
+            }
+            let page = TreePage::parse(bytes, |first, length| self.overflow(first, length));
+            let page = Arc::new(page.map_err(|what| damaged_page(number, &what))?);
+            let mut pages = self.pages.borrow_mut();
+            if pages.len() >= MAX_KEPT_PAGES {
+                pages.clear();
+            }
+            pages.insert(number, (hash, Arc::clone(&page)));
+            Ok(page)
+        })?
+    }
+
+    /// The rest of a long key, from a chain of pages.
+    fn overflow(&self, first: u32, length: usize) -> std::result::Result<Vec<u8>, String> {
+        let mut rest = Vec::new();
+        let mut number = first;
+        while rest.len() < length {
+            number = self
+                .with_page(number, |bytes| {
+                    let part = bytes.get(4..).unwrap_or_default();
+                    rest.extend_from_slice(&part[..part.len().min(length - rest.len())]);
+                    page::number(bytes, 0).filter(|_| !part.is_empty())
+                })
+                .map_err(|error| error.to_string())?
+                .ok_or("a page of a key is empty")?;
+        }
+        Ok(rest)
+    }
+
+    fn with_page<T>(&self, number: u32, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let sqlite = |error| from_sqlite(&error);
+        let mut statement =
+            self.prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1").map_err(sqlite)?;
+        let mut rows = statement.query([number]).map_err(sqlite)?;
+        let Some(row) = rows.next().map_err(sqlite)? else {
+            return Err(damaged_page(number, "the file ends before it"));
+        };
+        let bytes = row.get_ref(0).and_then(|bytes| Ok(bytes.as_blob()?)).map_err(sqlite)?;
+        Ok(look(bytes))
+    }
+}
+
+impl Deref for Audited {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Audited {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+/// Whether pages can be read: SQLite has to be compiled for it.
+pub(crate) fn check_is_possible(connection: &Connection) -> Result<()> {
+    let page = connection.query_row("SELECT 1 FROM sqlite_dbpage WHERE pgno = 1", (), |_| Ok(())).optional();
+    page.map(drop).map_err(|error| match error {
+        rusqlite::Error::SqliteFailure(_, Some(message)) if message.contains("no such table") => {
+            Error::Unsupported(
+                "SQLite is linked in without SQLITE_ENABLE_DBPAGE_VTAB, which .cargo/config.toml asks for: build \
+                 in the folder of the repository"
+                    .to_owned(),
+            )
+        }
+        error => from_sqlite(&error),
+    })
+}
+
+fn damaged_page(number: u32, what: &str) -> Error {
+    Error::Corrupt(format!("page {number} of the file is damaged, and rows may be missing: {what}"))
+}

@@ -1,0 +1,232 @@
+//! One page of a tree of rows, taken apart and checked by itself: <https://www.sqlite.org/fileformat2.html>.
+
+use std::ops::Range;
+
+const LEAF: u8 = 0x0a;
+const INTERIOR: u8 = 0x02;
+
+/// Bytes of a page's header, which an interior page continues with its last child.
+const LEAF_HEADER_BYTES: usize = 8;
+const INTERIOR_HEADER_BYTES: usize = 12;
+
+/// Bytes of the number of a page.
+const NUMBER_BYTES: usize = 4;
+
+/// Columns of a row, the key first.
+const COLUMNS: usize = 5;
+
+/// A page whose structure is sound: its rows ascend, and they, its free blocks and its fragments fill it.
+#[derive(Debug)]
+pub(super) struct TreePage {
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+    /// The pages before each row and behind the last one; none in a leaf.
+    children: Vec<u32>,
+}
+
+/// A cell, where it lies on its page.
+struct Cell {
+    bytes: Range<usize>,
+    key: Key,
+}
+
+/// The key of a row: whole on the page, or continued on other pages.
+enum Key {
+    Here(Range<usize>),
+    Continued { start: usize, local_end: usize, bytes: usize, next: u32 },
+}
+
+impl TreePage {
+    /// Takes a page apart. `overflow` gives the rest of a key from a chain of pages: its first page, and how many
+    /// bytes.
+    pub(super) fn parse(
+        page: &[u8],
+        mut overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
+    ) -> Result<Self, String> {
+        let kind = *page.first().ok_or("it is empty")?;
+        let header = match kind {
+            LEAF => LEAF_HEADER_BYTES,
+            INTERIOR => INTERIOR_HEADER_BYTES,
+            _ => return Err(format!("it is of kind {kind}, and no page of rows")),
+        };
+        let cut = || "its header is cut off".to_owned();
+        let rows = short(page, 3).ok_or_else(cut)?;
+        let content = match short(page, 5).ok_or_else(cut)? {
+            0 => 1 << 16,
+            content => content,
+        };
+        if content > page.len() || header + 2 * rows > content {
+            return Err("its rows lie outside of it".to_owned());
+        }
+        let mut parsed = Self { keys: Vec::new(), ends: Vec::with_capacity(rows), children: Vec::new() };
+        let mut used = free_blocks(page, content)?;
+        for row in 0..rows {
+            let at = short(page, header + 2 * row).ok_or_else(cut)?;
+            let cell = (at >= content).then(|| cell(page, at, kind)).flatten();
+            let cell = cell.ok_or_else(|| format!("its row {row} cannot be read"))?;
+            if kind == INTERIOR {
+                parsed.children.push(number(page, at).ok_or_else(cut)?);
+            }
+            let start = parsed.keys.len();
+            match cell.key {
+                Key::Here(key) => parsed.keys.extend_from_slice(&page[key]),
+                Key::Continued { start, local_end, bytes, next } => {
+                    parsed.keys.extend_from_slice(&page[start..local_end]);
+                    parsed.keys.extend(overflow(next, bytes - (local_end - start))?);
+                }
+            }
+            if row > 0 && parsed.key(row - 1) >= &parsed.keys[start..] {
+                return Err(format!("its row {row} is not behind the one before"));
+            }
+            parsed.ends.push(parsed.keys.len());
+            used.push(cell.bytes);
+        }
+        if kind == INTERIOR {
+            parsed.children.push(number(page, 8).ok_or_else(cut)?);
+        }
+        check_coverage(page, content, used)?;
+        Ok(parsed)
+    }
+
+    pub(super) const fn rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn key(&self, row: usize) -> &[u8] {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.keys[start..self.ends[row]]
+    }
+
+    /// How many rows have keys before this one.
+    pub(super) fn rows_before(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.rows());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The page before a row, or behind the last one; `None` in a leaf.
+    pub(super) fn child(&self, row: usize) -> Option<u32> {
+        self.children.get(row).copied()
+    }
+}
+
+/// The free blocks, a chain in ascending order.
+fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String> {
+    let mut blocks: Vec<Range<usize>> = Vec::new();
+    let mut next = short(page, 1).unwrap_or(0);
+    while next != 0 {
+        let behind = blocks.last().map_or(content, |block| block.end);
+        let (after, size) = (short(page, next), short(page, next + 2));
+        let (Some(after), Some(size)) = (after, size) else { return Err("its free room ends".to_owned()) };
+        if next < behind || size < 4 || next + size > page.len() {
+            return Err("its free room is out of order".to_owned());
+        }
+        blocks.push(next..next + size);
+        next = after;
+    }
+    Ok(blocks)
+}
+
+/// Rows and free blocks lie side by side, with as many bytes between them as the header says.
+fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> Result<(), String> {
+    used.sort_unstable_by_key(|range| range.start);
+    let (mut end, mut between) = (content, 0);
+    for range in used {
+        if range.start < end {
+            return Err("its rows overlap".to_owned());
+        }
+        between += range.start - end;
+        end = range.end;
+    }
+    between += page.len() - end;
+    if between == usize::from(page[7]) { Ok(()) } else { Err(format!("{between} bytes of it are nobody's")) }
+}
+
+fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
+    let mut at = start + if kind == INTERIOR { NUMBER_BYTES } else { 0 };
+    let payload = usize::try_from(varint(page, &mut at)?).ok()?;
+    let local = local_bytes(page.len(), payload);
+    let local_end = at.checked_add(local)?;
+    let end = if local < payload { local_end + NUMBER_BYTES } else { local_end };
+    if end > page.len() {
+        return None;
+    }
+    let record = at;
+    let header = usize::try_from(varint(page, &mut at)?).ok()?;
+    let (mut key_bytes, mut columns_bytes) = (0, 0usize);
+    for column in 0..COLUMNS {
+        let kind = varint(page, &mut at)?;
+        let is_number = kind <= 6 || kind == 8 || kind == 9;
+        let is_blob = kind >= 12 && kind.is_multiple_of(2);
+        let fits = match column {
+            0 => is_blob,
+            1..=3 => is_number,
+            _ => is_blob || kind == 0,
+        };
+        if !fits {
+            return None;
+        }
+        let bytes = match kind {
+            0 | 8 | 9 => 0,
+            5 => 6,
+            6 => 8,
+            small @ 1..=4 => small,
+            long => (long - 12) / 2,
+        };
+        let bytes = usize::try_from(bytes).ok()?;
+        columns_bytes = columns_bytes.checked_add(bytes)?;
+        if column == 0 {
+            key_bytes = bytes;
+        }
+    }
+    let key = record.checked_add(header)?;
+    if at != key || key > local_end || header.checked_add(columns_bytes)? != payload {
+        return None;
+    }
+    let key = if key + key_bytes <= local_end {
+        Key::Here(key..key + key_bytes)
+    } else {
+        Key::Continued { start: key, local_end, bytes: key_bytes, next: number(page, local_end)? }
+    };
+    Some(Cell { bytes: start..end.max(start + 4), key })
+}
+
+/// How many bytes of a row's record lie on its page; the rest lies on others.
+const fn local_bytes(page: usize, payload: usize) -> usize {
+    let most = (page - 12) * 64 / 255 - 23;
+    if payload <= most {
+        return payload;
+    }
+    let least = (page - 12) * 32 / 255 - 23;
+    let local = least + (payload - least) % (page - NUMBER_BYTES);
+    if local <= most { local } else { least }
+}
+
+fn short(page: &[u8], at: usize) -> Option<usize> {
+    Some(usize::from(u16::from_be_bytes(page.get(at..at + 2)?.try_into().ok()?)))
+}
+
+/// A number of four bytes, as that of a page.
+pub(super) fn number(page: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(page.get(at..at + NUMBER_BYTES)?.try_into().ok()?))
+}
+
+/// Up to nine bytes, the highest first; all of the ninth counts.
+fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
+    let mut value = 0u64;
+    for byte in 0..9 {
+        let next = *page.get(*at)?;
+        *at += 1;
+        if byte == 8 {
+            return Some(value << 8 | u64::from(next));
+        }
+        value = value << 7 | u64::from(next & 0x7f);
+        if next < 0x80 {
+            break;
+        }
+    }
+    Some(value)
+}

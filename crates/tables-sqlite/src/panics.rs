@@ -1,0 +1,42 @@
+//! Panics on the threads of a store: each ends one call, and no thread.
+
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rashomon_tables::Error;
+
+/// Counts the panics of a store's threads.
+#[derive(Debug, Default)]
+pub(crate) struct Panics(AtomicU64);
+
+impl Panics {
+    /// Runs a job of a thread. A panic in it is counted and logged, and is the error.
+    ///
+    /// The caller restores what the job may have left half done: an open transaction, a commit that was announced.
+    pub(crate) fn catch<T>(&self, thread: &'static str, job: impl FnOnce() -> T) -> Result<T, Error> {
+        panic::catch_unwind(AssertUnwindSafe(job)).map_err(|payload| {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let message = message(payload.as_ref());
+            tracing::error!(thread, message, "panic on a thread of the store; the thread goes on");
+            panicked(message)
+        })
+    }
+
+    /// How many panics there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The error for a call whose thread panicked. A write may have happened.
+pub(crate) fn panicked(message: &str) -> Error {
+    Error::unavailable(format!("a thread of the store panicked, which is a bug worth reporting: {message}"))
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

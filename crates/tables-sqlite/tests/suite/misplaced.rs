@@ -1,0 +1,215 @@
+//! Pages of the file in the place of others, as writes leave them that went astray: no answer is short.
+
+use std::{fs, path::Path, time::Duration};
+
+use rashomon_tables::{Batch, Error, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
+
+use super::fixtures::{BODIES, NOTES, NOW, body, create, key, open, rows, scramble, system_clock, write};
+
+const PAGE_BYTES: usize = 16_384;
+const TITLES: u64 = 20;
+const REVISIONS: i64 = 80;
+const INTERIOR: u8 = 2;
+const LEAF: u8 = 10;
+
+fn title(number: u64) -> String {
+    format!("Title {number:02}")
+}
+
+/// Rows on many pages, and the bytes of the file.
+async fn fill(directory: &Path) -> Vec<u8> {
+    let store = open(directory, system_clock(), Options::default()).await;
+    for number in 0..TITLES {
+        let title = title(number);
+        let mut batch = Batch::new(vec![title.as_str().into()]);
+        for rev in 0..REVISIONS {
+            batch.put(&BODIES, vec![rev.into()], vec![Some(body(&title, rev, 400))], NOW);
+            batch.put(&NOTES, vec![rev.into()], vec![Some(format!("{title}/{rev}").into()), None], NOW);
+        }
+        write(&store, batch).await.expect("written");
+    }
+    store.close();
+    fs::read(directory.join("rashomon.sqlite")).expect("read")
+}
+
+/// The first page of the tree of rows, from 0 on.
+fn root(directory: &Path) -> usize {
+    let file = rusqlite::Connection::open(directory.join("rashomon.sqlite")).expect("opens");
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'rows'";
+    file.query_row(sql, (), |row| row.get::<_, u32>(0)).expect("read") as usize - 1
+}
+
+/// Where the numbers of all leaves are written in the file, and the numbers from 0 on.
+fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
+    let start = page * PAGE_BYTES;
+    assert_eq!(file[start], INTERIOR, "the tree has one page");
+    let short = |at: usize| usize::from(u16::from_be_bytes([file[at], file[at + 1]]));
+    let cells = short(start + 3);
+    let mut places: Vec<_> = (0..cells).map(|cell| start + short(start + 12 + 2 * cell)).collect();
+    places.push(start + 8);
+    let number = |at: usize| u32::from_be_bytes(file[at..at + 4].try_into().expect("four")) as usize - 1;
+    let children = places.into_iter().map(|at| (at, number(at)));
+    children
+        .flat_map(|(at, child)| match file[child * PAGE_BYTES] {
+            LEAF => vec![(at, child)],
+            _ => leaves(file, child),
+        })
+        .collect()
+}
+
+/// Reads everything: each answer is right or an error. Says how many were errors.
+async fn refusals(file: &[u8], what: &str) -> usize {
+    let directory = TempDir::new().expect("a directory");
+    fs::write(directory.path().join("rashomon.sqlite"), file).expect("written");
+    let store = SqliteStore::open(directory.path(), system_clock(), Options::default()).expect("opens");
+    create(&store).await.expect("made");
+    let mut refused = 0;
+    for number in 0..TITLES {
+        let title = title(number);
+        for listed in [rows(&store, &BODIES, &title).await, rows(&store, &NOTES, &title).await] {
+            match listed {
+                Ok(rows) => assert_eq!(rows.len() as i64, REVISIONS, "{what}: {title} is short"),
+                Err(Error::Corrupt(_)) => refused += 1,
+                Err(error) => panic!("{what}: {error:?}"),
+            }
+        }
+        for rev in 0..REVISIONS {
+            match store.get(&BODIES, &key(&title, rev)).await {
+                Ok(Some(row)) => assert_eq!(row.values, [Some(body(&title, rev, 400))], "{what}"),
+                Ok(None) => panic!("{what}: revision {rev} of {title} is missing"),
+                Err(Error::Corrupt(_)) => refused += 1,
+                Err(error) => panic!("{what}: {error:?}"),
+            }
+        }
+    }
+    let many = std::num::NonZeroUsize::new(100).expect("not zero");
+    match store.partitions(&BODIES, None, many).await {
+        Ok(partitions) => assert_eq!(partitions.items.len() as u64, TITLES, "{what}: titles are missing"),
+        Err(Error::Corrupt(_)) => refused += 1,
+        Err(error) => panic!("{what}: {error:?}"),
+    }
+    assert!(!store.check(|_| {}).expect("checked").is_clean(), "{what}: the check finds nothing");
+    refused
+}
+
+#[tokio::test]
+async fn swapped_child_pointers_are_errors_and_no_short_lists() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let leaves = leaves(&file, root(directory.path()));
+    assert!(leaves.len() > 20, "{} pages", leaves.len());
+    for number in 0..15 {
+        let one = scramble(number) as usize % leaves.len();
+        let other = (one + 1 + scramble(number + 100) as usize % (leaves.len() - 1)) % leaves.len();
+        let (mut swapped, (one, other)) = (file.clone(), (leaves[one].0, leaves[other].0));
+        swapped.copy_within(other..other + 4, one);
+        swapped[other..other + 4].copy_from_slice(&file[one..one + 4]);
+        assert!(refusals(&swapped, "swapped").await > 0, "nothing is refused");
+    }
+}
+
+#[tokio::test]
+async fn leaf_written_over_another_is_an_error_and_no_short_list() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let leaves = leaves(&file, root(directory.path()));
+    for number in 0..15 {
+        let one = scramble(number) as usize % leaves.len();
+        let other = (one + 1 + scramble(number + 200) as usize % (leaves.len() - 1)) % leaves.len();
+        let (mut written, (one, other)) = (file.clone(), (leaves[one].1, leaves[other].1));
+        written.copy_within(one * PAGE_BYTES..(one + 1) * PAGE_BYTES, other * PAGE_BYTES);
+        assert!(refusals(&written, "written over").await > 0, "nothing is refused");
+    }
+}
+
+/// A page whose header counts one row less than it has.
+#[tokio::test]
+async fn page_that_forgets_its_last_row_is_an_error() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    for (_, leaf) in leaves(&file, root(directory.path())).into_iter().step_by(5) {
+        let mut cut = file.clone();
+        cut[leaf * PAGE_BYTES + 4] -= 1;
+        assert!(refusals(&cut, "a row less").await > 0, "nothing is refused");
+    }
+}
+
+async fn with_sql(directory: &Path, sql: &str) {
+    let file = rusqlite::Connection::open(directory.join("rashomon.sqlite")).expect("opens");
+    assert!(file.execute(sql, ()).expect("done") > 0);
+}
+
+/// A time that is damaged says that the row is older than a delete, and the row is later.
+#[tokio::test]
+async fn delete_does_not_act_on_a_damaged_time() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let later = NOW.saturating_add(Duration::from_secs(60));
+    let mut batch = Batch::new(vec!["Title".into()]);
+    for rev in 0..3 {
+        batch.put(&NOTES, vec![rev.into()], vec![Some("note".into()), None], later);
+    }
+    write(&store, batch).await.expect("written");
+    store.close();
+    with_sql(directory.path(), "UPDATE rows SET written_at = 1 WHERE key = (SELECT min(key) FROM rows)")
+        .await;
+
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let mut delete = Batch::new(vec!["Title".into()]);
+    delete.delete(&NOTES, vec![2.into()], NOW);
+    let error = write(&store, delete).await.expect_err("its time is damaged");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+    let mut delete = Batch::new(vec!["Title".into()]);
+    delete.delete_range(&NOTES, rashomon_tables::ClusteringRange::all(), NOW);
+    let error = write(&store, delete).await.expect_err("one of the times is damaged");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+    assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "nothing was deleted");
+
+    // A write replaces the row, whatever its time says.
+    let mut batch = Batch::new(vec!["Title".into()]);
+    batch.put(&NOTES, vec![2.into()], vec![Some("again".into()), None], later);
+    write(&store, batch).await.expect("written");
+    assert_eq!(rows(&store, &NOTES, "Title").await.expect("read").len(), 3);
+}
+
+#[tokio::test]
+async fn write_replaces_a_damaged_row_that_seems_later() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let put = |text: &str| {
+        let mut batch = Batch::new(vec!["Title".into()]);
+        batch.put(&NOTES, vec![1.into()], vec![Some(text.into()), None], NOW);
+        batch
+    };
+    write(&store, put("note")).await.expect("written");
+    store.close();
+    with_sql(directory.path(), "UPDATE rows SET written_at = 9000000000000000").await;
+
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    write(&store, put("again")).await.expect("written");
+    let rows = rows(&store, &NOTES, "Title").await.expect("whole again");
+    assert_eq!(rows[0].values[0], Some("again".into()));
+    assert!(store.check(|_| {}).expect("checked").is_clean());
+}
+
+#[tokio::test]
+async fn sweep_does_not_act_on_a_damaged_time() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let mut batch = Batch::new(vec!["Title".into()]);
+    for rev in 0..3 {
+        batch.put(&NOTES, vec![rev.into()], vec![Some("note".into()), None], NOW);
+    }
+    write(&store, batch).await.expect("written");
+    store.close();
+    with_sql(directory.path(), "UPDATE rows SET expires_at = 1 WHERE key = (SELECT min(key) FROM rows)")
+        .await;
+
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    assert_eq!(store.sweep().await.expect("swept"), 0);
+    assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "it was deleted");
+    let error = rows(&store, &NOTES, "Title").await.expect_err("the row is not passed over in silence");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+}
