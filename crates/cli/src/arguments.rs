@@ -173,6 +173,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
+    /// Open a store whose log is missing after a crash, without the writes that were in the log
+    #[arg(long)]
+    pub(crate) accept_lost_log: bool,
+
     #[command(flatten)]
     pub(crate) given: GivenSettings,
 }
@@ -192,6 +196,10 @@ pub(crate) struct StoreArguments {
     /// The configuration file (TOML) that the store is served with: where it is, and what it allows
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Open a store whose log is missing after a crash, without the writes that were in the log
+    #[arg(long)]
+    pub(crate) accept_lost_log: bool,
 }
 
 #[derive(Debug, Args)]
@@ -307,6 +315,10 @@ pub(crate) struct MigrateArguments {
     /// A configuration file (TOML) that says how the stores are reached
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Open a store whose log is missing after a crash, without the writes that were in the log
+    #[arg(long)]
+    pub(crate) accept_lost_log: bool,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ mod progress;
 mod server;
 mod signals;
 mod store;
+mod supervised;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,7 @@
 //! What `/metrics` shows of the buckets, beside what the API counts itself.
 
+use std::sync::Arc;
+
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -7,16 +9,40 @@ use prometheus_client::{
 };
 use rashomon_api::Registry;
 use rashomon_buckets::Revisioned;
+use rashomon_tables_sqlite::SqliteStore;
+
+use crate::supervised::Panics;
 
 /// Asks the buckets whenever somebody looks.
 #[derive(Debug)]
 struct OfBuckets(Revisioned);
 
-/// Registers what the buckets count.
-pub(crate) fn registry(buckets: &Revisioned) -> Registry {
+/// Counts the panics of the process's threads and background tasks.
+#[derive(Debug)]
+struct OfThreads {
+    sqlite: Option<Arc<SqliteStore>>,
+    background: Panics,
+}
+
+/// Registers what the buckets count, and the panics that were survived.
+pub(crate) fn registry(
+    buckets: &Revisioned,
+    sqlite: Option<Arc<SqliteStore>>,
+    background: Panics,
+) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(OfBuckets(buckets.clone())));
+    registry.register_collector(Box::new(OfThreads { sqlite, background }));
     registry
+}
+
+impl Collector for OfThreads {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let of_store = self.sqlite.as_ref().map_or(0, |store| store.thread_panics());
+        let panics = ConstCounter::new(of_store + self.background.count());
+        let help = "Panics that ended a call or a turn of a background task, and no thread";
+        panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)
+    }
 }
 
 impl Collector for OfBuckets {

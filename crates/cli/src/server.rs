@@ -12,6 +12,7 @@ use crate::{
     maintenance, metrics,
     signals::Signals,
     store::{Store, seed},
+    supervised::{Panics, supervise},
 };
 
 /// Chunks of a body that are younger than this may still be on their way to be named by a write.
@@ -43,16 +44,24 @@ pub(crate) async fn serve(
     mut signals: Signals,
 ) -> Result<(), CommandError> {
     let buckets = store.buckets();
-    let components =
-        Components { buckets: buckets.clone(), clock, seed: seed()?, registry: metrics::registry(buckets) };
+    let panics = Panics::default();
+    let registry = metrics::registry(buckets, store.sqlite(), panics.clone());
+    let components = Components { buckets: buckets.clone(), clock, seed: seed()?, registry };
     let api = Api::new(settings.api(), components);
     let mut beside = tokio::task::JoinSet::new();
-    beside.spawn(maintenance::collect(buckets.clone(), settings.collect_every.0, orphan_age(settings)));
+    let (every, age) = (settings.collect_every.0, orphan_age(settings));
+    let of = buckets.clone();
+    let collect = move || maintenance::collect(of.clone(), every, age);
+    beside.spawn(supervise("collect", panics.clone(), collect));
     if !settings.read_only {
-        beside.spawn(maintenance::walk(buckets.clone()));
-        beside.spawn(maintenance::sweep(buckets.clone()));
+        let of = buckets.clone();
+        beside.spawn(supervise("walk", panics.clone(), move || maintenance::walk(of.clone())));
+        let of = buckets.clone();
+        beside.spawn(supervise("sweep", panics.clone(), move || maintenance::sweep(of.clone())));
         let (every, within) = (settings.archive.every.0, settings.archive.within.0);
-        beside.spawn(maintenance::seal(buckets.clone(), every, within));
+        let of = buckets.clone();
+        let seal = move || maintenance::seal(of.clone(), every, within);
+        beside.spawn(supervise("seal", panics, seal));
     }
     let shutdown = async {
         signals.first().await;

@@ -59,7 +59,12 @@ async fn open(
     clock: Arc<dyn Clock>,
     absent: Absent,
 ) -> Result<Store, CommandError> {
-    let store = StoreArguments { data: None, store: Some(store.clone()), config: arguments.config.clone() };
+    let store = StoreArguments {
+        data: None,
+        store: Some(store.clone()),
+        config: arguments.config.clone(),
+        accept_lost_log: arguments.accept_lost_log,
+    };
     Box::pin(Store::open_offline(&store, clock, absent)).await
 }
 

@@ -16,9 +16,10 @@ use crate::{
 
 /// Serves a store until a signal comes.
 pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
-    let ServeArguments { config, data, given } = arguments;
+    let ServeArguments { config, data, accept_lost_log, given } = arguments;
     let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
-    let settings = Settings::load(given, config.as_deref())?;
+    let mut settings = Settings::load(given, config.as_deref())?;
+    settings.accept_lost_log = accept_lost_log;
     let _log = logging::start_beside(settings.log_format, &settings.log_level);
     for warning in unknown_variables(&variables()) {
         tracing::warn!("{warning}");

@@ -54,6 +54,9 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Span,
     pub(crate) skew: Span,
     pub(crate) read_only: bool,
+    /// Said for one start, on the command line alone.
+    #[serde(skip)]
+    pub(crate) accept_lost_log: bool,
     pub(crate) body_limit: ByteSize,
     pub(crate) body_timeout: Span,
     pub(crate) idle_timeout: Span,
@@ -173,6 +176,7 @@ impl Settings {
             shutdown_grace: or!(shutdown_grace).unwrap_or(seconds(30)),
             skew,
             read_only: or!(read_only).unwrap_or(false),
+            accept_lost_log: false,
             body_limit,
             body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
             idle_timeout: or!(idle_timeout).unwrap_or(seconds(30)),

@@ -50,7 +50,7 @@ impl Store {
         clock: Arc<dyn Clock>,
         absent: Absent,
     ) -> Result<Self, CommandError> {
-        let (tables, backend) = Backend::open(&settings.store, &clock, absent).await?;
+        let (tables, backend) = Backend::open(settings, &clock, absent).await?;
         Self::with(tables, backend, settings, clock).await
     }
 
@@ -137,7 +137,8 @@ impl Store {
     fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
         let given = GivenSettings { store, ..GivenSettings::default() };
-        let settings = Settings::load_offline(given, arguments.config.as_deref())?;
+        let mut settings = Settings::load_offline(given, arguments.config.as_deref())?;
+        settings.accept_lost_log = arguments.accept_lost_log;
         if settings.store == StoreSettings::Memory {
             let message = "memory: is empty, and gone at the end: name a store with --data DIR";
             return Err(CommandError::Usage(message.to_owned()));
@@ -216,15 +217,16 @@ impl Store {
 
 impl Backend {
     async fn open(
-        settings: &StoreSettings,
+        settings: &Settings,
         clock: &Arc<dyn Clock>,
         absent: Absent,
     ) -> Result<(Arc<dyn TableStore>, Self), CommandError> {
-        Ok(match settings {
+        Ok(match &settings.store {
             StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
             StoreSettings::Sqlite(directory) => {
                 look(directory, absent)?;
-                let store = SqliteStore::open(directory, Arc::clone(clock), Options::default());
+                let options = Options { accept_lost_log: settings.accept_lost_log, ..Options::default() };
+                let store = SqliteStore::open(directory, Arc::clone(clock), options);
                 let store = Arc::new(store.map_err(CommandError::Open)?);
                 (Arc::clone(&store) as Arc<dyn TableStore>, Self::Sqlite(store))
             }
