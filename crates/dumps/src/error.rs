@@ -35,6 +35,9 @@ pub enum Problem {
     /// Something in it is larger than it may be.
     #[error("{0}")]
     TooLarge(String),
+    /// The disk has no room for a temporary file now. The input itself is not to blame.
+    #[error("{0}")]
+    NoRoom(String),
 }
 
 /// A place in an input.
@@ -92,6 +95,7 @@ impl Problem {
             }
             io::ErrorKind::Unsupported => Self::Unsupported(error.to_string()),
             io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
+            io::ErrorKind::QuotaExceeded => Self::NoRoom(error.to_string()),
             _ => Self::Damaged(error),
         }
     }

@@ -20,7 +20,7 @@ mod timestamps;
 pub mod xml;
 
 pub use atomic_file::AtomicFile;
-pub use compression::{Output, Source};
+pub use compression::{DecompressionLimits, Output, Source, SpoolSpace};
 pub use error::{Place, Problem, ReadError};
 pub use export::{
     ExportError, ExportOptions, ExportProgress, ExportReport, Format, Loss, Unreadable, Warning, export,

@@ -4,14 +4,22 @@
 //! wrong often enough. What goes out is told by the ending of its name, since nothing else says what is
 //! wanted.
 
+mod memory;
 mod output;
 mod seven_zip;
 mod source;
+mod spool;
 
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::{
+    io::{self, BufRead, BufReader, Cursor, Read},
+    sync::Arc,
+};
 
-use self::source::{Counted, Input};
-pub use self::{output::Output, source::Source};
+use self::{
+    memory::MemoryErrors,
+    source::{Counted, Input},
+};
+pub use self::{output::Output, source::Source, spool::SpoolSpace};
 
 /// How something is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +36,7 @@ pub enum Compression {
     Lzma,
     /// RFC 8878, of any number of frames.
     Zstd,
-    /// An archive with one file in it.
+    /// An archive with one file in it, compressed in one step.
     SevenZip,
 }
 
@@ -51,22 +59,20 @@ impl Compression {
 }
 
 /// What a compressed input may ask for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct DecompressionLimits {
-    /// The largest window of zstd, as a power of two: at most 31, which is 2 GiB. Memory of that size is taken
-    /// only where an input asks for it.
-    pub window_log: u32,
-    /// The most memory that xz and lzma may take, in bytes.
-    pub lzma_memory: u64,
-    /// The most bytes that are written to a temporary file, where a 7z archive comes as a stream: its table of
-    /// contents is at its end.
-    pub spool: u64,
+    /// The most memory that decompressing may take, in bytes, whatever the format is: what an input declares
+    /// is compared with it before memory is reserved. gzip and bzip2 never take more than 5 MB.
+    pub memory: u64,
+    /// Where 7z archives that come as streams wait for their end, which has their table of contents.
+    pub spool: Arc<SpoolSpace>,
 }
 
 impl Default for DecompressionLimits {
-    /// What the largest dumps need: windows of 2 GiB, and archives of 64 GiB.
+    /// What the largest dumps need: windows and dictionaries of 2 GiB, and archives of 64 GiB.
     fn default() -> Self {
-        Self { window_log: 31, lzma_memory: 2 << 30, spool: 64 << 30 }
+        const SPOOL: u64 = 64 << 30;
+        Self { memory: (2 << 30) + (64 << 20), spool: Arc::new(SpoolSpace::new(SPOOL, SPOOL)) }
     }
 }
 
@@ -85,7 +91,7 @@ pub fn read<T>(
             let magic = first_bytes(&mut file)?;
             io::Seek::rewind(&mut file)?;
             if Compression::of(&magic) == Compression::SevenZip {
-                return seven_zip::read(file, consumed, read);
+                return seven_zip::read(file, consumed, limits.memory, read);
             }
             Ok(stream(Box::new(Counted::new(file, consumed)), Compression::of(&magic), limits, read)?)
         }
@@ -96,8 +102,8 @@ pub fn read<T>(
             let counter = input.counter();
             let whole = Cursor::new(magic).chain(input);
             if compression == Compression::SevenZip {
-                let file = seven_zip::spool(whole, limits.spool)?;
-                return seven_zip::read(file, counter, read);
+                let spooled = seven_zip::spool(whole, &limits.spool)?;
+                return seven_zip::read(spooled.file()?, counter, limits.memory, read);
             }
             stream(Box::new(whole), compression, limits, read)
         }
@@ -130,17 +136,19 @@ fn stream<T>(
         Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(input)),
         Compression::Xz => {
             let concatenated = liblzma::stream::CONCATENATED;
-            let stream = liblzma::stream::Stream::new_stream_decoder(limits.lzma_memory, concatenated)?;
-            Box::new(liblzma::bufread::XzDecoder::new_stream(input, stream))
+            let stream = liblzma::stream::Stream::new_stream_decoder(limits.memory, concatenated)?;
+            let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
+            Box::new(MemoryErrors::new(decoder, "xz", limits.memory))
         }
         Compression::Lzma => {
-            let stream = liblzma::stream::Stream::new_lzma_decoder(limits.lzma_memory)?;
-            Box::new(ToTheEnd(liblzma::bufread::XzDecoder::new_stream(input, stream)))
+            let stream = liblzma::stream::Stream::new_lzma_decoder(limits.memory)?;
+            let decoder = ToTheEnd(liblzma::bufread::XzDecoder::new_stream(input, stream));
+            Box::new(MemoryErrors::new(decoder, "lzma", limits.memory))
         }
         Compression::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
-            decoder.window_log_max(limits.window_log)?;
-            Box::new(decoder)
+            decoder.window_log_max(memory::zstd_window_log(limits.memory))?;
+            Box::new(MemoryErrors::new(decoder, "zstd", limits.memory))
         }
     };
     Ok(read(&mut reader, compression))

@@ -134,15 +134,35 @@ fn long_windows_are_read_where_they_are_allowed() {
     encoder.write_all(&text()).unwrap();
     let input = encoder.finish().unwrap();
     assert_eq!(decompressed(input.clone()).unwrap(), text());
-    let narrow = DecompressionLimits { window_log: 27, ..DecompressionLimits::default() };
-    assert!(read_all(input, &narrow).is_err());
+    refused_for_memory(input, 256 << 20);
+}
+
+#[track_caller]
+fn refused_for_memory(input: Vec<u8>, memory: u64) {
+    let limits = DecompressionLimits { memory, ..DecompressionLimits::default() };
+    let error = read_all(input, &limits).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error}");
+    assert!(error.to_string().contains("compress it again with a smaller dictionary or window"), "{error}");
 }
 
 #[test]
-fn memory_of_xz_is_bounded() {
-    let little = DecompressionLimits { lzma_memory: 1 << 20, ..DecompressionLimits::default() };
-    assert!(read_all(xz(&text()), &little).is_err());
-    assert!(read_all(lzma(&text()), &little).is_err());
+fn the_limit_of_memory_holds_for_every_format() {
+    for input in [xz(&text()), lzma(&text()), zstd_with_checksum(&text())] {
+        refused_for_memory(input, 1 << 20);
+    }
+    // Dictionaries of 4 GiB.
+    refused_for_memory([&[0x5d, 0, 0, 0xff, 0xff][..], &[0xff; 8], &[0; 20]].concat(), 256 << 20);
+    assert!(decompressed(gzip(&text())).is_ok() && decompressed(bzip2(&text())).is_ok());
+}
+
+#[test]
+fn frames_of_old_zstd_are_no_way_around_the_limits() {
+    // The magic numbers of versions 0.4 to 0.7, behind a frame of this version.
+    for old in 0x24..=0x27_u8 {
+        let input = [zstd_with_checksum(TEXT), vec![old, 0xb5, 0x2f, 0xfd], vec![0xff; 100]].concat();
+        let error = decompressed(input).unwrap_err();
+        assert!(error.to_string().contains("Unknown frame descriptor"), "{error}");
+    }
 }
 
 fn archive(names: &[&str]) -> Vec<u8> {
@@ -228,7 +248,8 @@ fn an_archive_that_is_no_dump_is_refused() {
     let mut damaged = archive(&["a"]);
     damaged[40] ^= 1;
     assert!(decompressed(damaged).is_err());
-    let limits = DecompressionLimits { spool: 20, ..DecompressionLimits::default() };
+    let spool = Arc::new(SpoolSpace::new(20, 20));
+    let limits = DecompressionLimits { spool, ..DecompressionLimits::default() };
     assert_eq!(read_all(archive(&["a"]), &limits).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
 }
 

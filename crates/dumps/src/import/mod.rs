@@ -37,7 +37,7 @@ const QUEUE: usize = 4;
 const IN_FLIGHT: usize = 8;
 
 /// How to import.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ImportOptions {
     /// How many groups of revisions are hashed and compressed at the same time; at least 1.
     pub jobs: usize,
@@ -90,7 +90,7 @@ pub async fn import(
         line: options.max_line,
         latest: buckets.latest_time(),
     };
-    let decompression = options.decompression;
+    let decompression = options.decompression.clone();
     let parser = tokio::task::spawn_blocking(move || {
         Feed::new(sender, definitions).run(source, &decompression, limits)
     });

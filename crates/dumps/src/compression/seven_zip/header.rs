@@ -1,0 +1,421 @@
+//! The headers of a 7z archive, as `7zFormat.txt` of the LZMA SDK describes them.
+//!
+//! Every count is compared with the bytes that are left of the header before anything is reserved for it, since
+//! each counted item takes at least one byte.
+
+use std::io;
+
+use super::damaged;
+
+/// The bytes of the start header, with the signature.
+pub(super) const START_HEADER_BYTES: u64 = 32;
+
+const END: u8 = 0x00;
+const HEADER: u8 = 0x01;
+const ARCHIVE_PROPERTIES: u8 = 0x02;
+const MAIN_STREAMS_INFO: u8 = 0x04;
+const FILES_INFO: u8 = 0x05;
+const PACK_INFO: u8 = 0x06;
+const UNPACK_INFO: u8 = 0x07;
+const SUB_STREAMS_INFO: u8 = 0x08;
+const SIZE: u8 = 0x09;
+const CRC: u8 = 0x0a;
+const FOLDER: u8 = 0x0b;
+const CODERS_UNPACK_SIZE: u8 = 0x0c;
+const NUM_UNPACK_STREAM: u8 = 0x0d;
+const EMPTY_STREAM: u8 = 0x0e;
+const EMPTY_FILE: u8 = 0x0f;
+const ENCODED_HEADER: u8 = 0x17;
+
+/// The header at the beginning of an archive. It says where the other header is, which is the end of the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StartHeader {
+    /// Where the other header begins, from the beginning of the archive.
+    pub(super) begin: u64,
+    /// The bytes of the other header.
+    pub(super) size: u64,
+    /// The checksum of the other header.
+    pub(super) crc: u32,
+}
+
+impl StartHeader {
+    pub(super) fn parse(bytes: &[u8; START_HEADER_BYTES as usize]) -> io::Result<Self> {
+        if bytes[6] != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the 7z archive has version {}.{} of the format; 0 is read", bytes[6], bytes[7]),
+            ));
+        }
+        if crc32(&bytes[12..]) != read_u32(&bytes[8..]) {
+            return Err(damaged("the checksum of its start header is wrong"));
+        }
+        let [offset, size] = [12, 20]
+            .map(|at| u64::from(read_u32(&bytes[at..])) | u64::from(read_u32(&bytes[at + 4..])) << 32);
+        let begin = START_HEADER_BYTES.checked_add(offset);
+        match begin {
+            Some(begin) if begin.checked_add(size).is_some() => {
+                Ok(Self { begin, size, crc: read_u32(&bytes[28..]) })
+            }
+            _ => Err(damaged("its start header declares a place that no file has")),
+        }
+    }
+
+    /// The bytes of the archive.
+    pub(super) const fn end(self) -> u64 {
+        self.begin + self.size
+    }
+}
+
+/// What follows the packed streams of an archive.
+#[derive(Debug)]
+pub(super) enum Header {
+    /// The header of one file is in here: a table of contents.
+    Plain(Contents),
+    /// The header itself is compressed.
+    Encoded(Streams),
+}
+
+/// The contents of an archive.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// How many files there are; directories are none.
+    pub(super) files: u64,
+    /// How many of the files have content.
+    with_content: u64,
+    pub(super) streams: Streams,
+}
+
+impl Contents {
+    /// The one stream of content in the archive; none where its file is empty.
+    pub(super) fn only_stream(&self) -> io::Result<Option<Packed<'_>>> {
+        if self.files != 1 {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("a 7z archive with one file in it can be read; this one has {}", self.files),
+            ));
+        }
+        if self.with_content != self.streams.contents {
+            return Err(damaged("its table of contents names other files than have content"));
+        }
+        if self.with_content == 0 { Ok(None) } else { self.streams.only().map(Some) }
+    }
+}
+
+/// Packed streams, and how each is decompressed. A folder is the format's word for that.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// Where the first packed stream begins, from the end of the start header.
+    pack_begin: u64,
+    pack_sizes: Vec<u64>,
+    folders: Vec<Folder>,
+    /// The contents in all folders together.
+    contents: u64,
+}
+
+/// How a packed stream is decompressed.
+#[derive(Debug)]
+struct Folder {
+    coder: Coder,
+    unpack_size: u64,
+    crc: Option<u32>,
+    contents: u64,
+}
+
+/// A method of compression, and its properties.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Coder {
+    pub(super) method: Vec<u8>,
+    pub(super) properties: Vec<u8>,
+}
+
+/// A packed stream.
+#[derive(Debug)]
+pub(super) struct Packed<'a> {
+    /// Where it begins, from the beginning of the archive.
+    pub(super) begin: u64,
+    pub(super) size: u64,
+    pub(super) coder: &'a Coder,
+    pub(super) unpack_size: u64,
+    pub(super) crc: Option<u32>,
+}
+
+impl Streams {
+    /// The one stream that there is.
+    pub(super) fn only(&self) -> io::Result<Packed<'_>> {
+        // A folder takes one packed stream, as `read_folder` checks.
+        let index = self.folders.iter().position(|folder| folder.contents > 0);
+        let index = index.ok_or_else(|| damaged("no stream in it has content"))?;
+        let (folder, size) = (&self.folders[index], self.pack_sizes.get(index));
+        let size = *size.ok_or_else(|| damaged("a packed stream has no size"))?;
+        let begin = (self.pack_sizes[..index].iter())
+            .try_fold(START_HEADER_BYTES.checked_add(self.pack_begin), |begin, size| {
+                Some(begin?.checked_add(*size))
+            })
+            .flatten()
+            .ok_or_else(|| damaged("it declares a stream at a place that no file has"))?;
+        Ok(Packed { begin, size, coder: &folder.coder, unpack_size: folder.unpack_size, crc: folder.crc })
+    }
+}
+
+impl Header {
+    pub(super) fn parse(bytes: &[u8]) -> io::Result<Self> {
+        let mut fields = Fields { left: bytes };
+        let header = match fields.byte()? {
+            HEADER => Self::Plain(fields.contents()?),
+            ENCODED_HEADER => {
+                let mut streams = fields.streams()?;
+                // Without a table of contents there is one content in a folder.
+                streams.contents = streams.folders.len() as u64;
+                Self::Encoded(streams)
+            }
+            kind => return Err(unexpected("header", kind)),
+        };
+        Ok(header)
+    }
+}
+
+/// What is left of a header.
+struct Fields<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: u64) -> io::Result<&'a [u8]> {
+        let split = usize::try_from(count).ok().and_then(|count| self.left.split_at_checked(count));
+        let (bytes, left) = split.ok_or_else(|| too_short(count, self.left.len()))?;
+        self.left = left;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    fn u32(&mut self) -> io::Result<u32> {
+        Ok(read_u32(self.bytes(4)?))
+    }
+
+    /// A number of one to nine bytes. The leading ones of the first byte say how many bytes follow; what is left
+    /// of the first byte are the highest bits.
+    fn number(&mut self) -> io::Result<u64> {
+        let first = self.byte()?;
+        let more = first.leading_ones();
+        let low = self.bytes(u64::from(more))?;
+        let low = low.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let high = if more < 7 { u64::from(first & (0x7f >> more)) << (8 * more) } else { 0 };
+        Ok(low | high)
+    }
+
+    /// How many items follow, each of which takes at least one byte.
+    fn count(&mut self) -> io::Result<usize> {
+        let count = self.number()?;
+        match usize::try_from(count) {
+            Ok(count) if count <= self.left.len() => Ok(count),
+            _ => Err(too_short(count, self.left.len())),
+        }
+    }
+
+    /// A bit for each of `count` items, highest bit first.
+    fn bits(&mut self, count: usize) -> io::Result<Vec<bool>> {
+        let bytes = self.bytes(count.div_ceil(8) as u64)?;
+        Ok((0..count).map(|item| bytes[item / 8] & (0x80 >> (item % 8)) != 0).collect())
+    }
+
+    /// A checksum for each of `count` items, where it is defined.
+    fn checksums(&mut self, count: usize) -> io::Result<Vec<Option<u32>>> {
+        let defined = match self.byte()? {
+            0 => self.bits(count)?,
+            // Checked before it is reserved: four bytes each follow.
+            _ if count <= self.left.len() / 4 => vec![true; count],
+            _ => return Err(too_short(count as u64 * 4, self.left.len())),
+        };
+        defined.into_iter().map(|defined| defined.then(|| self.u32()).transpose()).collect()
+    }
+
+    fn contents(&mut self) -> io::Result<Contents> {
+        let mut contents = Contents::default();
+        loop {
+            match self.byte()? {
+                END => return Ok(contents),
+                ARCHIVE_PROPERTIES => while self.property()?.is_some() {},
+                MAIN_STREAMS_INFO => contents.streams = self.streams()?,
+                FILES_INFO => (contents.files, contents.with_content) = self.files()?,
+                kind => return Err(unexpected("header", kind)),
+            }
+        }
+    }
+
+    /// A property, with its kind, that says how long it is.
+    fn property(&mut self) -> io::Result<Option<(u8, &'a [u8])>> {
+        let kind = self.byte()?;
+        if kind == END {
+            return Ok(None);
+        }
+        let size = self.number()?;
+        Ok(Some((kind, self.bytes(size)?)))
+    }
+
+    /// How many files there are, and how many of them have content.
+    fn files(&mut self) -> io::Result<(u64, u64)> {
+        let count = self.count()?;
+        let (mut without_content, mut empty_files) = (0, 0);
+        while let Some((kind, bytes)) = self.property()? {
+            let mut fields = Fields { left: bytes };
+            let ones = |bits: Vec<bool>| bits.into_iter().filter(|bit| *bit).count();
+            match kind {
+                EMPTY_STREAM => without_content = ones(fields.bits(count)?),
+                EMPTY_FILE => empty_files = ones(fields.bits(without_content)?),
+                // Names, times and attributes.
+                _ => {}
+            }
+        }
+        let with_content = (count - without_content) as u64;
+        Ok((with_content + empty_files as u64, with_content))
+    }
+
+    fn streams(&mut self) -> io::Result<Streams> {
+        let mut streams = Streams::default();
+        loop {
+            match self.byte()? {
+                END => return Ok(streams),
+                PACK_INFO => (streams.pack_begin, streams.pack_sizes) = self.pack_info()?,
+                UNPACK_INFO => {
+                    streams.folders = self.folders()?;
+                    streams.contents = streams.folders.len() as u64;
+                }
+                SUB_STREAMS_INFO => self.sub_streams(&mut streams)?,
+                kind => return Err(unexpected("list of streams", kind)),
+            }
+        }
+    }
+
+    fn pack_info(&mut self) -> io::Result<(u64, Vec<u64>)> {
+        let begin = self.number()?;
+        let (count, mut sizes) = (self.count()?, Vec::new());
+        loop {
+            match self.byte()? {
+                END => return Ok((begin, sizes)),
+                SIZE => sizes = (0..count).map(|_| self.number()).collect::<io::Result<_>>()?,
+                CRC => drop(self.checksums(count)?),
+                kind => return Err(unexpected("list of packed streams", kind)),
+            }
+        }
+    }
+
+    fn folders(&mut self) -> io::Result<Vec<Folder>> {
+        let kind = self.byte()?;
+        if kind != FOLDER {
+            return Err(unexpected("list of folders", kind));
+        }
+        let count = self.count()?;
+        if self.byte()? != 0 {
+            return Err(unsupported("its list of folders is in another stream"));
+        }
+        let coders = (0..count).map(|_| self.folder()).collect::<io::Result<Vec<_>>>()?;
+        let kind = self.byte()?;
+        if kind != CODERS_UNPACK_SIZE {
+            return Err(unexpected("list of sizes", kind));
+        }
+        let mut folders = Vec::with_capacity(coders.len());
+        for coder in coders {
+            folders.push(Folder { coder, unpack_size: self.number()?, crc: None, contents: 1 });
+        }
+        loop {
+            match self.byte()? {
+                END => return Ok(folders),
+                CRC => {
+                    for (folder, crc) in folders.iter_mut().zip(self.checksums(count)?) {
+                        folder.crc = crc;
+                    }
+                }
+                kind => return Err(unexpected("list of folders", kind)),
+            }
+        }
+    }
+
+    /// The one coder of a folder.
+    fn folder(&mut self) -> io::Result<Coder> {
+        let coders = self.number()?;
+        let flags = self.byte()?;
+        let method = self.bytes(u64::from(flags & 0x0f))?.to_vec();
+        let (is_complex, has_properties) = (flags & 0x10 != 0, flags & 0x20 != 0);
+        if method.starts_with(&[0x06, 0xf1, 0x07]) {
+            return Err(unsupported("it is encrypted"));
+        }
+        if coders != 1 || is_complex || flags & 0xc0 != 0 {
+            return Err(unsupported(
+                "it goes through more than one step (a filter such as BCJ or Delta, or encryption)",
+            ));
+        }
+        let properties = if has_properties { self.number()? } else { 0 };
+        Ok(Coder { method, properties: self.bytes(properties)?.to_vec() })
+    }
+
+    /// How many contents are in each folder, and their checksums.
+    fn sub_streams(&mut self, streams: &mut Streams) -> io::Result<()> {
+        let folders = &mut streams.folders;
+        loop {
+            match self.byte()? {
+                END => break,
+                NUM_UNPACK_STREAM => {
+                    for folder in &mut *folders {
+                        folder.contents = self.number()?;
+                    }
+                }
+                SIZE => {
+                    // The size of the last content of a folder is what is left.
+                    for folder in &*folders {
+                        for _ in 1..folder.contents {
+                            self.number()?;
+                        }
+                    }
+                }
+                CRC => {
+                    let is_known = |folder: &Folder| folder.contents == 1 && folder.crc.is_some();
+                    let missing =
+                        folders.iter().filter(|folder| !is_known(folder)).map(|folder| folder.contents);
+                    let missing = missing.fold(0, u64::saturating_add);
+                    // One bit each at least.
+                    let count = usize::try_from(missing).ok().filter(|count| count / 8 <= self.left.len());
+                    let count = count.ok_or_else(|| too_short(missing / 8, self.left.len()))?;
+                    let mut checksums = self.checksums(count)?.into_iter();
+                    for folder in folders.iter_mut().filter(|folder| !is_known(folder)) {
+                        let first = checksums
+                            .by_ref()
+                            .take(usize::try_from(folder.contents).unwrap_or(usize::MAX))
+                            .next();
+                        folder.crc = first.flatten();
+                    }
+                }
+                kind => return Err(unexpected("list of contents", kind)),
+            }
+        }
+        streams.contents = folders.iter().map(|folder| folder.contents).fold(0, u64::saturating_add);
+        Ok(())
+    }
+}
+
+fn read_u32(bytes: &[u8]) -> u32 {
+    bytes[..4].iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
+}
+
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+fn too_short(declared: u64, left: usize) -> io::Error {
+    damaged(&format!("its header declares {declared} items or bytes where {left} bytes are left"))
+}
+
+fn unexpected(what: &str, kind: u8) -> io::Error {
+    damaged(&format!("its {what} has an unexpected field of kind {kind:#04x}"))
+}
+
+pub(super) fn unsupported(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("the 7z archive cannot be read: {what}; extract it, and import the file that is in it"),
+    )
+}

@@ -1,0 +1,214 @@
+//! 7z archives: a table of contents at the end, so they are read from a file in which one can go back.
+//!
+//! What an archive declares is compared with its real size and with the limits before memory is reserved.
+//! Archives are read as far as dumps need it: one file, one method of compression. See decision 0014.
+
+mod header;
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use self::header::{Coder, Contents, Header, Packed, START_HEADER_BYTES, StartHeader, crc32, unsupported};
+use super::{
+    Compression,
+    memory::{self, MemoryErrors},
+    source::Counted,
+    spool::{SpoolSpace, SpooledFile},
+};
+
+/// The largest header of an archive, when it is decompressed. That of a dump has some hundred bytes.
+const MAX_HEADER_BYTES: u64 = 64 << 10;
+
+/// The memory that a decoder takes beside its dictionary, rounded up.
+const DECODER_MEMORY: u64 = 1 << 20;
+/// The memory that bzip2 takes at most: blocks of 900 kB, 4 bytes for each of theirs.
+const BZIP2_MEMORY: u64 = 4 << 20;
+
+/// Keeps a stream in a temporary file. What its first bytes declare is compared with the space first.
+pub(super) fn spool(mut stream: impl Read, space: &Arc<SpoolSpace>) -> io::Result<SpooledFile> {
+    let mut start = Vec::with_capacity(START_HEADER_BYTES as usize);
+    stream.by_ref().take(START_HEADER_BYTES).read_to_end(&mut start)?;
+    let start: [u8; START_HEADER_BYTES as usize] = start.try_into().map_err(|_| cut_short())?;
+    space.check(StartHeader::parse(&start)?.end())?;
+    space.fill(start.chain(stream))
+}
+
+/// Hands the one file that is in the archive to `read`.
+pub(super) fn read<T>(
+    file: File,
+    consumed: Arc<AtomicU64>,
+    memory: u64,
+    read: impl FnOnce(&mut dyn Read, Compression) -> T,
+) -> io::Result<T> {
+    let len = file.metadata()?.len();
+    let mut file = Counted::new(file, consumed);
+    let (contents, packed_end) = contents(&mut file, len, memory)?;
+    let mut content: Box<dyn Read> = match contents.only_stream()? {
+        Some(packed) => Box::new(open(&mut file, packed_end, &packed, memory)?),
+        None => Box::new(io::empty()),
+    };
+    Ok(read(&mut content, Compression::SevenZip))
+}
+
+/// What is in the archive, and where its packed streams end at the latest.
+fn contents(file: &mut Counted<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
+    let mut start = [0; START_HEADER_BYTES as usize];
+    file.seek(SeekFrom::Start(0))?;
+    file.read_exact(&mut start)?;
+    let start = StartHeader::parse(&start)?;
+    if start.end() > len {
+        return Err(cut_short());
+    }
+    if start.end() < len {
+        let more = len - start.end();
+        return Err(damaged(&format!("{more} bytes follow its end, and do not belong to it")));
+    }
+    check_header_size(start.size)?;
+    let bytes = exactly(&mut *file, start.begin, start.size)?;
+    if crc32(&bytes) != start.crc {
+        return Err(damaged("the checksum of its header is wrong"));
+    }
+    if bytes.is_empty() {
+        return Ok((Contents::default(), start.begin));
+    }
+    let header = match Header::parse(&bytes)? {
+        Header::Plain(contents) => return Ok((contents, start.begin)),
+        Header::Encoded(streams) => {
+            let packed = streams.only()?;
+            check_header_size(packed.unpack_size)?;
+            let mut header = Vec::new();
+            open(file, start.begin, &packed, memory)?.read_to_end(&mut header)?;
+            header
+        }
+    };
+    match Header::parse(&header)? {
+        Header::Plain(contents) => Ok((contents, start.begin)),
+        Header::Encoded(_) => Err(unsupported("its header is compressed more than once")),
+    }
+}
+
+fn check_header_size(size: u64) -> io::Result<()> {
+    if size > MAX_HEADER_BYTES {
+        return Err(unsupported(&format!(
+            "its header has {size} bytes, and one of an archive with one file has at most {MAX_HEADER_BYTES}"
+        )));
+    }
+    Ok(())
+}
+
+/// So many bytes at a place in a file. The number is one that was compared with a limit.
+fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    file.take(size).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < size { Err(cut_short()) } else { Ok(bytes) }
+}
+
+/// Begins to decompress a stream, which has to lie before `end`.
+fn open<'a>(
+    file: &'a mut Counted<File>,
+    end: u64,
+    packed: &Packed<'_>,
+    memory: u64,
+) -> io::Result<Content<Box<dyn Read + 'a>>> {
+    if packed.begin.checked_add(packed.size).is_none_or(|packed_end| packed_end > end) {
+        return Err(damaged("it declares a stream that is not within the archive"));
+    }
+    file.seek(SeekFrom::Start(packed.begin))?;
+    let input = BufReader::with_capacity(1 << 16, file.take(packed.size));
+    let decoder = decoder(input, packed.coder, memory)?;
+    Ok(Content { decoder, left: packed.unpack_size, crc: flate2::Crc::new(), expected: packed.crc })
+}
+
+/// What undoes a method of compression, within the limit of memory.
+fn decoder<'a>(input: impl BufRead + 'a, coder: &Coder, memory: u64) -> io::Result<Box<dyn Read + 'a>> {
+    let properties = &coder.properties[..];
+    let lacking = || damaged("the properties of its method of compression are wrong");
+    let raw = |filters: &liblzma::stream::Filters| liblzma::stream::Stream::new_raw_decoder(filters);
+    let size = |bytes: &[u8]| bytes.iter().rev().fold(0, |size: u64, byte| size << 8 | u64::from(*byte));
+    Ok(match (&coder.method[..], properties) {
+        ([] | [0x00], []) => Box::new(input),
+        ([0x03, 0x01, 0x01], [_, dictionary @ ..]) if dictionary.len() == 4 => {
+            memory::check("LZMA", size(dictionary).saturating_add(DECODER_MEMORY), memory)?;
+            let mut filters = liblzma::stream::Filters::new();
+            let stream = raw(filters.lzma1_properties(properties).map_err(|_| lacking())?)?;
+            let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
+            Box::new(MemoryErrors::new(decoder, "LZMA", memory))
+        }
+        ([0x21], [bits @ 0..=40]) => {
+            // 40 means 4 GiB less one byte.
+            let dictionary = (2 | u64::from(bits & 1)) << (bits / 2 + 11);
+            memory::check("LZMA2", dictionary.saturating_add(DECODER_MEMORY), memory)?;
+            let mut filters = liblzma::stream::Filters::new();
+            let stream = raw(filters.lzma2_properties(properties).map_err(|_| lacking())?)?;
+            let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
+            Box::new(MemoryErrors::new(decoder, "LZMA2", memory))
+        }
+        ([0x03, 0x04, 0x01], [order, model @ ..]) if model.len() == 4 => {
+            let model = u32::try_from(size(model)).map_err(|_| lacking())?;
+            memory::check("PPMd", u64::from(model).saturating_add(DECODER_MEMORY), memory)?;
+            let decoder = ppmd_rust::Ppmd7Decoder::new(input, u32::from(*order), model);
+            Box::new(decoder.map_err(|_| lacking())?)
+        }
+        ([0x04, 0x02, 0x02], []) => {
+            memory::check("bzip2", BZIP2_MEMORY, memory)?;
+            Box::new(bzip2::bufread::MultiBzDecoder::new(input))
+        }
+        ([0x03, 0x01, 0x01] | [0x21] | [0x03, 0x04, 0x01], _) => return Err(lacking()),
+        (method, _) => {
+            let method: String = method.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Err(unsupported(&format!(
+                "its method of compression has the number {method}; those that are read are LZMA, LZMA2, PPMd, \
+                 bzip2 and none"
+            )));
+        }
+    })
+}
+
+/// A content with its size and checksum, both of which are an error at its end where they are wrong.
+struct Content<R> {
+    decoder: R,
+    left: u64,
+    crc: flate2::Crc,
+    expected: Option<u32>,
+}
+
+impl<R: Read> Read for Content<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if len == 0 {
+            return match self.expected {
+                Some(expected) if self.left == 0 && expected != self.crc.sum() => {
+                    Err(damaged("the checksum of its content is wrong"))
+                }
+                _ => Ok(0),
+            };
+        }
+        let count = match self.decoder.read(&mut buffer[..len]) {
+            Ok(count) => count,
+            // The archive is whole, so that it is not cut short.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !super::source_failed(&error) => 0,
+            Err(error) => return Err(error),
+        };
+        if count == 0 {
+            return Err(damaged(&format!("its content ends {} bytes before its declared end", self.left)));
+        }
+        self.left -= count as u64;
+        self.crc.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+fn cut_short() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the 7z archive is shorter than it declares")
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the 7z archive cannot be read: {what}"))
+}
+
+#[cfg(test)]
+mod tests;
