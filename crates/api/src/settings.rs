@@ -41,6 +41,8 @@ pub struct Settings {
     pub max_writes: usize,
     /// How many imports may be under way at once; others are refused.
     pub max_imports: usize,
+    /// The most bytes of 7z archives that imports keep on disk at once, all together.
+    pub max_spool_bytes: u64,
     /// How many answers to reads of the latest are kept ready, beside the bodies, which the buckets keep.
     pub prepared_answers: u64,
     /// Which requests are logged.
@@ -59,6 +61,7 @@ impl Default for Settings {
             body_seconds: 600,
             max_writes: 512,
             max_imports: 4,
+            max_spool_bytes: 16 << 30,
             prepared_answers: 8192,
             access_log: AccessLog::default(),
         }

@@ -5,12 +5,14 @@ use std::{sync::Arc, time::Duration};
 use prometheus_client::registry::Registry;
 use rashomon_buckets::{BucketName, Revisioned};
 use rashomon_clock::Clock;
+use rashomon_dumps::SpoolSpace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     Settings,
     encoding::BodyLimits,
+    handlers::import::spool_space,
     metrics::Metrics,
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
@@ -48,6 +50,8 @@ pub struct Shared {
     pub(crate) page_bucket: BucketName,
     writes: Arc<Semaphore>,
     imports: Arc<Semaphore>,
+    /// Space on disk for imports that have to be read from their end.
+    pub(crate) import_spool: Arc<SpoolSpace>,
     tasks: TaskTracker,
 }
 
@@ -72,6 +76,7 @@ impl Api {
             page_bucket: BucketName::page(),
             writes: Arc::new(Semaphore::new(settings.max_writes)),
             imports: Arc::new(Semaphore::new(settings.max_imports)),
+            import_spool: spool_space(settings.max_spool_bytes),
             tasks: TaskTracker::new(),
             settings,
             buckets,

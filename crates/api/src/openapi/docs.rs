@@ -318,6 +318,7 @@ fn limits(api: &Api) -> Vec<(&'static str, String)> {
         ("_comment and _user, each", bytes(MAX_COMMENT_BYTES as u64)),
         ("Entries of a list", MAX_LIMIT.to_string()),
         ("Imports at once; more are refused", settings.max_imports.to_string()),
+        ("7z archives that wait on the disk, altogether", bytes(settings.max_spool_bytes)),
         ("Writes at once; more wait", settings.max_writes.to_string()),
         ("The time that a read may wait for the store", seconds(settings.read_seconds)),
     ]

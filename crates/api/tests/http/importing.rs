@@ -140,7 +140,7 @@ async fn what_a_stranger_sends_may_not_take_all_memory() {
         encoder.write_all(export().as_bytes()).unwrap();
         encoder.finish().unwrap()
     };
-    let refused = import(&world, compressed(28)).await.expect(400);
+    let refused = import(&world, compressed(28)).await.expect(413);
     assert!(refused.text().contains("memory"), "{}", refused.text());
     assert_eq!(world.dump().await, before);
     import(&world, compressed(27)).await.expect(200);
@@ -150,6 +150,70 @@ async fn what_a_stranger_sends_may_not_take_all_memory() {
     assert!(refused.text().contains("1000 bytes"), "{}", refused.text());
     // It is no limit of the whole.
     import(&world, export().replace("one", &"x".repeat(2000))).await.expect(200);
+}
+
+/// A 7z archive of 32 bytes whose other header has 2^46 bytes.
+const DECLARES_HEADER: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xf4\xee\xde\x4b\x00\x00\x00\x00\x00\x00\x00\x00\
+    \x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00";
+
+/// A 7z archive of 2^60 files.
+const DECLARES_FILES: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xd3\xd7\xa3\xff\x00\x00\x00\x00\x00\x00\x00\x00\
+    \x0d\x00\x00\x00\x00\x00\x00\x00\xcd\xd8\x5c\x4c\x01\x05\xff\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00";
+
+/// A 7z archive whose dictionary has 4 GiB.
+const DECLARES_DICTIONARY: &[u8] =
+    b"7z\xbc\xaf\x27\x1c\x00\x04\x91\x8a\x46\x88\x01\x00\x00\x00\x00\x00\x00\x00\
+    \x59\x00\x00\x00\x00\x00\x00\x00\x17\x09\x91\x06\x00\x01\x04\x06\xff\x00\x00\x00\x00\x00\x00\x00\x00\
+    \xff\x01\x00\x00\x00\x00\x00\x00\x00\x09\xff\x01\x00\x00\x00\x00\x00\x00\x00\x00\x07\x0b\xff\x01\x00\
+    \x00\x00\x00\x00\x00\x00\x00\xff\x01\x00\x00\x00\x00\x00\x00\x00\x21\x21\xff\x01\x00\x00\x00\x00\x00\
+    \x00\x00\x28\x0c\xff\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\xff\x01\x00\x00\x00\x00\x00\x00\x00\
+    \x00\x00";
+
+#[tokio::test]
+async fn what_an_archive_declares_takes_no_memory() {
+    let world = World::new().await;
+    let before = world.dump().await;
+    let refused = import(&world, DECLARES_HEADER).await.expect(413);
+    assert!(refused.text().contains("send what is in it as .xz or .zst"), "{}", refused.text());
+    let refused = import(&world, DECLARES_FILES).await.expect(400);
+    assert!(refused.text().contains("declares"), "{}", refused.text());
+    let refused = import(&world, DECLARES_DICTIONARY).await.expect(413);
+    assert!(refused.text().contains("smaller dictionary"), "{}", refused.text());
+    // lzma with a dictionary of 4 GiB.
+    let lzma = [&[0x5d, 0, 0, 0xff, 0xff][..], &[0xff; 8], &[0; 20]].concat();
+    let refused = import(&world, lzma).await.expect(413);
+    assert!(refused.text().contains("smaller dictionary"), "{}", refused.text());
+    assert_eq!(world.dump().await, before);
+    import(&world, export()).await.expect(200);
+}
+
+#[tokio::test]
+async fn archives_of_all_imports_share_their_space_on_disk() {
+    let world = World::with(Settings { max_spool_bytes: 1000, ..Settings::default() }).await;
+    let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(1);
+    // The start header declares 900 bytes. They are sent but for the last.
+    const DECLARES_900: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xfb\xaa\x63\xbd\x00\x00\x00\x00\x00\x00\x00\x00\
+        \x64\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+    let slow = Body::from_stream(stream::unfold(body, async |mut body| Some((body.recv().await?, body))));
+    let router = world.router.clone();
+    let first = tokio::spawn(async move {
+        let request = http::Request::post(IMPORT).header("host", "localhost").body(slow).unwrap();
+        tower::ServiceExt::oneshot(router, request).await.unwrap().status().as_u16()
+    });
+    sender.send(Ok(Bytes::from_static(DECLARES_900))).await.unwrap();
+    sender.send(Ok(Bytes::from(vec![0; 867]))).await.unwrap();
+    // Once this piece is taken, those before it are on disk.
+    sender.send(Ok(Bytes::new())).await.unwrap();
+    sender.reserve().await.unwrap();
+    let refused = import(&world, [DECLARES_900, &[0; 868]].concat()).await.expect(503);
+    assert!(refused.text().contains("try again when other imports are done"), "{}", refused.text());
+    assert!(!refused.header("retry-after").is_empty());
+    drop(sender);
+    assert_eq!(first.await.unwrap(), 400);
+    // What the first one took is free again.
+    import(&world, [DECLARES_900, &[0; 868]].concat()).await.expect(400);
+    let refused = import(&world, DECLARES_HEADER).await.expect(413);
+    assert!(refused.text().contains("at most 1000 bytes"), "{}", refused.text());
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ impl Settings {
             body_seconds: seconds(self.body_timeout),
             max_writes: self.max_writes.get(),
             max_imports: self.max_imports.get(),
+            max_spool_bytes: self.max_spool.0,
             prepared_answers: self.prepared_answers,
             access_log: match self.access_log {
                 AccessLog::All => rashomon_api::AccessLog::All,

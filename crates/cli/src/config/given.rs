@@ -102,6 +102,10 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_MAX_IMPORTS", value_name = "N")]
     pub(crate) max_imports: Option<NonZeroUsize>,
 
+    /// Bytes of 7z archives that imports over HTTP keep on disk at once, all together [default: 16 GiB]
+    #[arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")]
+    pub(crate) max_spool: Option<ByteSize>,
+
     /// How many answers to reads of the latest are kept ready, beside their bodies [default: 8192]
     #[arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")]
     pub(crate) prepared_answers: Option<u64>,

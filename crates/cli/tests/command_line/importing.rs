@@ -68,6 +68,27 @@ fn what_is_no_dump_is_told_before_anything_is_done() {
 }
 
 #[test]
+fn what_an_archive_declares_does_not_end_the_process() {
+    let directory = tempdir().unwrap();
+    // A 7z archive of 32 bytes whose other header has 2^46 bytes; one of 2^60 files; lzma with 4 GiB of dictionary.
+    let header = b"7z\xbc\xaf\x27\x1c\x00\x04\xf4\xee\xde\x4b\x00\x00\x00\x00\x00\x00\x00\x00\
+        \x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00";
+    let files = b"7z\xbc\xaf\x27\x1c\x00\x04\xd3\xd7\xa3\xff\x00\x00\x00\x00\x00\x00\x00\x00\
+        \x0d\x00\x00\x00\x00\x00\x00\x00\xcd\xd8\x5c\x4c\x01\x05\xff\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00";
+    let dictionary = [&[0x5d, 0, 0, 0xff, 0xff][..], &[0xff; 8], &[0; 20]].concat();
+    for (input, words) in [
+        (&header[..], "the compressed data ends before its end"),
+        (&files[..], "declares"),
+        (&dictionary, "smaller dictionary"),
+    ] {
+        fs::write(directory.path().join("input"), input).unwrap();
+        run(directory.path(), &["import", "--data", "data", "--domain", "wiki", "input"])
+            .ends_with(1)
+            .tells(&["error: input: ", words]);
+    }
+}
+
+#[test]
 fn a_store_that_a_server_has_open_is_refused_with_the_way_to_import() {
     let Some(home) = Home::new() else { return };
     let (server, _) = home.serve(&[]);

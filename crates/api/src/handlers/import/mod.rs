@@ -5,7 +5,7 @@
 
 mod report;
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -17,8 +17,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method, header};
 use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_dumps::{
-    ImportError, ImportFailure, ImportOptions, ImportProgress, Problem::TooLarge, ReadError, Source,
-    compression::DecompressionLimits, import,
+    DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress,
+    Problem::{NoRoom, TooLarge},
+    ReadError, Source, SpoolSpace, import,
 };
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
@@ -41,11 +42,17 @@ const WAITING_LINES: usize = 4;
 /// How long an import may take: as good as for ever, as long as it goes on.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a compressed body may ask for: less than the command grants, since it is not the server's owner who
-/// sends it. Windows of 128 MiB are the most that `zstd` itself takes without being told, and `xz -9` needs 65
-/// MiB; an archive of 7z waits on the disk until its end has come.
-const DECOMPRESSION: DecompressionLimits =
-    DecompressionLimits { window_log: 27, lzma_memory: 256 << 20, spool: 8 << 30 };
+/// The memory that decompressing a body may take, in bytes: less than the command grants, since it is not the
+/// server's owner who sends it. `zstd` itself takes windows of 128 MiB without being told, `xz -9` needs 65 MiB.
+const DECOMPRESSION_MEMORY: u64 = 256 << 20;
+
+/// The most bytes of a 7z archive, which waits on the disk until its end has come.
+const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
+
+/// The space for 7z archives of all imports, of which there may be so many bytes.
+pub(crate) fn spool_space(bytes: u64) -> Arc<SpoolSpace> {
+    Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, bytes))
+}
 
 const METHODS: &str = "POST, OPTIONS";
 
@@ -120,7 +127,9 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
     let catalog = api.buckets.catalog();
     // A line is in memory as a whole.
     let max_line = usize::try_from(api.settings.max_body_bytes).unwrap_or(usize::MAX);
-    let options = ImportOptions { decompression: DECOMPRESSION, max_line, ..ImportOptions::default() };
+    let decompression =
+        DecompressionLimits { memory: DECOMPRESSION_MEMORY, spool: Arc::clone(&api.import_spool) };
+    let options = ImportOptions { decompression, max_line, ..ImportOptions::default() };
     let done = import(&api.buckets, catalog, &domain, Source::asynchronous(reader), &options, progress).await;
     let line = match &done {
         Ok(report) => {
@@ -145,6 +154,9 @@ fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
                 "the import cannot be read: {error}; the command import takes more, on the server's machine"
             ),
         ),
+        ImportFailure::Read(ReadError { problem: NoRoom(reason), .. }) => {
+            Problem::unavailable(format!("the import cannot be read now: {reason}"))
+        }
         ImportFailure::Read(_) => Problem::malformed(format!("the import cannot be read: {error}")),
         ImportFailure::Store { title, error, .. } => {
             let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: title.clone() };

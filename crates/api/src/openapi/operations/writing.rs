@@ -162,8 +162,8 @@ pub(super) const WRITING: &[Operation] = &[
         body: Some(RequestBody::Export),
         description: "The body is streamed, so it may be of any length. Importing again changes nothing. What \
                       stands with other content is counted, named and left as it is. Of a zstd the window has \
-                      at most 128 MiB, xz may take 256 MiB of memory, a 7z has at most 8 GiB, and a line of JSON \
-                      lines as many bytes as any other body; the command `rashomon import` takes more.",
+                      at most 128 MiB, decompressing may take 256 MiB of memory, a 7z has at most 8 GiB, and a line \
+                      of JSON lines as many bytes as any other body; the command `rashomon import` takes more.",
         curl: "-T enwiki-history.xml.zst",
         ..plain(
             "importHistory",
