@@ -22,6 +22,8 @@ enum Command {
     /// Real nodes of Cassandra on this machine: up, down, status.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
+    /// Fuzz all targets, or those that are named, each from its seeds and what was found before.
+    Fuzz(xtask::fuzz::Options),
     /// Measures: import, write, read, cassandra, retention, kill. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Test(options) => xtask::test::run(&options),
         Command::Tidy => xtask::tidy::run(),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
+        Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Bench { arguments } => xtask::bench(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),
     };

@@ -15,6 +15,8 @@ mod definitions;
 mod envelope;
 mod errors;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod key;
 mod lock;

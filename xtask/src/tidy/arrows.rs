@@ -45,7 +45,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rashomon-clock",
         ],
     ),
-    ("rashomon-fuzz", &["rashomon-blocks"]),
+    (
+        "rashomon-fuzz-targets",
+        &[
+            "rashomon-api",
+            "rashomon-dumps",
+            "rashomon-buckets",
+            "rashomon-blocks",
+            "rashomon-tables",
+            "rashomon-tables-sqlite",
+            "rashomon-clock",
+        ],
+    ),
+    ("rashomon-fuzz", &["rashomon-fuzz-targets"]),
     // The benchmarks measure the table layer beside the service. Everything else that they measure they
     // drive as a user would: through the binary and over HTTP.
     (

@@ -1,0 +1,99 @@
+//! Dumps: each decompressor, and the readers of the two formats.
+
+use std::{
+    io::{self, Cursor, Read},
+    sync::Arc,
+};
+
+use rashomon_dumps::{DecompressionLimits, HistoryReader, ReadLimits, Source, SpoolSpace, compression};
+
+/// The memory that decompressing may take: little, so that the fuzzer's own limit finds what takes more.
+const MEMORY: u64 = 16 << 20;
+/// The bytes that are read of what is decompressed: small inputs may hold very much.
+const MAX_OUTPUT: u64 = 4 << 20;
+/// The bytes of a text and of a line.
+const MAX_PART: usize = 1 << 16;
+
+/// Decompresses what begins as the format does.
+fn decompress(magic: &[u8], input: &[u8]) {
+    let input = [magic, input].concat();
+    let spool = Arc::new(SpoolSpace::new(1 << 20, 1 << 20));
+    let limits = DecompressionLimits { memory: MEMORY, spool: Arc::clone(&spool) };
+    let source = Source::stream(Cursor::new(input));
+    let _ = compression::read(source, &limits, |reader, _| {
+        io::copy(&mut reader.take(MAX_OUTPUT), &mut io::sink())
+    });
+    assert_eq!(spool.used(), 0, "what was spooled is given back");
+}
+
+/// Any bytes behind the magic bytes of gzip are decompressed or an error, within the limits.
+pub fn gzip(input: &[u8]) {
+    decompress(&[0x1f, 0x8b], input);
+}
+
+/// Any bytes behind the magic bytes of bzip2 are decompressed or an error, within the limits.
+pub fn bzip2(input: &[u8]) {
+    decompress(b"BZh9", input);
+}
+
+/// Any bytes behind the magic bytes of xz are decompressed or an error, within the limits.
+pub fn xz(input: &[u8]) {
+    decompress(b"\xfd7zXZ\0", input);
+}
+
+/// Any bytes behind the first bytes of lzma are decompressed or an error, within the limits.
+pub fn lzma(input: &[u8]) {
+    decompress(&[0x5d, 0, 0], input);
+}
+
+/// Any bytes behind the magic bytes of zstd are decompressed or an error, within the limits.
+pub fn zstd(input: &[u8]) {
+    decompress(&[0x28, 0xb5, 0x2f, 0xfd], input);
+}
+
+/// Any packed bytes and any header are an archive or an error, within the limits. The first byte of the input says
+/// how many bytes are packed; the start header is made to fit, since the fuzzer would never guess its checksum.
+pub fn seven_zip(input: &[u8]) {
+    let Some((split, input)) = input.split_first() else { return };
+    let (packed, header) = input.split_at(input.len().min(usize::from(*split)));
+    let fields = [
+        &(packed.len() as u64).to_le_bytes()[..],
+        &(header.len() as u64).to_le_bytes(),
+        &crc32(header).to_le_bytes(),
+    ]
+    .concat();
+    let start = [b"\0\x04", &crc32(&fields).to_le_bytes()[..], &fields].concat();
+    decompress(b"7z\xbc\xaf\x27\x1c", &[&start, packed, header].concat());
+    // As it is, too: any start header.
+    decompress(b"7z\xbc\xaf\x27\x1c", input);
+}
+
+/// Any bytes are told by their beginning.
+pub fn plain(input: &[u8]) {
+    decompress(b"", input);
+    history(input);
+}
+
+/// Any bytes behind the beginning of an XML document are events or an error.
+pub fn xml(input: &[u8]) {
+    history(&[b"<", input].concat());
+}
+
+/// Any bytes behind the beginning of JSON lines are events or an error.
+pub fn json_lines(input: &[u8]) {
+    history(&[b"{", input].concat());
+}
+
+fn history(input: &[u8]) {
+    let limits = ReadLimits { text: MAX_PART, line: MAX_PART, ..ReadLimits::default() };
+    let Ok(mut reader) = HistoryReader::new(input, limits) else { return };
+    while let Ok(Some(_)) = reader.next() {}
+    assert!(matches!(reader.next(), Ok(None)), "nothing comes after the end or an error");
+}
+
+/// The checksum of 7z.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+    })
+}

@@ -1,0 +1,105 @@
+//! Requests, through the real router over a store in memory.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use futures::stream;
+use http::{HeaderValue, Method, Request, Uri, header};
+use http_body_util::BodyExt;
+use rashomon_api::{Api, Components, Registry, Settings};
+use rashomon_buckets::Revisioned;
+use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_tables::{Memory, TableStore};
+use tower::ServiceExt;
+
+/// 2024-01-01T00:00:00Z
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
+
+/// The largest body that the server takes: little, so that the limit is reached.
+const MAX_BODY: u64 = 1 << 16;
+
+/// Any path and query has an answer, and none is the server's own mistake. The first byte chooses the method.
+pub fn url(input: &[u8]) {
+    let Some((method, url)) = input.split_first() else { return };
+    let methods = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT];
+    let method = methods[usize::from(*method) % methods.len()].clone();
+    let Ok(uri) = Uri::try_from([b"/", url].concat()) else { return };
+    let mut request = Request::new(Body::from("a=b"));
+    (*request.method_mut(), *request.uri_mut()) = (method, uri);
+    let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+    request.headers_mut().insert(header::CONTENT_TYPE, form);
+    answered(request);
+}
+
+/// Any title, decoded or not, is refused or is the title of a page.
+pub fn title(input: &[u8]) {
+    url(&[b"\0v1/enwiki/page/", input].concat());
+    url(&[b"\0wiki/", input].concat());
+}
+
+/// Any query of a page is refused or answered.
+pub fn query(input: &[u8]) {
+    let Some((method, query)) = input.split_first() else { return };
+    url(&[&[*method][..], b"v1/enwiki/page/Main_Page?", query].concat());
+}
+
+/// Any form is refused or stored. The first byte says where the body is cut into two pieces.
+pub fn form(input: &[u8]) {
+    let Some((cut, body)) = input.split_first() else { return };
+    post(b"application/x-www-form-urlencoded", *cut, body);
+}
+
+/// Any multipart body is refused or stored. The first byte says where the body is cut into two pieces; up to the
+/// first line feed goes what follows `multipart/` in the type.
+pub fn multipart(input: &[u8]) {
+    let Some((cut, input)) = input.split_first() else { return };
+    let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
+    let (content_type, body) = input.split_at(end);
+    post(&[b"multipart/", content_type].concat(), *cut, body.get(1..).unwrap_or_default());
+}
+
+fn post(content_type: &[u8], cut: u8, body: &[u8]) {
+    let Ok(content_type) = HeaderValue::from_bytes(content_type) else { return };
+    let (first, second) = body.split_at(body.len() * usize::from(cut) / 256);
+    let pieces = [first.to_vec(), second.to_vec()].map(Ok::<_, std::io::Error>);
+    let request = Request::post("/v1/enwiki/page/Main_Page?rev/")
+        .header(header::CONTENT_TYPE, content_type)
+        .body(Body::from_stream(stream::iter(pieces)));
+    if let Ok(request) = request {
+        answered(request);
+    }
+}
+
+/// Sends a request to an empty server.
+fn answered(mut request: Request<Body>) {
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+    run(async {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let api = api(Arc::new(Memory::new(clock.clone())), clock).await;
+        let (status, body) = send(&api, request).await;
+        assert!(status < 500, "{status}: {}", String::from_utf8_lossy(&body));
+    });
+}
+
+/// A server over a store.
+pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> Api {
+    let buckets = Revisioned::open(store, clock.clone(), rashomon_buckets::Settings::default(), 7).await;
+    let buckets = buckets.expect("a store in memory opens");
+    let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };
+    Api::new(settings, Components { buckets, clock, seed: 7, registry: Registry::default() })
+}
+
+/// The status and the whole body of an answer.
+pub(crate) async fn send(api: &Api, request: Request<Body>) -> (u16, Vec<u8>) {
+    let answer = rashomon_api::router(api.clone()).oneshot(request).await.expect("a router has no errors");
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.map_or_else(|_| Vec::new(), |body| body.to_bytes().to_vec());
+    api.finish().await;
+    (head.status.as_u16(), body)
+}
+
+/// Runs to the end on a runtime of one thread.
+pub(crate) fn run(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime of one thread").block_on(work);
+}

@@ -1,0 +1,39 @@
+//! What the fuzzer does with an input: a plain function for each target of `fuzz`. A test runs all of them over the
+//! seeds in `fuzz/seeds` and over the inputs in `fuzz/crashes`, which once made a target fail.
+//!
+//! A target takes any bytes. It panics where a promise is broken.
+
+mod blocks;
+mod histories;
+mod http;
+mod rows;
+
+pub use blocks::{any_block, block_round_trip};
+pub use histories::{bzip2, gzip, json_lines, lzma, plain, seven_zip, xml, xz, zstd};
+pub use http::{form, multipart, query, title, url};
+pub use rows::{sqlite_rows, stored_rows};
+
+/// A fuzz target: its name, and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets, by name. Each has a program of that name in `fuzz/fuzz_targets`, and seeds in `fuzz/seeds`.
+pub const TARGETS: &[Target] = &[
+    ("any_block", any_block),
+    ("block_round_trip", block_round_trip),
+    ("bzip2", bzip2),
+    ("form", form),
+    ("gzip", gzip),
+    ("json_lines", json_lines),
+    ("lzma", lzma),
+    ("multipart", multipart),
+    ("plain", plain),
+    ("query", query),
+    ("seven_zip", seven_zip),
+    ("sqlite_rows", sqlite_rows),
+    ("stored_rows", stored_rows),
+    ("title", title),
+    ("url", url),
+    ("xml", xml),
+    ("xz", xz),
+    ("zstd", zstd),
+];

@@ -1,0 +1,45 @@
+//! What the fuzzer calls: keys and rows are no part of this crate's interface otherwise.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ColumnType, Direction};
+
+use crate::{
+    envelope::{self, Identity},
+    key,
+};
+
+const TYPES: [ColumnType; 5] =
+    [ColumnType::Text, ColumnType::Blob, ColumnType::Int, ColumnType::Timestamp, ColumnType::TimeUuid];
+
+/// Reads any bytes as the columns of a key and as the values of a row. The first byte says how many columns there
+/// are and how the key is sorted, the next ones say which types they have.
+///
+/// # Panics
+///
+/// Where a key or a row that could be read does not come back as it was written.
+pub fn keys_and_rows(input: &[u8]) {
+    let Some((first, rest)) = input.split_first() else { return };
+    let columns = usize::from(first & 7);
+    let Some((types, bytes)) = rest.split_at_checked(columns) else { return };
+    let types = types.iter().map(|number| TYPES[usize::from(*number) % TYPES.len()]);
+    let direction = if first & 8 == 0 { Direction::Ascending } else { Direction::Descending };
+
+    let mut left = bytes;
+    let mut written = Vec::new();
+    for column in types.clone() {
+        let before = left;
+        let Some(value) = key::pop(&mut left, column, direction) else { break };
+        key::push(&mut written, &value, direction);
+        assert_eq!(written, bytes[..bytes.len() - left.len()], "{value:?} of {before:x?}");
+    }
+    let successor = key::successor(bytes.to_vec());
+    assert!(successor.as_slice() > bytes || bytes.iter().all(|byte| *byte == 0xff), "{successor:x?}");
+
+    let identity = Identity { seed: 1, key: b"key", written_at: Timestamp::from_micros(1), expires_at: None };
+    let types: Vec<_> = types.collect();
+    let _ = envelope::open(identity, bytes, types.iter().copied());
+    if let Ok(values) = envelope::open_unchecked(bytes, types.iter().copied()) {
+        let sealed = envelope::seal(identity, &values);
+        assert_eq!(envelope::open(identity, &sealed, types.iter().copied()), Ok(values));
+    }
+}
