@@ -417,8 +417,8 @@ mod tests {
         let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).expect("no columns");
         builder.push(b"page", text(3).as_bytes(), &[]).expect("it is small");
         builder.push(b"page", text(5).as_bytes(), &[]).expect("it is small");
-        let of_one = builder.scripts;
-        assert!(of_one > 1_000, "{of_one}");
+        let compared = builder.scripts;
+        assert!(compared > 300, "{compared} bytes: what follows proves nothing");
         builder.scripts = MAX_SCRIPTS;
         for number in 6..16 {
             builder.push(b"page", text(number).as_bytes(), &[]).expect("it is small");

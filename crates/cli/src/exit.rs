@@ -6,8 +6,7 @@ use std::process::ExitCode;
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    it is done
-  1    an error, told on standard error; or `verify` found problems, `stats`, `archive seal` or `migrate` damage, or
-       `migrate` a difference
+  1    an error, told on standard error; or `verify`, `stats`, `archive seal` or `migrate` found damage or differences
   2    the command line or the configuration is wrong; nothing was done
   3    `import` or `export` finished, but not everything went in or out; what did not is told
   130  ended by Ctrl-C (`import`, `export`, `verify`, or a server told twice)
