@@ -16,7 +16,7 @@ const LIMITS: Limits = Limits {
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
     let settings = Settings { level: 1, ..Settings::default() };
-    let one_by_one = block.iter().filter_map(|content| content.ok());
+    let one_by_one = block.iter().filter_map(Result::ok);
     for content in one_by_one {
         assert!(content.bytes.as_ref().is_none_or(|bytes| bytes.len() <= LIMITS.content));
         // The same comes out whichever way it is read.

@@ -31,7 +31,7 @@ pub fn stored_rows(input: &[u8]) {
         let api = api(store.clone(), clock.clone()).await;
         let mut fields = Fields(input);
         for _ in 0..MAX_ROWS {
-            if !write_row(&*store, &mut fields).await {
+            if !write_row(&store, &mut fields).await {
                 break;
             }
         }
