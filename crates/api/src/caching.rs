@@ -12,6 +12,9 @@ pub(crate) enum Caching {
     Tid,
     /// Whatever changes as the page does: the latest, and everything in JSON.
     Mutable,
+    /// A part of a list, asked for with `&limit=` or `&page=`. Its URLs cannot be listed for purging, so shared
+    /// caches always ask again.
+    Part,
     /// A lookup by time, an error, the answer to a write.
     NoStore,
 }
@@ -21,7 +24,7 @@ impl Caching {
     pub(crate) const fn header(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Tid => "public, max-age=3600, s-maxage=3600",
-            Self::Mutable => "public, max-age=0, s-maxage=0, must-revalidate",
+            Self::Mutable | Self::Part => "public, max-age=0, s-maxage=0, must-revalidate",
             Self::NoStore => "no-store",
         })
     }

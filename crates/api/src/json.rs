@@ -208,14 +208,22 @@ pub(crate) struct RevisionJson<'a> {
     erased: Option<ErasureJson<'a>>,
     /// Where it is, relative to the page.
     href: String,
-    /// Its renders, newest first.
+    /// Its renders, newest first: a part of them, where there is a `next`.
     renders: Vec<RenderOfRevisionJson<'a>>,
+    /// Where the list of renders goes on, relative to the page; absent at its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
 }
 
-/// A revision with its renders.
-pub(crate) fn revision(detail: &RevisionDetail) -> RevisionJson<'_> {
+/// A revision with a page of its renders; the next one is as long, where a length was asked for.
+pub(crate) fn revision<'a>(
+    detail: &'a RevisionDetail,
+    next: Option<Tid>,
+    limit: Option<usize>,
+) -> RevisionJson<'a> {
     let RevisionRecord { rev, parent, timestamp, user, comment, minor, .. } = &*detail.record;
-    RevisionJson {
+    let json = RevisionJson {
         rev: rev.get(),
         parent: parent_number(*parent),
         timestamp: times::format_rfc3339(*timestamp),
@@ -224,15 +232,66 @@ pub(crate) fn revision(detail: &RevisionDetail) -> RevisionJson<'_> {
         minor: *minor,
         erased: erased(&detail.record),
         href: revision_href(*rev),
-        renders: (detail.renders.iter())
-            .map(|RenderInfo { tid, properties: of_render, stored }| RenderOfRevisionJson {
-                tid: *tid,
-                timestamp: times::format_rfc3339(tid.time()),
-                href: render_href(*tid),
-                stored: *stored,
-                properties: properties(*tid, of_render),
-            })
-            .collect(),
+        renders: Vec::new(),
+        next: None,
+    };
+    let renders = detail.renders.iter().map(|RenderInfo { tid, properties: of_render, stored }| {
+        let render = RenderOfRevisionJson {
+            tid: *tid,
+            timestamp: times::format_rfc3339(tid.time()),
+            href: render_href(*tid),
+            stored: *stored,
+            properties: properties(*tid, of_render),
+        };
+        (render, *tid)
+    });
+    let (renders, next) = fitting(renders, next);
+    let list = revision_href(*rev);
+    let next = next.map(|after| next_page(&list, limit, &PageToken(after).to_string()));
+    RevisionJson { renders, next, ..json }
+}
+
+/// The bytes at which a page of a list in JSON ends early. The entry that passes them is still on it, if it is the
+/// first.
+pub(crate) const MAX_PAGE_BYTES: usize = 1 << 20;
+
+/// The entries that fit on a page of at most [`MAX_PAGE_BYTES`], at least one, and the position after which the next
+/// page begins. `next` is that position where all of them fit.
+fn fitting<T: Serialize, P: Copy>(
+    entries: impl Iterator<Item = (T, P)>,
+    next: Option<P>,
+) -> (Vec<T>, Option<P>) {
+    let (mut fitting, mut last, mut bytes) = (Vec::new(), None, 0);
+    for (entry, position) in entries {
+        bytes += size_in_json(&entry);
+        if bytes > MAX_PAGE_BYTES && last.is_some() {
+            return (fitting, last);
+        }
+        fitting.push(entry);
+        last = Some(position);
+    }
+    (fitting, next)
+}
+
+/// The bytes of a document in JSON. What cannot be written as JSON fails when the answer is written.
+fn size_in_json(document: &impl Serialize) -> usize {
+    let mut counter = ByteCounter::default();
+    let _ = serde_json::to_writer(&mut counter, document);
+    counter.0
+}
+
+/// Counts the bytes that are written to it.
+#[derive(Default)]
+struct ByteCounter(usize);
+
+impl std::io::Write for ByteCounter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -307,11 +366,13 @@ pub(crate) fn revision_list<'a>(
     listing: &'a Listing<RevisionSummary, Revision>,
     limit: Option<usize>,
 ) -> RevisionListJson<'a> {
+    let lines = listing.items.iter().map(|line| (summary(line), line.record.rev));
+    let (revisions, next) = fitting(lines, listing.next);
     RevisionListJson {
         domain: page.domain.as_str(),
         title: page.title.as_str(),
-        revisions: listing.items.iter().map(summary).collect(),
-        next: listing.next.map(|after| next_page("?rev/", limit, &PageToken(after).to_string())),
+        revisions,
+        next: next.map(|after| next_page("?rev/", limit, &PageToken(after).to_string())),
     }
 }
 
@@ -397,10 +458,20 @@ fn content_type(name: &str) -> HeaderValue {
 
 /// A document that can be kept and asked for again: 200 with an entity tag of its bytes, or 304, or 412.
 pub(crate) fn answer<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
+    list_answer(request, name, document, Caching::Mutable)
+}
+
+/// The same for a list, or a part of one.
+pub(crate) fn list_answer<T: Serialize>(
+    request: &HeaderMap,
+    name: &str,
+    document: &T,
+    caching: Caching,
+) -> Result<Response> {
     let body = serde_json::to_vec(document).map_err(|error| {
         Problem::new(Kind::Internal, format!("an answer cannot be written as JSON: {error}"))
     })?;
-    document_answer(request, content_type(name), body)
+    document_answer(request, content_type(name), body, caching)
 }
 
 /// The same for a document in any format.
@@ -408,6 +479,7 @@ pub(crate) fn document_answer(
     request: &HeaderMap,
     content_type: HeaderValue,
     body: Vec<u8>,
+    caching: Caching,
 ) -> Result<Response> {
     let etag = format!("\"{:032x}\"", xxhash_rust::xxh3::xxh3_128(&body));
     let mut response = match conditional::evaluate(request, &etag, None) {
@@ -430,7 +502,7 @@ pub(crate) fn document_answer(
     };
     let headers = response.headers_mut();
     headers.insert(header::ETAG, crate::problem::header_value(&etag));
-    headers.insert(header::CACHE_CONTROL, Caching::Mutable.header());
+    headers.insert(header::CACHE_CONTROL, caching.header());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(response)
 }

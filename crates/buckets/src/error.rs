@@ -98,6 +98,14 @@ pub enum Missing {
     /// The page did not exist yet.
     #[error("the page's first revision is later than that")]
     BeforeFirst,
+    /// None of the revisions that were examined has the property. How many are examined is bounded, and there are more.
+    #[error(
+        "none of the {examined} revisions nearest to that time has such a property, and more are not examined at once: the timemap lists all that have it, page by page"
+    )]
+    OutOfReach {
+        /// How many were examined.
+        examined: usize,
+    },
     /// No revision of the page has the property.
     #[error("no revision of the page has such a property")]
     PropertyAnywhere,

@@ -243,8 +243,10 @@ pub struct RevisionSummary {
     /// Its newest render, of those that the archive's policy kept if it kept any. What is the revision's can be read
     /// by any.
     pub tid: Tid,
-    /// How many renders it has.
+    /// How many renders it has; [`crate::MAX_COUNTED_RENDERS`] or more where it has so many.
     pub renders: u64,
+    /// The newest of its renders, newest first: all of them, or four.
+    pub newest_renders: Vec<Tid>,
     /// The bytes of the newest render's properties. Where the archive's policy kept none of the renders, of those that
     /// are the revision's, if it has any.
     pub size: u64,
@@ -275,6 +277,7 @@ impl RevisionSummary {
             record: Arc::new(record),
             tid: Tid::new(Timestamp::EPOCH, 0),
             renders: 0,
+            newest_renders: Vec::new(),
             size: 0,
             stored: true,
             damaged: true,

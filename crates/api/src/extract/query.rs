@@ -1,12 +1,17 @@
 //! The sub-resources of a page: the raw query, read as a path, and what follows it after `&`.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+    str::FromStr,
+};
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use rashomon_buckets::{PropertyName, PropertyVersion, Revision, Tid};
+use rashomon_buckets::{MementoPosition, PropertyName, Revision, Tid};
 use rashomon_clock::Timestamp;
 
 use crate::{
+    caching::Caching,
     problem::{Problem, Result},
     times,
 };
@@ -36,6 +41,13 @@ pub(crate) struct Listed<T> {
     pub(crate) after: Option<T>,
 }
 
+impl<T> Listed<T> {
+    /// How long an answer with this part of the list may be kept.
+    pub(crate) fn caching(&self) -> Caching {
+        if self.limit.is_none() && self.after.is_none() { Caching::Mutable } else { Caching::Part }
+    }
+}
+
 impl<T> Default for Listed<T> {
     /// The beginning of the list, as long as is usual.
     fn default() -> Self {
@@ -54,14 +66,16 @@ pub(crate) enum Resource {
     RevisionList(Listed<Revision>),
     /// `rev/latest`, `rev/12345`, `rev/{tid}`, which lack their slash.
     Bare(Selector),
-    /// `rev/latest/`, `rev/12345/`, `rev/{tid}/`
+    /// `rev/latest/`, `rev/{tid}/`
     Document(Selector),
+    /// `rev/12345/`
+    RenderList(Revision, Listed<Tid>),
     /// `rev/latest/html`, and so on.
     Property(Selector, PropertyName),
     /// `timegate/html`
     Timegate(PropertyName),
     /// `timemap/html`
-    Timemap(PropertyName, Listed<PropertyVersion>),
+    Timemap(PropertyName, Listed<MementoPosition>),
 }
 
 impl Resource {
@@ -90,6 +104,7 @@ impl Resource {
             },
             ["rev", selector, ""] => match parse_selector(selector)? {
                 Selector::Time(_) => return Err(nothing_of_a_time()),
+                Selector::Revision(rev) => Self::RenderList(rev, Listed::default()),
                 selector => Self::Document(selector),
             },
             ["rev", selector, name] => Self::Property(parse_selector(selector)?, PropertyName::new(name)?),
@@ -123,11 +138,14 @@ impl Resource {
             match (&mut *self, name) {
                 (Self::RevisionList(list), "limit") => list.limit = Some(parse_limit(value)?),
                 (Self::RevisionList(list), "page") => list.after = Some(PageToken::parse(value)?.0),
+                (Self::RenderList(_, list), "limit") => list.limit = Some(parse_limit(value)?),
+                (Self::RenderList(_, list), "page") => list.after = Some(PageToken::parse(value)?.0),
                 (Self::Timemap(_, list), "limit") => list.limit = Some(parse_limit(value)?),
                 (Self::Timemap(_, list), "page") => list.after = Some(PageToken::parse(value)?.0),
                 _ => {
                     return Err(Problem::malformed(format!(
-                        "this resource takes no &{}=; only the lists rev/ and timemap/ take &limit= and &page=",
+                        "this resource takes no &{}=; only the lists rev/, rev/12345/ and timemap/ take &limit= \
+                         and &page=",
                         shown(name)
                     )));
                 }
@@ -139,7 +157,7 @@ impl Resource {
     /// The methods that it takes, as `Allow` has them.
     pub(crate) const fn methods(&self) -> &'static str {
         match self {
-            Self::RevisionList(_) | Self::Document(Selector::Revision(_) | Selector::Render(_)) => {
+            Self::RevisionList(_) | Self::RenderList(..) | Self::Document(Selector::Render(_)) => {
                 "GET, HEAD, POST, OPTIONS"
             }
             Self::Property(Selector::Render(_), _) => "GET, HEAD, PUT, OPTIONS",
@@ -235,21 +253,42 @@ impl Position for Revision {
     }
 }
 
-impl Position for PropertyVersion {
+impl Position for Tid {
     fn to_text(&self) -> String {
-        let rewritten_at = self.rewritten_at.map_or_else(String::new, |time| time.as_micros().to_string());
-        format!("{}/{}/{rewritten_at}", self.rev, self.tid)
+        self.to_string()
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(3, '/');
-        let rev = Revision::from_str(parts.next()?).ok()?;
-        let tid = Tid::from_str(parts.next()?).ok()?;
-        let rewritten_at = match parts.next()? {
-            "" => None,
-            micros => Some(Timestamp::from_micros(micros.parse().ok()?)),
+        text.parse().ok()
+    }
+}
+
+impl Position for MementoPosition {
+    fn to_text(&self) -> String {
+        let (time, rev) = self.examined;
+        let mut text = format!("{}/{rev}", time.as_micros());
+        if let Some((time, rev, listed)) = self.state {
+            let listed = listed.map_or_else(String::new, |tid| tid.to_string());
+            let _ = write!(text, "/{}/{rev}/{listed}", time.as_micros());
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let time = |text: &str| text.parse().ok().map(Timestamp::from_micros);
+        let rev = |text| Revision::from_str(text).ok();
+        let (state, examined) = match text.split('/').collect::<Vec<_>>()[..] {
+            [at, number] => (None, (at, number)),
+            [at, number, state_at, state_number, listed] => {
+                let listed = match listed {
+                    "" => None,
+                    tid => Some(Tid::from_str(tid).ok()?),
+                };
+                (Some((time(state_at)?, rev(state_number)?, listed)), (at, number))
+            }
+            _ => return None,
         };
-        Some(Self { rev, tid, rewritten_at })
+        Some(Self { state, examined: (time(examined.0)?, rev(examined.1)?) })
     }
 }
 
@@ -295,7 +334,8 @@ mod tests {
             ("rev/latest/", Resource::Document(Selector::Latest)),
             ("rev/latest/html", Resource::Property(Selector::Latest, html())),
             ("rev/12345", Resource::Bare(Selector::Revision(rev))),
-            ("rev/12345/", Resource::Document(Selector::Revision(rev))),
+            ("rev/12345/", Resource::RenderList(rev, Listed::default())),
+            ("rev/12345/&limit=500", Resource::RenderList(rev, Listed { limit: Some(500), after: None })),
             ("rev/12345/html", Resource::Property(Selector::Revision(rev), html())),
             (&format!("rev/{TID}"), Resource::Bare(Selector::Render(tid))),
             (&format!("rev/{TID}/"), Resource::Document(Selector::Render(tid))),
@@ -395,7 +435,10 @@ mod tests {
             "rev/&page=bm90YQ",
             "timegate/html&limit=5",
             "timemap/html&page=MTIz",
-            "rev/12345/&limit=5",
+            "rev/12345/&limit=501",
+            "rev/12345/&page=MTIz",
+            "rev/8f545ba0-2601-11e3-885c-4160918f0fb9/&limit=5",
+            "rev/latest/&limit=5",
         ] {
             assert_eq!(parse(query), Err(Kind::Malformed), "{query}");
         }
@@ -406,14 +449,21 @@ mod tests {
         let rev: Revision = "9223372036854775807".parse().unwrap();
         let list = Listed { limit: Some(1), after: Some(rev) };
         assert_eq!(parse(&format!("rev/&page={}&limit=1", PageToken(rev))), Ok(Resource::RevisionList(list)));
-        for rewritten_at in [None, Some(Timestamp::from_micros(-5))] {
-            let version = PropertyVersion { rev, tid: TID.parse().unwrap(), rewritten_at };
-            let Ok(Resource::Timemap(_, list)) = parse(&format!("timemap/html&page={}", PageToken(version)))
+        let tid = TID.parse().unwrap();
+        let time = Timestamp::from_micros(-5);
+        for state in [None, Some((time, rev, None)), Some((time, rev, Some(tid)))] {
+            let position = MementoPosition { state, examined: (time, rev) };
+            let Ok(Resource::Timemap(_, list)) = parse(&format!("timemap/html&page={}", PageToken(position)))
             else {
                 panic!("it is a timemap");
             };
-            assert_eq!(list.after, Some(version));
+            assert_eq!(list.after, Some(position));
         }
+        let list = Listed { limit: None, after: Some(tid) };
+        assert_eq!(
+            parse(&format!("rev/7/&page={}", PageToken(tid))),
+            Ok(Resource::RenderList("7".parse().unwrap(), list))
+        );
     }
 
     #[test]

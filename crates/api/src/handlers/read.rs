@@ -14,8 +14,8 @@ use crate::{
     representation::{Address, Representation},
 };
 
-/// How many revisions a page of the list has, unless the client says.
-const REVISIONS: usize = 50;
+/// How many entries a page of a list has, unless the client says.
+const DEFAULT_LIMIT: usize = 50;
 
 /// `?rev/latest/html`
 pub(crate) async fn latest(
@@ -95,10 +95,17 @@ pub(crate) async fn render(api: &Api, page: &Page, tid: Tid, request: &HeaderMap
 }
 
 /// `?rev/12345/`
-pub(crate) async fn revision(api: &Api, page: &Page, rev: Revision, request: &HeaderMap) -> Result<Response> {
-    let detail = api.read(api.buckets.revision(page, rev)).await?;
-    let detail = detail.map_err(|error| Problem::of_page(error, page))?;
-    json::answer(request, "revision", &json::revision(&detail))
+pub(crate) async fn revision(
+    api: &Api,
+    page: &Page,
+    rev: Revision,
+    list: Listed<Tid>,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
+    let detail = api.read(api.buckets.revision_page(page, rev, list.after, limit)).await?;
+    let (detail, next) = detail.map_err(|error| Problem::of_page(error, page))?;
+    json::list_answer(request, "revision", &json::revision(&detail, next, list.limit), list.caching())
 }
 
 /// `?rev/`
@@ -108,8 +115,9 @@ pub(crate) async fn revisions(
     list: Listed<Revision>,
     request: &HeaderMap,
 ) -> Result<Response> {
-    let limit = list.limit.unwrap_or(REVISIONS);
+    let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
     let listing = api.read(api.buckets.revisions(page, list.after, limit)).await?;
     let listing = listing.map_err(|error| Problem::of_page(error, page))?;
-    json::answer(request, "revision-list", &json::revision_list(page, &listing, list.limit))
+    let document = json::revision_list(page, &listing, list.limit);
+    json::list_answer(request, "revision-list", &document, list.caching())
 }

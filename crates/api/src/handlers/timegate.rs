@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use rashomon_buckets::{Page, PropertyName};
+use rashomon_buckets::{Error, Missing, Page, PropertyName};
 use rashomon_clock::Timestamp;
 
 use super::page::redirect;
@@ -24,7 +24,14 @@ pub(crate) async fn select(
 ) -> Result<Response> {
     let time = accepted_time(request)?;
     let memento = api.read(api.buckets.memento(page, name, time)).await?;
-    let memento = memento.map_err(|error| Problem::of_page(error, page))?;
+    let memento = memento.map_err(|error| {
+        let is_out_of_reach = matches!(error, Error::NotFound(Missing::OutOfReach { .. }));
+        let problem = Problem::of_page(error, page);
+        match is_out_of_reach {
+            true => problem.with_header(header::LINK, header_value(&representation::links(name))),
+            false => problem,
+        }
+    })?;
     let mut response = redirect(&format!("?rev/{}/{name}", memento.tid), Caching::NoStore);
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("accept-datetime"));

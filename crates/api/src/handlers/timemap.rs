@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue};
-use rashomon_buckets::{Listing, Page, PropertyName, PropertyVersion};
+use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVersion};
 
 use crate::{
     Api,
@@ -19,21 +19,22 @@ pub(crate) async fn list(
     api: &Api,
     page: &Page,
     name: &PropertyName,
-    list: Listed<PropertyVersion>,
+    list: Listed<MementoPosition>,
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(MAX_LIMIT);
     let mementos = api.read(api.buckets.mementos(page, name, list.after, limit)).await?;
     let mementos = mementos.map_err(|error| Problem::of_page(error, page))?;
     let body = link_format(name, &list, &mementos);
-    json::document_answer(request, HeaderValue::from_static("application/link-format"), body.into_bytes())
+    let content_type = HeaderValue::from_static("application/link-format");
+    json::document_answer(request, content_type, body.into_bytes(), list.caching())
 }
 
 /// The links: to what these are states of, to this list and the next part of it, and to the states.
 fn link_format(
     name: &PropertyName,
-    list: &Listed<PropertyVersion>,
-    mementos: &Listing<PropertyVersion, PropertyVersion>,
+    list: &Listed<MementoPosition>,
+    mementos: &Listing<PropertyVersion, MementoPosition>,
 ) -> String {
     const TYPE: &str = "type=\"application/link-format\"";
     let this = match list.after {

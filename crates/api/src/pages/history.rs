@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError, Tid};
+use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
 use rashomon_clock::Timestamp;
 
 use super::{
@@ -25,8 +25,8 @@ use crate::{
 /// Revisions on one page.
 const REVISIONS: usize = 50;
 
-/// Renders of one revision that are listed with it.
-const RENDERS: usize = 4;
+/// The letters of a comment, and of a name, that the list shows. A revision's own page shows the whole.
+const COMMENT_LETTERS: usize = 1_000;
 
 struct RevisionLine {
     rev: Revision,
@@ -70,10 +70,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
         }
     });
     let (listing, latest) = api.read(read).await?.map_err(|error| Problem::of_page(error, page))?;
-    let mut renders = renders_of(api, page, &listing.items).await?;
-    let lines: Vec<_> = (listing.items.iter())
-        .map(|summary| line(summary, renders.remove(&summary.record.rev).unwrap_or_default()))
-        .collect();
+    let lines: Vec<_> = listing.items.iter().map(line).collect();
     html(&HistoryPage {
         place: Place::of(page),
         // To the minute, as the field has it.
@@ -86,25 +83,22 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
     })
 }
 
-fn line(summary: &RevisionSummary, mut tids: Vec<Tid>) -> RevisionLine {
+fn line(summary: &RevisionSummary) -> RevisionLine {
     let record = &summary.record;
-    if tids.is_empty() && !summary.unreadable {
-        tids.push(summary.tid);
-    }
-    tids.truncate(RENDERS);
+    let tids = &summary.newest_renders;
     RevisionLine {
         rev: record.rev,
         parent: parent(record.parent),
         time: (!summary.unreadable).then(|| record.timestamp.into()),
-        by: shown::by(record),
-        comment: shown::comment(record),
+        by: shown::beginning(shown::by(record), COMMENT_LETTERS),
+        comment: shown::beginning(shown::comment(record), COMMENT_LETTERS),
         minor: record.minor,
         bytes: grouped(summary.size),
         damaged: summary.damaged,
         stored: summary.stored,
         erased: shown::erased(record),
         more_renders: summary.renders.saturating_sub(tids.len() as u64),
-        renders: tids.into_iter().map(RenderLink::from).collect(),
+        renders: tids.iter().copied().map(RenderLink::from).collect(),
     }
 }
 
@@ -114,26 +108,6 @@ pub(super) fn parent(parent: Option<Parent>) -> Option<Revision> {
         Some(Parent::Revision(parent)) => Some(parent),
         Some(Parent::None) | None => None,
     }
-}
-
-/// The renders of some revisions that follow one another, each revision's newest first; nothing where each has
-/// but one, which is known already.
-async fn renders_of(
-    api: &Api,
-    page: &Page,
-    revisions: &[RevisionSummary],
-) -> Result<BTreeMap<Revision, Vec<Tid>>> {
-    let (Some(lowest), true) = (revisions.last(), revisions.iter().any(|revision| revision.renders > 1))
-    else {
-        return Ok(BTreeMap::new());
-    };
-    let below = Revision::new(lowest.record.rev.get() - 1);
-    let history = api.read(api.buckets.history(page, below, revisions.len())).await?;
-    let history = history.map_err(|error| Problem::of_page(error, page))?;
-    let tids = history.items.into_iter().map(|revision| {
-        (revision.record.rev, revision.renders.into_iter().rev().map(|render| render.tid).collect())
-    });
-    Ok(tids.collect())
 }
 
 /// `?at=2013-02-23T22:23`: to the page as it was then.

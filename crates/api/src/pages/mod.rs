@@ -88,7 +88,9 @@ async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Resp
         Resource::Page => history::list(api, page, None).await,
         Resource::RevisionList(Listed { limit: None, after }) => history::list(api, page, after).await,
         Resource::Document(Selector::Render(tid)) => render::show(api, page, tid).await,
-        Resource::Document(Selector::Revision(rev)) => render::newest_of(api, page, rev).await,
+        Resource::RenderList(rev, list) if list == Listed::default() => {
+            render::newest_of(api, page, rev).await
+        }
         Resource::Document(Selector::Latest) => render::latest(api, page).await,
         Resource::Bare(Selector::Render(tid)) => Ok(redirect(&format!("?rev/{tid}/"), Caching::Mutable)),
         Resource::Bare(Selector::Revision(rev)) => Ok(redirect(&format!("?rev/{rev}/"), Caching::Mutable)),

@@ -1,8 +1,10 @@
 //! One render of a page: what it looks like, and what it consists of.
 
+use std::num::NonZeroUsize;
+
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{Body, Page, PropertyName, Render, RenderInfo, Revision, Tid};
+use rashomon_buckets::{Body, Page, PropertyName, Render, RendersBeside, Revision, Tid};
 
 use super::{
     address::Place,
@@ -18,8 +20,8 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// Renders of one revision that are listed with it.
-const RENDERS: usize = 100;
+/// Renders of the same revision that are listed on each side of the one that is shown.
+const RENDERS: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
 
 /// Bytes of a text that are shown.
 const TEXT_BYTES: usize = 256 << 10;
@@ -63,7 +65,8 @@ struct RenderPage {
     newer: Option<Revision>,
     content: Content,
     renders: Vec<RenderLink>,
-    more_renders: usize,
+    /// Whether there may be more renders than these, newer or older ones.
+    more_renders: bool,
     older_render: Option<Tid>,
     newer_render: Option<Tid>,
     properties: Vec<PropertyLine>,
@@ -89,13 +92,16 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
     let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
     let record = &render.record;
     let around = futures::future::try_join3(
-        api.buckets.revision(page, record.rev),
+        api.buckets.renders_beside(page, record.rev, tid, RENDERS),
         api.buckets.revisions(page, Some(record.rev), 1),
-        api.buckets.history(page, Some(record.rev), 1),
+        api.buckets.next_revision(page, record.rev),
     );
-    let (detail, older, newer) = api.read(around).await?.map_err(on_page)?;
-    let newer = newer.items.first().map(|revision| revision.record.rev);
-    let Siblings { older: older_render, newer: newer_render } = Siblings::of(tid, &detail.renders);
+    let (RendersBeside { newer: newer_renders, older: older_renders }, older, newer) =
+        api.read(around).await?.map_err(on_page)?;
+    let (newer_render, older_render) = (newer_renders.last().copied(), older_renders.first().copied());
+    let is_full = |renders: &[Tid]| renders.len() == RENDERS.get();
+    let more_renders = is_full(&newer_renders) || is_full(&older_renders);
+    let renders = newer_renders.into_iter().chain([tid]).chain(older_renders).map(RenderLink::from).collect();
     html(&RenderPage {
         place: Place::of(page),
         rev: record.rev,
@@ -109,31 +115,12 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
         older: older.items.first().map(|revision| revision.record.rev),
         newer,
         content: content(api, page, &render).await?,
-        renders: detail.renders.iter().take(RENDERS).map(|render| render.tid.into()).collect(),
-        more_renders: detail.renders.len().saturating_sub(RENDERS),
+        renders,
+        more_renders,
         older_render,
         newer_render,
         properties: properties(&render),
     })
-}
-
-/// The renders beside one, of the same revision.
-#[derive(Debug, PartialEq, Eq)]
-struct Siblings {
-    older: Option<Tid>,
-    newer: Option<Tid>,
-}
-
-impl Siblings {
-    /// `renders` are the newest first.
-    fn of(tid: Tid, renders: &[RenderInfo]) -> Self {
-        let place = renders.iter().position(|render| render.tid == tid);
-        let at = |place: Option<usize>| place.and_then(|place| renders.get(place)).map(|render| render.tid);
-        Self {
-            older: at(place.map(|place| place + 1)),
-            newer: at(place.and_then(|place| place.checked_sub(1))),
-        }
-    }
 }
 
 fn properties(render: &Render) -> Vec<PropertyLine> {

@@ -65,6 +65,15 @@ pub(super) fn comment(record: &RevisionRecord) -> String {
     record.comment.clone().unwrap_or_default()
 }
 
+/// The first letters of a text, with an ellipsis where there are more.
+pub(super) fn beginning(mut text: String, letters: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(letters) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 /// That the content of a revision was erased.
 #[derive(Debug)]
 pub(super) struct Erased {
@@ -87,6 +96,13 @@ pub(super) fn text_is_hidden(record: &RevisionRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_letters() {
+        for (text, shown) in [("", ""), ("äöü", "äöü"), ("äöüß", "äöü…")] {
+            assert_eq!(beginning(text.to_owned(), 3), shown);
+        }
+    }
 
     #[test]
     fn numbers_are_grouped_in_threes() {

@@ -3,24 +3,29 @@
 //! Its dates have seconds, so a state here is what the page was at the end of a second. The page's state is
 //! that of the revision with the greatest timestamp so far, among those that have the property: a late
 //! re-render of an older revision is none.
+//!
+//! No index leads from a time to a revision that has the property, so revisions are examined one after another. How
+//! many a request examines is bounded, see [`walk`].
 
-use std::num::NonZeroUsize;
+mod walk;
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Cursor, Order, Scan, Value};
 
-use super::{Revisioned, Shared, read::render_of, rev_key};
-use crate::{
-    Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid, Versions,
-    retention::Culls,
-    rows::{RevisionRow, clustering_rev, partition_of, unreadable},
-    schemas::{REVISIONS, REVISIONS_BY_TIME},
-};
+use self::walk::{Found, Walk};
+use super::{Revisioned, Shared, read::render_of};
+use crate::{Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid};
 
 const SECOND: i64 = 1_000_000;
 
-/// How many revisions are looked at at once.
-const STEP: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+/// Where a page of a timemap begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MementoPosition {
+    /// The state whose renders come first: the time and the number of its revision, and the last of its renders that
+    /// was listed.
+    pub state: Option<(Timestamp, Revision, Option<Tid>)>,
+    /// The revision after which others are examined, in the order of time.
+    pub examined: (Timestamp, Revision),
+}
 
 /// The second that a time is in.
 fn second(time: Timestamp) -> i64 {
@@ -31,6 +36,7 @@ fn second(time: Timestamp) -> i64 {
 #[derive(Debug, Clone)]
 struct State {
     timestamp: Timestamp,
+    rev: Revision,
     /// Its renders that have the property, oldest first.
     renders: Vec<PropertyVersion>,
 }
@@ -67,22 +73,27 @@ impl State {
 impl Revisioned {
     /// The render from which a property of the page is read as it was at a time: the one that
     /// [`at_time`](Self::at_time) gives. Where the archive's policy left that one out, and with it all others of its
-    /// revision, it is the newest that is kept before it, as it is for [`Self::memento`]. `Culled` where there is none.
+    /// revision, it is the newest that is kept before it, as it is for [`Self::memento`]. `Culled` where there is none,
+    /// `OutOfReach` where too many revisions would have to be examined.
     pub async fn at_time_with(&self, page: &Page, time: Timestamp, name: &PropertyName) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
         if !render.is_left_out_with(name) {
             return Ok(render_of(revision, render));
         }
-        let mut walk = Walk::new(page, name, ClusteringRange::all().at_most(time), Order::Forward);
-        let state = walk.next(&self.0).await?;
-        match state.and_then(|state| state.newest_until(|tid| tid.time() <= time)) {
-            Some(kept) => self.render(page, kept.tid).await,
-            None => Err(Error::NotFound(Missing::Culled { rev: render.rev, tid: render.tid })),
+        let mut walk = Walk::into_the_past(page, name, time);
+        match walk.next(&self.0).await? {
+            Found::State(state) => match state.newest_until(|tid| tid.time() <= time) {
+                Some(kept) => self.render(page, kept.tid).await,
+                None => Err(self.0.incomplete(page)),
+            },
+            Found::End => Err(Error::NotFound(Missing::Culled { rev: render.rev, tid: render.tid })),
+            Found::Exhausted => Err(walk.out_of_reach()),
         }
     }
 
     /// The state of the page at the end of the second of `time` (`None`: the latest) among the revisions that
-    /// have the property, for RFC 7089. Before the first, the first.
+    /// have the property, for RFC 7089. Before the first, the first. `OutOfReach` where too many revisions would have
+    /// to be examined.
     pub async fn memento(
         &self,
         page: &Page,
@@ -99,186 +110,140 @@ impl Revisioned {
         }
         let at = time.map_or(i64::MAX / SECOND, second);
         let until = Timestamp::from_micros(at.saturating_mul(SECOND).saturating_add(SECOND - 1));
-        let mut walk = Walk::new(page, name, ClusteringRange::all().at_most(until), Order::Forward);
-        if let Some(state) = walk.next(&self.0).await? {
-            return state.at(at).ok_or_else(|| self.0.incomplete(page));
+        let mut walk = Walk::into_the_past(page, name, until);
+        match walk.next(&self.0).await? {
+            Found::State(state) => return state.at(at).ok_or_else(|| self.0.incomplete(page)),
+            Found::Exhausted => return Err(walk.out_of_reach()),
+            Found::End => {}
         }
-        let mut walk = Walk::new(page, name, ClusteringRange::all(), Order::Reverse);
-        match self.0.next_state(&mut walk).await? {
-            Some((first, next)) => {
-                let next = next.as_ref().map(|next| second(next.timestamp));
-                first.selectable(next).into_iter().next().ok_or_else(|| self.0.incomplete(page))
+        // Nothing until then has the property.
+        let mut walk = walk.back_to_the_present(until);
+        let mut first = match walk.next(&self.0).await? {
+            Found::State(state) => state,
+            Found::Exhausted => return Err(walk.out_of_reach()),
+            Found::End => return Err(self.0.no_state(page).await?),
+        };
+        let next = loop {
+            match walk.next(&self.0).await? {
+                Found::State(next) if second(next.timestamp) == second(first.timestamp) => first = next,
+                Found::State(next) => break Some(second(next.timestamp)),
+                Found::End => break None,
+                Found::Exhausted => {
+                    match walk.examined_until().filter(|until| *until > second(first.timestamp)) {
+                        Some(until) => break Some(until),
+                        None => return Err(walk.out_of_reach()),
+                    }
+                }
             }
-            None => {
-                self.0.check_exists(page).await?;
-                Err(Error::NotFound(Missing::PropertyAnywhere))
-            }
-        }
+        };
+        first.selectable(next).into_iter().next().ok_or_else(|| self.0.incomplete(page))
     }
 
-    /// All states of the page that [`Self::memento`] can select, oldest first, from the one after `after` on.
+    /// States of the page that [`Self::memento`] can select, oldest first, from a position on: at most `limit`. Fewer,
+    /// and possibly none, where many revisions lack the property: how many are examined is bounded, and the next
+    /// position is after them.
     pub async fn mementos(
         &self,
         page: &Page,
         name: &PropertyName,
-        after: Option<PropertyVersion>,
+        after: Option<MementoPosition>,
         limit: usize,
-    ) -> Result<Listing<PropertyVersion, PropertyVersion>> {
-        let range = match after {
-            None => ClusteringRange::all(),
-            Some(after) => {
-                let row = self.0.get(&REVISIONS, page, rev_key(after.rev)).await?;
-                let row = row.ok_or(Error::NotFound(Missing::Revision(after.rev)))?;
-                ClusteringRange::all().at_least(RevisionRow::from_row(&row)?.record.timestamp)
-            }
-        };
-        let mut walk = Walk::new(page, name, range, Order::Reverse);
-        let mut items: Vec<PropertyVersion> = Vec::new();
-        let mut skip = after.map(|after| after.tid);
-        while items.len() <= limit
-            && let Some((state, next)) = self.0.next_state(&mut walk).await?
-        {
-            let mut selectable = state.selectable(next.as_ref().map(|next| second(next.timestamp)));
-            if let Some(tid) = skip
-                && let Some(place) = selectable.iter().position(|version| version.tid == tid)
-            {
-                selectable.drain(..=place);
-                skip = None;
-            }
-            items.extend(selectable);
-            walk.pending = next;
+    ) -> Result<Listing<PropertyVersion, MementoPosition>> {
+        let shared = &self.0;
+        let mut walk = Walk::into_the_future(page, name, after.map(|position| position.examined));
+        let (mut current, mut skip) = (None, None);
+        if let Some((timestamp, rev, listed)) = after.and_then(|position| position.state) {
+            current = walk.resume(shared, timestamp, rev).await?;
+            skip = listed;
         }
-        if items.is_empty() && after.is_none() {
-            self.0.check_exists(page).await?;
-            return Err(Error::NotFound(Missing::PropertyAnywhere));
-        }
-        let more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().filter(|_| more).copied();
-        Ok(Listing { items, next })
-    }
-}
-
-/// Goes through a page's revisions that have a property, by time.
-struct Walk<'a> {
-    page: &'a Page,
-    name: &'a PropertyName,
-    range: ClusteringRange,
-    order: Order,
-    cursor: Option<Cursor>,
-    ended: bool,
-    ahead: std::collections::VecDeque<(Timestamp, Revision)>,
-    /// How far the revisions ahead have been culled.
-    culls: Culls,
-    pending: Option<State>,
-}
-
-impl<'a> Walk<'a> {
-    fn new(page: &'a Page, name: &'a PropertyName, range: ClusteringRange, order: Order) -> Self {
-        let ahead = std::collections::VecDeque::new();
-        Self {
-            page,
-            name,
-            range,
-            order,
-            cursor: None,
-            ended: false,
-            ahead,
-            culls: Culls::default(),
-            pending: None,
-        }
-    }
-
-    async fn next(&mut self, shared: &Shared) -> Result<Option<State>> {
-        if let Some(state) = self.pending.take() {
-            return Ok(Some(state));
-        }
-        loop {
-            while let Some((timestamp, rev)) = self.ahead.pop_front() {
-                let renders = shared.renders_with(self.page, rev, self.name, &self.culls).await?;
-                if !renders.is_empty() {
-                    return Ok(Some(State { timestamp, renders }));
+        let mut list = List { items: Vec::new(), limit };
+        let next = loop {
+            let found = walk.next(shared).await?;
+            let Some(state) = current.take() else {
+                match found {
+                    Found::State(state) => current = Some(state),
+                    Found::End => break None,
+                    Found::Exhausted => break walk.position(None),
+                }
+                continue;
+            };
+            match found {
+                // Of revisions within one second only the last is a state.
+                Found::State(next) if second(next.timestamp) == second(state.timestamp) => {
+                    (current, skip) = (Some(next), None);
+                }
+                Found::State(next) => {
+                    list.add(&state, Some(second(next.timestamp)), skip.take());
+                    current = Some(next);
+                }
+                Found::End => {
+                    list.add(&state, None, skip.take());
+                    break None;
+                }
+                Found::Exhausted => {
+                    // The next state is not before the last revision that was examined.
+                    let until = walk.examined_until().unwrap_or(i64::MIN);
+                    let listed = list.add(&state, Some(until), skip).or(skip);
+                    break walk.position(Some((state.timestamp, state.rev, listed)));
                 }
             }
-            if self.ended {
-                return Ok(None);
+            if list.is_over_full() {
+                break None;
             }
-            let mut scan = Scan::new(partition_of(self.page), STEP).range(self.range.clone());
-            scan.order = self.order;
-            let rows = shared.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
-            for row in &rows.items {
-                let (Some(Value::Timestamp(time)), Some(rev)) =
-                    (row.key.clustering.first(), clustering_rev(row, 1))
-                else {
-                    return Err(unreadable("revisions_by_time", row));
-                };
-                self.ahead.push_back((*time, rev));
-            }
-            self.ended = rows.next.is_none();
-            self.cursor = rows.next;
-            let revs = || self.ahead.iter().map(|(_, rev)| *rev);
-            if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
-                self.culls = shared.culls(self.page, lowest, highest).await?;
-            }
+        };
+        if list.items.is_empty() && after.is_none() && next.is_none() {
+            return Err(shared.no_state(page).await?);
         }
+        Ok(list.into_listing(next))
+    }
+}
+
+/// A page of a timemap that is being filled.
+struct List {
+    /// One more than `limit` at least, where there are more.
+    items: Vec<(PropertyVersion, MementoPosition)>,
+    limit: usize,
+}
+
+impl List {
+    /// Adds what can be selected of a state, after the render `skip`. Gives the last that was added.
+    fn add(&mut self, state: &State, next: Option<i64>, skip: Option<Tid>) -> Option<Tid> {
+        let mut selectable = state.selectable(next);
+        if let Some(place) = selectable.iter().position(|version| Some(version.tid) == skip) {
+            selectable.drain(..=place);
+        }
+        let last = selectable.last().map(|version| version.tid);
+        let of_state = (state.timestamp, state.rev);
+        self.items.extend(selectable.into_iter().map(|version| {
+            let state = Some((state.timestamp, state.rev, Some(version.tid)));
+            (version, MementoPosition { state, examined: of_state })
+        }));
+        last
+    }
+
+    fn is_over_full(&self) -> bool {
+        self.items.len() > self.limit
+    }
+
+    /// The page; `next` is where to go on if all of it fits.
+    fn into_listing(mut self, next: Option<MementoPosition>) -> Listing<PropertyVersion, MementoPosition> {
+        let next = if self.is_over_full() {
+            self.items.truncate(self.limit);
+            self.items.last().map(|(_, position)| *position)
+        } else {
+            next
+        };
+        Listing { items: self.items.into_iter().map(|(version, _)| version).collect(), next }
     }
 }
 
 impl Shared {
-    /// The next state of a walk towards the present, and the one after it: of revisions within one second
-    /// only the last is a state.
-    async fn next_state(&self, walk: &mut Walk<'_>) -> Result<Option<(State, Option<State>)>> {
-        let Some(mut state) = walk.next(self).await? else { return Ok(None) };
-        loop {
-            match walk.next(self).await? {
-                Some(next) if second(next.timestamp) == second(state.timestamp) => state = next,
-                next => return Ok(Some((state, next))),
-            }
-        }
-    }
-
-    /// The renders of a revision that have a property, oldest first. Those that the archive's policy left out, or that
-    /// retention culled, are no states of the page: nothing of them can be read but what is the revision's.
-    async fn renders_with(
-        &self,
-        page: &Page,
-        rev: Revision,
-        name: &PropertyName,
-        culls: &Culls,
-    ) -> Result<Vec<PropertyVersion>> {
-        let of_revision = match self.settings.definitions.get(name).versions {
-            Versions::Render => None,
-            Versions::Revision => {
-                let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
-                let Some(row) = row else { return Ok(Vec::new()) };
-                let mut revision = RevisionRow::from_row(&row)?;
-                if !culls.has_revision(&revision) {
-                    return Ok(Vec::new());
-                }
-                match revision.properties.remove(name) {
-                    Some(info) => Some(info),
-                    None => return Ok(Vec::new()),
-                }
-            }
-        };
-        let mut versions = Vec::new();
-        let mut after = None;
-        loop {
-            let (rows, next) = self.renders(page, ClusteringRange::prefix(rev_key(rev)), after).await?;
-            for row in rows {
-                let own = row.properties.get(name).filter(|_| culls.has_render(&row));
-                if let Some(info) = of_revision.as_ref().or(own) {
-                    let rewritten_at = info.rewritten_at;
-                    versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at });
-                }
-            }
-            after = next;
-            if after.is_none() {
-                break;
-            }
-        }
-        versions.reverse();
-        Ok(versions)
+    /// That no revision has the property, or that there is no page.
+    async fn no_state(&self, page: &Page) -> Result<Error> {
+        Ok(match self.check_exists(page).await {
+            Ok(()) => Error::NotFound(Missing::PropertyAnywhere),
+            Err(error) => error,
+        })
     }
 }
 
@@ -293,7 +258,7 @@ mod tests {
             PropertyVersion { rev, tid, rewritten_at: None }
         };
         let renders = renders.iter().enumerate().map(version).collect();
-        State { timestamp: Timestamp::from_micros(timestamp * SECOND / 10), renders }
+        State { rev, timestamp: Timestamp::from_micros(timestamp * SECOND / 10), renders }
     }
 
     /// What is listed is what can be selected, at every second: all times in tenths of a second.

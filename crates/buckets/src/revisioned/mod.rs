@@ -9,6 +9,7 @@ mod history;
 mod import;
 mod joint_reads;
 mod latest;
+mod listing;
 mod mementos;
 mod page_write;
 mod read;
@@ -37,6 +38,8 @@ pub(crate) use self::{
 pub use self::{
     erase::{Erased, Erasing, ErasureState, SameBytes},
     latest::CacheStats,
+    listing::{MAX_COUNTED_RENDERS, RendersBeside},
+    mementos::MementoPosition,
     repair::RepairReport,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,

@@ -1,28 +1,27 @@
 //! Reading by name and by time.
 
 use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
     num::NonZeroUsize,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Cursor, Row, Scan, Value};
+use rashomon_tables::{ClusteringRange, Cursor, Row, Scan};
 
 use super::{LOOKS, ONE, Revisioned, Shared, erase::refuse_erased, render_key, rev_key};
 use crate::{
-    Error, Listing, Missing, Page, Policy, Property, PropertyInfo, PropertyName, PropertyVersion, Render,
-    RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid, Versions,
+    Error, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
+    Revision, RevisionDetail, Tid, Versions,
     content::BodyRow,
-    rows::{
-        Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_in, rev_of_tid,
-    },
+    rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Rows of an index that are read at once.
 pub(crate) const INDEX_PAGE: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// The most renders of a revision that are searched for one that the archive's policy kept.
+const MAX_SEARCHED_RENDERS: usize = 5_000;
 
 impl Revisioned {
     /// A property of a render. Where superseded values go after a time, one that is read can be read for the
@@ -153,7 +152,7 @@ impl Revisioned {
         Ok(render_of(revision, render))
     }
 
-    /// A revision with all its renders.
+    /// A revision with all its renders, however many it has. See [`Self::revision_page`] for some of them.
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
         let Some(row) = self.0.get(&REVISIONS, page, rev_key(rev)).await? else {
             return Err(self.0.no_revision(page, rev).await?);
@@ -175,49 +174,6 @@ impl Revisioned {
                 return Ok(RevisionDetail { record: Arc::new(revision.record), renders });
             }
         }
-    }
-
-    /// The page's revisions, latest first, from the one below `after` on. `Page` where there are none at all. A revision
-    /// whose row is damaged is among them, as [`RevisionSummary::unreadable`].
-    pub async fn revisions(
-        &self,
-        page: &Page,
-        after: Option<Revision>,
-        limit: usize,
-    ) -> Result<Listing<RevisionSummary, Revision>> {
-        let shared = &self.0;
-        let below = |rev: Option<Revision>| match rev {
-            Some(rev) => ClusteringRange::all().below(rev.get()),
-            None => ClusteringRange::all(),
-        };
-        let mut items: Vec<RevisionSummary> = Vec::new();
-        let mut last = after;
-        loop {
-            let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE.get());
-            let scan =
-                Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE)).range(below(last));
-            let rows = shared.scan_beside_damage(&REVISIONS, scan).await?;
-            let more = rows.next.is_some();
-            let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
-            let damaged = rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?));
-            let damaged: Vec<_> = damaged.collect();
-            let revs = revisions.iter().map(|row| row.record.rev).chain(damaged.iter().copied());
-            last = revs.min().or(last);
-            let mut summaries = shared.summaries(page, revisions).await?;
-            summaries.extend(damaged.into_iter().map(RevisionSummary::unreadable));
-            summaries.sort_by_key(|summary| Reverse(summary.record.rev));
-            items.extend(summaries);
-            if items.len() > limit || !more {
-                break;
-            }
-        }
-        if items.is_empty() {
-            shared.check_exists(page).await?;
-        }
-        let more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().filter(|_| more).map(|last| last.record.rev);
-        Ok(Listing { items, next })
     }
 }
 
@@ -381,27 +337,30 @@ impl Shared {
         Ok((rows.items.iter().map(RenderRow::from_row).collect::<Result<_>>()?, rows.next))
     }
 
-    /// The newest render in a range whose bodies the archive's policy kept; where there is none, the newest.
+    /// The newest render in a range whose bodies the archive's policy kept; where there is none among the newest
+    /// [`MAX_SEARCHED_RENDERS`], the newest.
     async fn newest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let Some(newest) = self.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
         let newest = RenderRow::from_row(&newest)?;
         if !newest.left_out {
             return Ok(Some(newest));
         }
-        let mut after = None;
+        let (mut after, mut searched) = (None, 0);
         loop {
             let (rows, next) = self.renders(page, range.clone(), after).await?;
+            searched += rows.len();
             let kept = rows.into_iter().find(|row| !row.left_out);
-            if kept.is_some() || next.is_none() {
+            if kept.is_some() || next.is_none() || searched >= MAX_SEARCHED_RENDERS {
                 return Ok(kept.or(Some(newest)));
             }
             after = next;
         }
     }
 
-    /// The oldest render in a range whose bodies the archive's policy kept; where there is none, the oldest.
+    /// The oldest render in a range whose bodies the archive's policy kept; where there is none among the oldest
+    /// [`MAX_SEARCHED_RENDERS`], the oldest.
     async fn oldest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
-        let (mut oldest, mut after) = (None, None);
+        let (mut oldest, mut after, mut searched) = (None, None, 0);
         loop {
             let limit = if oldest.is_none() { ONE } else { INDEX_PAGE };
             let scan = Scan::new(partition_of(page), limit).range(range.clone()).reverse().after(after);
@@ -414,88 +373,11 @@ impl Shared {
                 oldest.get_or_insert(row);
             }
             after = rows.next;
-            if after.is_none() {
+            searched += rows.items.len();
+            if after.is_none() || searched >= MAX_SEARCHED_RENDERS {
                 return Ok(oldest);
             }
         }
-    }
-
-    /// The lines of a listing for some revisions that follow one another, the highest first. One whose render
-    /// is not there (yet) is left out.
-    async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Vec<RevisionSummary>> {
-        let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(Vec::new()) };
-        let range = ClusteringRange::all()
-            .at_most(Value::Int(first.record.rev.get()))
-            .at_least(Value::Int(last.record.rev.get()));
-        let mut counted: Vec<(RenderRow, u64)> = Vec::with_capacity(revisions.len());
-        // Renders whose rows are damaged, by their keys: the newest of each revision, and how many.
-        let mut damaged: BTreeMap<Revision, (Tid, u64)> = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).after(after);
-            let rows = self.scan_beside_damage(&RENDERS, scan).await?;
-            for row in &rows.damaged {
-                let [rev, Value::TimeUuid(uuid)] = &row.key.clustering[..] else { continue };
-                let (Some(rev), tid) = (rev_in(rev), Tid::from(*uuid)) else { continue };
-                let of_rev = damaged.entry(rev).or_insert((tid, 0));
-                *of_rev = (of_rev.0.max(tid), of_rev.1 + 1);
-            }
-            for row in &rows.items {
-                let row = RenderRow::from_row(row)?;
-                match counted.last_mut() {
-                    Some((newest, count)) if newest.rev == row.rev => {
-                        *count += 1;
-                        if newest.left_out && !row.left_out {
-                            *newest = row;
-                        }
-                    }
-                    _ => counted.push((row, 1)),
-                }
-            }
-            after = rows.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        let culls = self.culls(page, last.record.rev, first.record.rev).await?;
-        let mut counted = counted.into_iter().peekable();
-        let mut summaries = Vec::with_capacity(revisions.len());
-        for revision in revisions {
-            while counted.next_if(|(newest, _)| newest.rev > revision.record.rev).is_some() {}
-            let of_damaged = damaged.get(&revision.record.rev).copied();
-            let Some((newest, renders)) = counted.next_if(|(newest, _)| newest.rev == revision.record.rev)
-            else {
-                if let Some((tid, renders)) = of_damaged {
-                    let size = revision.properties.values().map(|info| info.size).sum();
-                    summaries.push(RevisionSummary {
-                        stored: culls.has_revision(&revision),
-                        size,
-                        damaged: true,
-                        record: Arc::new(revision.record),
-                        tid,
-                        renders,
-                        unreadable: false,
-                    });
-                }
-                continue;
-            };
-            let (_, damaged_renders) = of_damaged.unwrap_or((newest.tid, 0));
-            // What is the revision's is kept, and is read by any of its renders.
-            let own_alone = newest.left_out && !revision.properties.is_empty();
-            let of_render = (!own_alone).then_some(&newest.properties);
-            let properties =
-                || of_render.into_iter().flat_map(Properties::values).chain(revision.properties.values());
-            summaries.push(RevisionSummary {
-                stored: culls.has_revision(&revision) && (own_alone || culls.has_render(&newest)),
-                size: properties().map(|info| info.size).sum(),
-                damaged: damaged_renders > 0 || properties().any(PropertyInfo::is_damaged),
-                record: Arc::new(revision.record),
-                tid: newest.tid,
-                renders: renders + damaged_renders,
-                unreadable: false,
-            });
-        }
-        Ok(summaries)
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod archive;
+mod bounded_reads;
 mod catalog;
 mod conditions;
 mod faults;

@@ -1,0 +1,295 @@
+//! Lists: the revisions of a page, and the renders of a revision.
+//!
+//! What a page of a list costs is bounded by its length, whatever the length of the list.
+
+use std::{cmp::Reverse, collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+
+use rashomon_tables::{ClusteringRange, Order, Scan, Value};
+
+use super::{
+    ONE, Revisioned, Shared,
+    read::{INDEX_PAGE, with_revision},
+    rev_key,
+};
+use crate::{
+    Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
+    rows::{Properties, RenderRow, RevisionRow, partition_of, rev_in},
+    schemas::{RENDERS, REVISIONS},
+};
+
+/// The bytes of rows at which a page of a list ends early.
+const MAX_LIST_BYTES: usize = 4 << 20;
+
+/// The most renders that a page of the list of revisions counts. A page of revisions that have more ends early. A
+/// single revision that has more is said to have so many.
+pub const MAX_COUNTED_RENDERS: u64 = 5_000;
+
+/// How many of a revision's newest renders its line in the list of revisions names.
+const NAMED_RENDERS: usize = 4;
+
+/// The renders beside one, of the same revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RendersBeside {
+    /// The next newer ones, newest first.
+    pub newer: Vec<Tid>,
+    /// The next older ones, newest first.
+    pub older: Vec<Tid>,
+}
+
+impl Revisioned {
+    /// A revision with some of its renders, newest first, from the one below `after` on: at most `limit`, and fewer
+    /// where their rows are large. Also gives the render after which the next page begins, if there is one.
+    pub async fn revision_page(
+        &self,
+        page: &Page,
+        rev: Revision,
+        after: Option<Tid>,
+        limit: usize,
+    ) -> Result<(RevisionDetail, Option<Tid>)> {
+        let shared = &self.0;
+        let Some(row) = shared.get(&REVISIONS, page, rev_key(rev)).await? else {
+            return Err(shared.no_revision(page, rev).await?);
+        };
+        let revision = RevisionRow::from_row(&row)?;
+        let culls = shared.culls(page, rev, rev).await?;
+        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let range = match after {
+            Some(tid) => of_rev.below(tid.as_time_uuid()),
+            None => of_rev,
+        };
+        let (mut renders, mut cursor, mut bytes) = (Vec::new(), None, 0);
+        let more = loop {
+            let wanted = INDEX_PAGE.get().min(limit + 1 - renders.len());
+            let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE))
+                .range(range.clone())
+                .after(cursor);
+            let rows = shared.scan(&RENDERS, scan).await?;
+            for row in &rows.items {
+                bytes += row.size();
+                let row = RenderRow::from_row(row)?;
+                renders.push(RenderInfo {
+                    stored: culls.has_render(&row),
+                    tid: row.tid,
+                    properties: with_revision(row.properties, &revision.properties),
+                });
+            }
+            cursor = rows.next;
+            if renders.len() > limit || cursor.is_none() || bytes >= MAX_LIST_BYTES {
+                break renders.len() > limit || cursor.is_some();
+            }
+        };
+        renders.truncate(limit);
+        let next = renders.last().filter(|_| more).map(|last| last.tid);
+        Ok((RevisionDetail { record: Arc::new(revision.record), renders }, next))
+    }
+
+    /// The renders of a revision next to one of them, at most `limit` on each side.
+    pub async fn renders_beside(
+        &self,
+        page: &Page,
+        rev: Revision,
+        tid: Tid,
+        limit: NonZeroUsize,
+    ) -> Result<RendersBeside> {
+        let of_rev = || ClusteringRange::prefix(rev_key(rev));
+        let tids = async |range, order| {
+            let mut scan = Scan::new(partition_of(page), limit).range(range);
+            scan.order = order;
+            let rows = self.0.scan(&RENDERS, scan).await?;
+            rows.items.iter().map(|row| Ok(RenderRow::from_row(row)?.tid)).collect::<Result<Vec<_>>>()
+        };
+        let (mut newer, older) = futures::future::try_join(
+            tids(of_rev().above(tid.as_time_uuid()), Order::Reverse),
+            tids(of_rev().below(tid.as_time_uuid()), Order::Forward),
+        )
+        .await?;
+        newer.reverse();
+        Ok(RendersBeside { newer, older })
+    }
+
+    /// The next revision above one that has a render.
+    pub async fn next_revision(&self, page: &Page, rev: Revision) -> Result<Option<Revision>> {
+        let scan = Scan::new(partition_of(page), ONE).range(ClusteringRange::all().above(rev.get()));
+        let rows = self.0.scan(&RENDERS, scan.reverse()).await?;
+        rows.items.first().map(|row| Ok(RenderRow::from_row(row)?.rev)).transpose()
+    }
+
+    /// The page's revisions, latest first, from the one below `after` on: at most `limit`, and fewer where they have
+    /// many renders. `Page` where there are none at all. A revision whose row is damaged is among them, as
+    /// [`RevisionSummary::unreadable`].
+    pub async fn revisions(
+        &self,
+        page: &Page,
+        after: Option<Revision>,
+        limit: usize,
+    ) -> Result<Listing<RevisionSummary, Revision>> {
+        let shared = &self.0;
+        let below = |rev: Option<Revision>| match rev {
+            Some(rev) => ClusteringRange::all().below(rev.get()),
+            None => ClusteringRange::all(),
+        };
+        let mut items: Vec<RevisionSummary> = Vec::new();
+        let mut last = after;
+        let whole_from = loop {
+            let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE.get());
+            let scan =
+                Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE)).range(below(last));
+            let rows = shared.scan_beside_damage(&REVISIONS, scan).await?;
+            let more = rows.next.is_some();
+            let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
+            let damaged = rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?));
+            let damaged: Vec<_> = damaged.collect();
+            let revs = revisions.iter().map(|row| row.record.rev).chain(damaged.iter().copied());
+            last = revs.min().or(last);
+            let Summaries { mut lines, whole_from } = shared.summaries(page, revisions).await?;
+            let damaged = damaged.into_iter().filter(|rev| whole_from.is_none_or(|from| *rev >= from));
+            lines.extend(damaged.map(RevisionSummary::unreadable));
+            lines.sort_by_key(|line| Reverse(line.record.rev));
+            items.extend(lines);
+            if whole_from.is_some() || items.len() > limit || !more {
+                break whole_from;
+            }
+        };
+        if items.is_empty() && whole_from.is_none() {
+            shared.check_exists(page).await?;
+        }
+        let more = whole_from.is_some() || items.len() > limit;
+        items.truncate(limit);
+        let last = items.last().map(|last| last.record.rev).or(whole_from);
+        Ok(Listing { items, next: last.filter(|_| more) })
+    }
+}
+
+/// Lines of the list of revisions.
+#[derive(Default)]
+struct Summaries {
+    lines: Vec<RevisionSummary>,
+    /// Revisions below this one were left out, since there are too many renders to count. `None`: none were.
+    whole_from: Option<Revision>,
+}
+
+/// The renders of some revisions, counted.
+#[derive(Default)]
+struct RenderCounts {
+    /// By revision, the highest first.
+    counted: Vec<CountedRenders>,
+    /// Renders whose rows are damaged, by their keys: the newest of each revision, and how many.
+    damaged: BTreeMap<Revision, (Tid, u64)>,
+    /// Revisions below this one have not been counted. `None`: all have.
+    whole_from: Option<Revision>,
+}
+
+/// The renders of a revision, counted.
+struct CountedRenders {
+    /// The newest, of those that the archive's policy kept if it kept any.
+    newest: RenderRow,
+    count: u64,
+    /// The tids of the first [`NAMED_RENDERS`].
+    named: Vec<Tid>,
+}
+
+impl Shared {
+    /// The lines of a list for some revisions that follow one another, the highest first. A revision whose render is
+    /// not there (yet) is left out.
+    async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Summaries> {
+        let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
+            return Ok(Summaries::default());
+        };
+        let range = ClusteringRange::all()
+            .at_most(Value::Int(first.record.rev.get()))
+            .at_least(Value::Int(last.record.rev.get()));
+        let culls = self.culls(page, last.record.rev, first.record.rev).await?;
+        let RenderCounts { counted, damaged, whole_from } = self.count_renders(page, range).await?;
+        let mut counted = counted.into_iter().peekable();
+        let mut lines = Vec::with_capacity(revisions.len());
+        let is_whole = |revision: &RevisionRow| whole_from.is_none_or(|from| revision.record.rev >= from);
+        for revision in revisions.into_iter().filter(is_whole) {
+            while counted.next_if(|of| of.newest.rev > revision.record.rev).is_some() {}
+            let of_damaged = damaged.get(&revision.record.rev).copied();
+            let Some(CountedRenders { newest, count, named }) =
+                counted.next_if(|of| of.newest.rev == revision.record.rev)
+            else {
+                if let Some((tid, renders)) = of_damaged {
+                    let size = revision.properties.values().map(|info| info.size).sum();
+                    lines.push(RevisionSummary {
+                        stored: culls.has_revision(&revision),
+                        size,
+                        damaged: true,
+                        record: Arc::new(revision.record),
+                        tid,
+                        renders: renders.min(MAX_COUNTED_RENDERS),
+                        newest_renders: vec![tid],
+                        unreadable: false,
+                    });
+                }
+                continue;
+            };
+            let (_, damaged_renders) = of_damaged.unwrap_or((newest.tid, 0));
+            // What is the revision's is kept, and is read by any of its renders.
+            let own_alone = newest.left_out && !revision.properties.is_empty();
+            let of_render = (!own_alone).then_some(&newest.properties);
+            let properties =
+                || of_render.into_iter().flat_map(Properties::values).chain(revision.properties.values());
+            lines.push(RevisionSummary {
+                stored: culls.has_revision(&revision) && (own_alone || culls.has_render(&newest)),
+                size: properties().map(|info| info.size).sum(),
+                damaged: damaged_renders > 0 || properties().any(PropertyInfo::is_damaged),
+                record: Arc::new(revision.record),
+                tid: newest.tid,
+                renders: (count + damaged_renders).min(MAX_COUNTED_RENDERS),
+                newest_renders: named,
+                unreadable: false,
+            });
+        }
+        Ok(Summaries { lines, whole_from })
+    }
+
+    /// Counts the renders in a range by revision, up to [`MAX_COUNTED_RENDERS`] of them or a page of the store more.
+    async fn count_renders(&self, page: &Page, range: ClusteringRange) -> Result<RenderCounts> {
+        let mut counts = RenderCounts::default();
+        let (mut after, mut renders, mut lowest) = (None, 0, None);
+        loop {
+            let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).after(after);
+            let rows = self.scan_beside_damage(&RENDERS, scan).await?;
+            for row in &rows.damaged {
+                let [rev, Value::TimeUuid(uuid)] = &row.key.clustering[..] else { continue };
+                let (Some(rev), tid) = (rev_in(rev), Tid::from(*uuid)) else { continue };
+                let of_rev = counts.damaged.entry(rev).or_insert((tid, 0));
+                *of_rev = (of_rev.0.max(tid), of_rev.1 + 1);
+                lowest = lowest.min(Some(rev)).or(Some(rev));
+                renders += 1;
+            }
+            for row in &rows.items {
+                let row = RenderRow::from_row(row)?;
+                lowest = lowest.min(Some(row.rev)).or(Some(row.rev));
+                renders += 1;
+                match counts.counted.last_mut() {
+                    Some(of) if of.newest.rev == row.rev => {
+                        of.count += 1;
+                        if of.named.len() < NAMED_RENDERS {
+                            of.named.push(row.tid);
+                        }
+                        if of.newest.left_out && !row.left_out {
+                            of.newest = row;
+                        }
+                    }
+                    _ => counts.counted.push(CountedRenders { count: 1, named: vec![row.tid], newest: row }),
+                }
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(counts);
+            }
+            if renders >= MAX_COUNTED_RENDERS {
+                // Those of the lowest have not all been counted. Where there is no other, as many as were are enough.
+                let highest = (counts.counted.first().map(|of| of.newest.rev))
+                    .max(counts.damaged.last_key_value().map(|(rev, _)| *rev));
+                counts.whole_from = match lowest {
+                    Some(lowest) if Some(lowest) != highest => Revision::new(lowest.get().saturating_add(1)),
+                    lowest => lowest,
+                };
+                return Ok(counts);
+            }
+        }
+    }
+}

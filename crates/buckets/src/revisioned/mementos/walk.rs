@@ -1,0 +1,320 @@
+//! Going through a page's revisions by time, to find those that have a property.
+//!
+//! What a walk costs is bounded, whatever the length of the history: it examines at most [`MAX_REVISIONS`] revisions and
+//! reads rows for at most [`MAX_COST`]. Revisions whose numbers lie together are read together.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    num::NonZeroUsize,
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
+
+use super::{MementoPosition, State, second};
+use crate::{
+    Error, Missing, Page, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
+    retention::Culls,
+    revisioned::{Shared, read::INDEX_PAGE, rev_key},
+    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
+};
+
+/// The most revisions that a walk examines.
+const MAX_REVISIONS: usize = 2_000;
+
+/// The most that the rows cost that a walk reads, as [`cost`] has it. The last revision may pass it.
+const MAX_COST: usize = 20_000;
+
+/// The most that the renders of one revision cost. Of a revision that has more, only the newest are states.
+const MAX_COST_OF_STATE: usize = 10_000;
+
+/// The revisions that are looked up first. Each further step is four times as long, up to a page of the index.
+const FIRST_STEP: usize = 8;
+
+/// For each revision of a step, so many rows are read at once, up to a page of the index. Revisions beyond that are
+/// read one by one.
+const ROWS_OF_REVISION: usize = 4;
+
+/// What it costs to read a row: one, and one for each KiB.
+fn cost(row: &Row) -> usize {
+    1 + row.size() / 1024
+}
+
+/// What a walk finds.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The next revision that has the property.
+    State(State),
+    /// There is none.
+    End,
+    /// There may be one, but the walk has examined as many as it may.
+    Exhausted,
+}
+
+/// Goes through a page's revisions that have a property, by time.
+pub(super) struct Walk<'a> {
+    page: &'a Page,
+    name: &'a PropertyName,
+    /// What is still to be read of the index.
+    ranges: VecDeque<ClusteringRange>,
+    order: Order,
+    cursor: Option<Cursor>,
+    step: usize,
+    ahead: VecDeque<(Timestamp, Revision)>,
+    rows_ahead: RowsAhead,
+    /// The last revision that was examined.
+    examined: Option<(Timestamp, Revision)>,
+    revisions_left: usize,
+    cost_left: usize,
+}
+
+/// What was read together of the revisions ahead.
+#[derive(Default)]
+struct RowsAhead {
+    culls: Culls,
+    /// Of revisions from this one on, all rows are here that there are. `None`: of none.
+    whole_from: Option<Revision>,
+    renders: BTreeMap<Revision, Vec<RenderRow>>,
+    revisions: BTreeMap<Revision, RevisionRow>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(page: &'a Page, name: &'a PropertyName, ranges: Vec<ClusteringRange>, order: Order) -> Self {
+        Self {
+            page,
+            name,
+            ranges: ranges.into(),
+            order,
+            cursor: None,
+            step: FIRST_STEP,
+            ahead: VecDeque::new(),
+            rows_ahead: RowsAhead::default(),
+            examined: None,
+            revisions_left: MAX_REVISIONS,
+            cost_left: MAX_COST,
+        }
+    }
+
+    /// From a time back.
+    pub(super) fn into_the_past(page: &'a Page, name: &'a PropertyName, from: Timestamp) -> Self {
+        Self::new(page, name, vec![ClusteringRange::all().at_most(from)], Order::Forward)
+    }
+
+    /// From a revision on, or from the first.
+    pub(super) fn into_the_future(
+        page: &'a Page,
+        name: &'a PropertyName,
+        after: Option<(Timestamp, Revision)>,
+    ) -> Self {
+        let ranges = match after {
+            None => vec![ClusteringRange::all()],
+            Some((time, rev)) => vec![
+                ClusteringRange::prefix(vec![Value::Timestamp(time)]).above(rev.get()),
+                ClusteringRange::all().above(time),
+            ],
+        };
+        let walk = Self::new(page, name, ranges, Order::Reverse);
+        Self { examined: after, ..walk }
+    }
+
+    /// The same walk on the other side of a time, with what is left of its bounds.
+    pub(super) fn back_to_the_present(self, from: Timestamp) -> Self {
+        let ranges = vec![ClusteringRange::all().above(from)];
+        let Self { revisions_left, cost_left, .. } = self;
+        Self { revisions_left, cost_left, ..Self::new(self.page, self.name, ranges, Order::Reverse) }
+    }
+
+    /// The second of the last revision that was examined.
+    pub(super) fn examined_until(&self) -> Option<i64> {
+        self.examined.map(|(time, _)| second(time))
+    }
+
+    /// Where another walk goes on, with the state that it has yet to find the end of.
+    pub(super) fn position(
+        &self,
+        state: Option<(Timestamp, Revision, Option<Tid>)>,
+    ) -> Option<MementoPosition> {
+        self.examined.map(|examined| MementoPosition { state, examined })
+    }
+
+    /// Says that the walk found nothing within its bounds.
+    pub(super) fn out_of_reach(&self) -> Error {
+        Error::NotFound(Missing::OutOfReach { examined: MAX_REVISIONS - self.revisions_left })
+    }
+
+    /// The next revision that has the property.
+    pub(super) async fn next(&mut self, shared: &Shared) -> Result<Found> {
+        loop {
+            while let Some((timestamp, rev)) = self.ahead.front().copied() {
+                if self.revisions_left == 0 || self.cost_left == 0 {
+                    return Ok(Found::Exhausted);
+                }
+                self.ahead.pop_front();
+                self.revisions_left -= 1;
+                let state = self.state_of(shared, timestamp, rev).await?;
+                self.examined = Some((timestamp, rev));
+                if let Some(state) = state {
+                    return Ok(Found::State(state));
+                }
+            }
+            if self.ranges.is_empty() {
+                return Ok(Found::End);
+            }
+            self.look_ahead(shared).await?;
+        }
+    }
+
+    /// The state that the walk before this one found last, if its revision still has the property.
+    pub(super) async fn resume(
+        &mut self,
+        shared: &Shared,
+        timestamp: Timestamp,
+        rev: Revision,
+    ) -> Result<Option<State>> {
+        self.rows_ahead =
+            RowsAhead { culls: shared.culls(self.page, rev, rev).await?, ..RowsAhead::default() };
+        self.state_of(shared, timestamp, rev).await
+    }
+
+    /// The state that a revision is, if it has the property.
+    async fn state_of(
+        &mut self,
+        shared: &Shared,
+        timestamp: Timestamp,
+        rev: Revision,
+    ) -> Result<Option<State>> {
+        let renders = self.renders_with(shared, rev).await?;
+        Ok((!renders.is_empty()).then_some(State { timestamp, rev, renders }))
+    }
+
+    /// Reads the next part of the index, and what is needed of its revisions.
+    async fn look_ahead(&mut self, shared: &Shared) -> Result<()> {
+        let Some(range) = self.ranges.front() else { return Ok(()) };
+        let limit = NonZeroUsize::new(self.step.min(self.revisions_left)).unwrap_or(NonZeroUsize::MIN);
+        self.step = (self.step * 4).min(INDEX_PAGE.get());
+        let mut scan = Scan::new(partition_of(self.page), limit).range(range.clone());
+        scan.order = self.order;
+        let rows = shared.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
+        self.pay(&rows.items);
+        for row in &rows.items {
+            let (Some(Value::Timestamp(time)), Some(rev)) =
+                (row.key.clustering.first(), clustering_rev(row, 1))
+            else {
+                return Err(unreadable("revisions_by_time", row));
+            };
+            self.ahead.push_back((*time, rev));
+        }
+        self.cursor = rows.next;
+        if self.cursor.is_none() {
+            self.ranges.pop_front();
+        }
+        self.read_rows_ahead(shared).await
+    }
+
+    /// Reads the rows of the revisions ahead: those with their renders, or of the revisions themselves, whichever have
+    /// the property.
+    async fn read_rows_ahead(&mut self, shared: &Shared) -> Result<()> {
+        self.rows_ahead = RowsAhead::default();
+        let revs = || self.ahead.iter().map(|(_, rev)| *rev);
+        let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(()) };
+        self.rows_ahead.culls = shared.culls(self.page, lowest, highest).await?;
+        let is_of_render = self.is_of_render(shared);
+        let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
+        let limit =
+            NonZeroUsize::new(self.ahead.len() * ROWS_OF_REVISION).unwrap_or(INDEX_PAGE).min(INDEX_PAGE);
+        let scan = Scan::new(partition_of(self.page), limit).range(range);
+        let table = if is_of_render { &RENDERS } else { &REVISIONS };
+        let rows = shared.scan_beside_damage(table, scan).await?;
+        self.pay(&rows.items);
+        let last =
+            rows.items.last().map(|row| clustering_rev(row, 0).ok_or_else(|| unreadable("renders", row)));
+        self.rows_ahead.whole_from = match (rows.next, last.transpose()?) {
+            // A damaged row is an error of a walk that comes to its revision.
+            _ if !rows.damaged.is_empty() => return Ok(()),
+            (None, _) => Some(lowest),
+            // There may be more of the last one.
+            (Some(_), Some(last)) => Revision::new(last.get().saturating_add(1)),
+            (Some(_), None) => None,
+        };
+        for row in &rows.items {
+            if is_of_render {
+                let row = RenderRow::from_row(row)?;
+                self.rows_ahead.renders.entry(row.rev).or_default().push(row);
+            } else {
+                let row = RevisionRow::from_row(row)?;
+                self.rows_ahead.revisions.insert(row.record.rev, row);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_of_render(&self, shared: &Shared) -> bool {
+        shared.settings.definitions.get(self.name).versions == Versions::Render
+    }
+
+    fn pay(&mut self, rows: &[Row]) {
+        let cost: usize = rows.iter().map(cost).sum();
+        self.cost_left = self.cost_left.saturating_sub(cost + 1);
+    }
+
+    /// The renders of a revision that have the property, oldest first. Those that the archive's policy left out, or
+    /// that retention culled, are no states of the page: nothing of them can be read but what is the revision's.
+    async fn renders_with(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<PropertyVersion>> {
+        let is_whole = self.rows_ahead.whole_from.is_some_and(|from| from <= rev);
+        let of_revision = if self.is_of_render(shared) {
+            None
+        } else {
+            let revision = match self.rows_ahead.revisions.remove(&rev) {
+                Some(revision) => Some(revision),
+                None if is_whole => None,
+                None => {
+                    let row = shared.get(&REVISIONS, self.page, rev_key(rev)).await?;
+                    self.pay(row.as_slice());
+                    row.as_ref().map(RevisionRow::from_row).transpose()?
+                }
+            };
+            let Some(mut revision) = revision.filter(|revision| self.rows_ahead.culls.has_revision(revision))
+            else {
+                return Ok(Vec::new());
+            };
+            match revision.properties.remove(self.name) {
+                Some(info) => Some(info),
+                None => return Ok(Vec::new()),
+            }
+        };
+        let rows = match of_revision {
+            None if is_whole => self.rows_ahead.renders.remove(&rev).unwrap_or_default(),
+            _ => self.renders_of(shared, rev).await?,
+        };
+        let mut versions = Vec::new();
+        for row in rows {
+            let own = row.properties.get(self.name).filter(|_| self.rows_ahead.culls.has_render(&row));
+            if let Some(info) = of_revision.as_ref().or(own) {
+                versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at: info.rewritten_at });
+            }
+        }
+        versions.reverse();
+        Ok(versions)
+    }
+
+    /// The renders of a revision, newest first, as far as [`MAX_COST_OF_STATE`] goes.
+    async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<RenderRow>> {
+        let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
+        loop {
+            let range = ClusteringRange::prefix(rev_key(rev));
+            let scan = Scan::new(partition_of(self.page), INDEX_PAGE).range(range).after(after);
+            let rows = shared.scan(&RENDERS, scan).await?;
+            self.pay(&rows.items);
+            for row in &rows.items {
+                let Some(rest) = left.checked_sub(cost(row)) else { return Ok(renders) };
+                left = rest;
+                renders.push(RenderRow::from_row(row)?);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(renders);
+            }
+        }
+    }
+}

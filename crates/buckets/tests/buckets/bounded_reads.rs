@@ -1,0 +1,173 @@
+//! What a read costs does not depend on the length of the history, where its answer does not.
+#![allow(clippy::unwrap_used)] // In what tests call, too.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use rashomon_buckets::{
+    Error, ImportRender, ImportRevision, MAX_COUNTED_RENDERS, Missing, Page, PropertyVersion, Tid,
+};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Counting, Kind, Memory};
+
+use crate::support::{World, at, name, page, record, rev};
+
+/// The most calls of the store that a timegate or a page of a timemap makes, and the most rows that it reads.
+const MAX_CALLS: u64 = 60;
+const MAX_ROWS: u64 = 10_000;
+
+/// Imports revisions: the number of each, its second, and its property.
+async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i64, &str)>) {
+    let mut revisions = Vec::new();
+    for (number, second, property) in edits {
+        let (properties, own) = match property {
+            "wikitext" => (world.untouched(page, &[(property, "x")]).await, Vec::new()),
+            _ => (Vec::new(), world.untouched(page, &[(property, "x")]).await),
+        };
+        revisions.push(ImportRevision {
+            record: record(number, at(second)),
+            properties,
+            renders: vec![ImportRender {
+                tid: Tid::imported(page, rev(number), at(second)),
+                properties: own,
+            }],
+        });
+        if revisions.len() == 200 {
+            world.buckets.import(page, std::mem::take(&mut revisions)).await.unwrap();
+        }
+    }
+    world.buckets.import(page, revisions).await.unwrap();
+}
+
+/// The calls and the rows of what is read.
+async fn cost<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64, u64) {
+    let before = store.counts();
+    let done = read.await;
+    let counts = store.counts();
+    let spent = |kind| {
+        let (before, after) = (before.total(kind), counts.total(kind));
+        (after.operations - before.operations, after.rows - before.rows)
+    };
+    let ((gets, got), (scans, scanned)) = (spent(Kind::Get), spent(Kind::Scan));
+    (done, gets + scans, got + scanned)
+}
+
+#[tokio::test]
+async fn absent_property_costs_the_same_in_any_history() {
+    let (world, store) = World::over_memory(Counting::new).await;
+    let (long, longer) = (page("Long"), page("Longer"));
+    import(&world, &long, (1..=2_500).map(|number| (number, number, "meta"))).await;
+    import(&world, &longer, (1..=5_000).map(|number| (number, number, "meta"))).await;
+    for property in ["html", "wikitext"].map(name) {
+        for time in [None, Some(at(100_000)), Some(at(2_400))] {
+            let mut costs = Vec::new();
+            for page in [&long, &longer] {
+                let (found, calls, rows) = cost(&store, world.buckets.memento(page, &property, time)).await;
+                let out_of_reach = Err(Missing::OutOfReach { examined: 2_000 });
+                let found = found.map_err(|error| match error {
+                    Error::NotFound(missing) => missing,
+                    other => panic!("{other}"),
+                });
+                assert_eq!(found, out_of_reach, "{property} {time:?}");
+                assert!(calls <= MAX_CALLS && rows <= MAX_ROWS, "{calls} calls, {rows} rows");
+                costs.push((calls, rows));
+            }
+            assert_eq!(costs[0], costs[1], "{property} {time:?}");
+        }
+        let (mut after, mut pages) = (None, 0);
+        loop {
+            let read = world.buckets.mementos(&longer, &property, after, 50);
+            let (listing, calls, rows) = cost(&store, read).await;
+            let listing = listing.unwrap();
+            assert!(calls <= MAX_CALLS && rows <= MAX_ROWS, "{calls} calls, {rows} rows");
+            assert!(listing.items.is_empty());
+            (after, pages) = (listing.next, pages + 1);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(pages, 3);
+    }
+}
+
+/// All that a timemap lists, page by page.
+async fn listed(world: &World, page: &Page, limit: usize) -> Vec<i64> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let part = world.buckets.mementos(page, &name("html"), after, limit).await.unwrap();
+        assert!(part.items.len() <= limit);
+        all.extend(part.items.iter().map(|version: &PropertyVersion| version.rev.get()));
+        assert_ne!(part.next, after, "each page gets further");
+        after = part.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+#[tokio::test]
+async fn rare_property_is_listed_whole() {
+    let (world, store) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    // Revisions 2,600 to 4,700 are of one second, so only the last of them is a state.
+    let second = |number: i64| if number < 2_600 { number } else { 2_600.max(number - 2_100) };
+    let html = [3, 10, 2_300, 2_600, 3_000, 4_700, 4_900];
+    let edits = (1..=5_000)
+        .map(|number| (number, second(number), if html.contains(&number) { "html" } else { "meta" }));
+    import(&world, &page, edits).await;
+    for limit in [1, 2, 500] {
+        assert_eq!(listed(&world, &page, limit).await, [3, 10, 2_300, 4_700, 4_900], "{limit}");
+    }
+    // What is near is found, and so is what is first, if it is near.
+    let memento = async |time: Option<Timestamp>| {
+        let (found, calls, rows) = cost(&store, world.buckets.memento(&page, &name("html"), time)).await;
+        assert!(calls <= MAX_CALLS && rows <= MAX_ROWS, "{calls} calls, {rows} rows");
+        found.map(|version| version.rev.get())
+    };
+    for (second, rev) in [(-5, 3), (2, 3), (3, 3), (9, 3), (2_000, 10), (2_599, 2_300), (9_999, 4_900)] {
+        assert_eq!(memento(Some(at(second))).await.unwrap(), rev, "{second}");
+    }
+    assert_eq!(memento(None).await.unwrap(), 4_900);
+    // 2,289 revisions lie between.
+    let far = memento(Some(at(2_299))).await;
+    assert!(matches!(far, Err(Error::NotFound(Missing::OutOfReach { .. }))), "{far:?}");
+}
+
+#[tokio::test]
+async fn renders_of_a_revision_are_counted_up_to_a_bound() {
+    let (world, store) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    import(&world, &page, [(1, 0, "html")].into_iter()).await;
+    let renders = i64::try_from(MAX_COUNTED_RENDERS).unwrap() + 1_000;
+    let mut second = 1;
+    while second <= renders {
+        let mut revision =
+            ImportRevision { record: record(2, at(1)), properties: Vec::new(), renders: Vec::new() };
+        for _ in 0..200 {
+            revision.renders.push(ImportRender {
+                tid: Tid::imported(&page, rev(2), at(second)),
+                properties: world.untouched(&page, &[("html", "x")]).await,
+            });
+            second += 1;
+        }
+        world.buckets.import(&page, vec![revision]).await.unwrap();
+    }
+    let (first, _, rows) = cost(&store, world.buckets.revisions(&page, None, 50)).await;
+    let first = first.unwrap();
+    assert!(rows <= MAX_COUNTED_RENDERS + 600, "{rows}");
+    assert_eq!(first.items.len(), 1);
+    assert_eq!(first.items[0].renders, MAX_COUNTED_RENDERS);
+    assert_eq!(first.next, Some(rev(2)));
+    let rest = world.buckets.revisions(&page, first.next, 50).await.unwrap();
+    assert_eq!((rest.items[0].record.rev, rest.items[0].renders, rest.next), (rev(1), 1, None));
+    // A page of them, and those beside one, cost what they have.
+    let (_, calls, rows) = cost(&store, world.buckets.revision_page(&page, rev(2), None, 50)).await;
+    assert!(calls <= 8 && rows <= 60, "{calls} calls, {rows} rows");
+    let some = NonZeroUsize::new(50).unwrap();
+    let middle = Tid::imported(&page, rev(2), at(3_000));
+    let (beside, calls, rows) = cost(&store, world.buckets.renders_beside(&page, rev(2), middle, some)).await;
+    assert!(calls <= 2 && rows <= 100, "{calls} calls, {rows} rows");
+    let beside = beside.unwrap();
+    let at_second = |second| Tid::imported(&page, rev(2), at(second));
+    assert_eq!((beside.newer[0], beside.newer[49]), (at_second(3_050), at_second(3_001)));
+    assert_eq!((beside.older[0], beside.older[49]), (at_second(2_999), at_second(2_950)));
+}
