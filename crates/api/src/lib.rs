@@ -4,6 +4,7 @@
 //! A request goes through one middleware (`observe`), is parsed at the edge (`extract`, `encoding`) into types
 //! whose constructors check, is answered by a thin handler (`handlers`), and fails in one way (`problem`).
 
+mod browsers;
 mod caching;
 mod conditional;
 mod conversation;

@@ -18,10 +18,11 @@ use tower::{Layer, Service};
 
 use crate::{
     Api,
+    browsers::{self, CrossOrigin},
     metrics::Route,
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
-    settings::AccessLog,
+    settings::{AccessLog, Settings},
 };
 
 /// Wraps every route.
@@ -56,16 +57,23 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let record = Record::begin(&self.api, &request);
-        match check(&request, self.api.settings.max_url_bytes) {
-            Ok(()) => Observing::Running { future: self.inner.call(request), record: Some(record) },
-            Err(problem) => Observing::Refused { problem: Some((problem, record)) },
+        let mut record = Record::begin(&self.api, &request);
+        match check(&request, &self.api.settings) {
+            Ok(cross_origin) => {
+                record.cross_origin = cross_origin;
+                Observing::Running { future: self.inner.call(request), record: Some(record) }
+            }
+            Err(problem) => {
+                self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
+                Observing::Refused { problem: Some((problem, record)) }
+            }
         }
     }
 }
 
 /// What holds of every request, whatever it asks for.
-fn check(request: &Request, max_url_bytes: usize) -> Result<()> {
+fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> {
+    let max_url_bytes = settings.max_url_bytes;
     let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
     if length > max_url_bytes {
         let detail = format!("a URL has at most {max_url_bytes} bytes, not {length}");
@@ -73,12 +81,15 @@ fn check(request: &Request, max_url_bytes: usize) -> Result<()> {
     }
     let mut hosts = request.headers().get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
-        (None, _) if request.version() < Version::HTTP_11 => Ok(()),
-        _ => Err(Problem::malformed(
-            "a request has one Host header, with the name of the server, and a port where it is not the usual",
-        )),
+        (Some(host), None) if is_host(host.as_bytes()) => {}
+        (None, _) if request.version() < Version::HTTP_11 => {}
+        _ => {
+            return Err(Problem::malformed(
+                "a request has one Host header, with the name of the server, and a port where it is not the usual",
+            ));
+        }
     }
+    browsers::judge(request.method(), request.uri(), request.headers(), settings)
 }
 
 /// Whether it has the letters of a host and a port (RFC 9110, section 7.2), or none at all.
@@ -130,6 +141,8 @@ pub(crate) struct Record {
     uri: Uri,
     route: Route,
     started: Duration,
+    /// What a page of another origin is told.
+    cross_origin: Option<CrossOrigin>,
 }
 
 impl Record {
@@ -142,6 +155,7 @@ impl Record {
             uri: request.uri().clone(),
             route: Route::of(request.uri()),
             started: api.clock.monotonic(),
+            cross_origin: None,
         }
     }
 
@@ -155,11 +169,12 @@ impl Record {
             uri: Uri::from_static("*"),
             route: Route::Other,
             started: api.clock.monotonic(),
+            cross_origin: None,
         }
     }
 
     /// Writes the body of a problem, counts and logs the answer, and puts the request's name on it.
-    pub(crate) fn finish(self, mut response: Response) -> Response {
+    pub(crate) fn finish(mut self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
         if let Some(problem) = &problem {
             let unknown = problem.kind() == Kind::UriTooLong || self.uri == "*";
@@ -175,7 +190,10 @@ impl Record {
         let sent = response.body().size_hint().exact();
         self.api.metrics.answered(self.route, &self.method, response.status(), sent, duration);
         self.log(response.status(), problem.as_ref(), duration);
-        response.headers_mut().insert(REQUEST_ID, self.id.clone());
+        let status = response.status();
+        let headers = response.headers_mut();
+        headers.insert(REQUEST_ID, self.id.clone());
+        browsers::mark(headers, status, self.cross_origin.take(), !self.api.settings.origins.is_empty());
         response
     }
 

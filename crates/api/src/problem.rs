@@ -28,6 +28,7 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 pub(crate) enum Kind {
     Malformed,
     Forbidden,
+    CrossSite,
     NotFound,
     MethodNotAllowed,
     RequestTimeout,
@@ -40,6 +41,7 @@ pub(crate) enum Kind {
     HeadTooLarge,
     UnsupportedMediaType,
     RangeNotSatisfiable,
+    Misdirected,
     InvalidValue,
     Internal,
     Corrupt,
@@ -55,6 +57,7 @@ impl Kind {
     pub(crate) const ALL: [Self; Self::GatewayTimeout as usize + 1] = [
         Self::Malformed,
         Self::Forbidden,
+        Self::CrossSite,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
@@ -67,6 +70,7 @@ impl Kind {
         Self::HeadTooLarge,
         Self::UnsupportedMediaType,
         Self::RangeNotSatisfiable,
+        Self::Misdirected,
         Self::InvalidValue,
         Self::Internal,
         Self::Corrupt,
@@ -87,6 +91,9 @@ impl Kind {
         match self {
             Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
             Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "This is not allowed here"),
+            Self::CrossSite => {
+                (StatusCode::FORBIDDEN, "cross-site", "Pages of other origins change nothing here")
+            }
             Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is no such thing"),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -118,6 +125,11 @@ impl Kind {
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 "range-not-satisfiable",
                 "The range begins past the end of the body",
+            ),
+            Self::Misdirected => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "misdirected",
+                "The request is for a host that is not this server",
             ),
             Self::InvalidValue => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is well-formed and wrong")

@@ -1,6 +1,6 @@
 //! The settings of the API. They deserialize, so that a configuration can hold them as they are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use rashomon_buckets::DomainName;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,14 @@ pub struct Settings {
     /// The domain that `/wiki/` serves, by the `Host` of the request: in lower case, with a port where only
     /// that port is meant.
     pub hosts: HashMap<String, DomainName>,
+    /// Further names under which clients reach the server, written as those of `hosts`.
+    pub other_hosts: BTreeSet<String>,
+    /// Refuse a request for a host that is neither a name of loopback nor in `hosts` or `other_hosts`: for a server
+    /// that listens on loopback, against DNS rebinding.
+    pub check_host: bool,
+    /// The origins whose pages may send requests that change something, and may read answers: in lower case, without
+    /// the usual port, as in `https://en.example.org`.
+    pub origins: BTreeSet<String>,
     /// Refuse everything that writes.
     pub read_only: bool,
     /// The most bytes of a body; an import may be larger, but no line of its JSON lines.
@@ -53,6 +61,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             hosts: HashMap::new(),
+            other_hosts: BTreeSet::new(),
+            check_host: false,
+            origins: BTreeSet::new(),
             read_only: false,
             max_body_bytes: 256 << 20,
             max_url_bytes: 16 << 10,

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     Settings,
+    browsers::RefusalLog,
     encoding::BodyLimits,
     handlers::import::spool_space,
     metrics::Metrics,
@@ -46,6 +47,7 @@ pub struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) request_ids: RequestIds,
     pub(crate) prepared: PreparedAnswers,
+    pub(crate) refused_browsers: RefusalLog,
     /// The bucket of pages: its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
     writes: Arc<Semaphore>,
@@ -72,6 +74,7 @@ impl Api {
         Self(Arc::new(Shared {
             metrics,
             request_ids: RequestIds::new(seed),
+            refused_browsers: RefusalLog::default(),
             prepared: PreparedAnswers::new(settings.prepared_answers),
             page_bucket: BucketName::page(),
             writes: Arc::new(Semaphore::new(settings.max_writes)),

@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{
-    Outcome, demo, steps,
+    Outcome, demo, origins, steps,
     tools::{Tool, Toolbox},
 };
 use crate::process::run_logged;
@@ -73,15 +73,21 @@ pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
         links += follow_links(service.address(), &url, &document)?;
         seen.push((visit.name, url, document));
     }
-    Ok(Outcome::Passed(format!("{} pages, {links} links, pictures in {}", seen.len(), pictures.display())))
+    let requests = origins::check(&chromium)?;
+    Ok(Outcome::Passed(format!(
+        "{} pages, {links} links, {requests} requests of other origins, pictures in {}",
+        seen.len(),
+        pictures.display()
+    )))
 }
 
 /// Loads a page, takes its picture, and gives its document as the browser has it.
 fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<String> {
     // Twice, since a browser that gives the document takes its picture before the frames in it are painted.
     let picture = pictures.join(format!("{}.png", visit.name));
-    let painted = browse(chromium, url, visit, "picture", &format!("--screenshot={}", picture.display()))?;
-    let document = browse(chromium, url, visit, "document", "--dump-dom")?;
+    let screenshot = format!("--screenshot={}", picture.display());
+    let painted = browse(chromium, url, &format!("{}-picture", visit.name), &[&screenshot])?;
+    let document = dump(chromium, url, &format!("{}-document", visit.name), &[])?;
     ensure!(picture.is_file(), "the browser took no picture");
     let said: Vec<_> =
         painted.lines().chain(document.lines()).filter(|line| line.contains(":CONSOLE:")).collect();
@@ -92,17 +98,23 @@ fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<St
     Ok(document)
 }
 
+/// Loads a page, and gives the console's lines, and its document as the browser has it. `name` is that of the log.
+pub(super) fn dump(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<String> {
+    browse(chromium, url, name, &[&["--dump-dom"], flags].concat())
+}
+
 /// Runs the browser on a page, and gives all that it printed: the console's lines, and the document if asked.
-fn browse(chromium: &Path, url: &str, visit: &Visit, what: &str, wanted: &str) -> Result<String> {
+fn browse(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<String> {
     let profile = tempfile::tempdir()?;
     let mut command = Command::new(chromium);
     command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-extensions", "--hide-scrollbars"])
-        .args(["--enable-logging=stderr", "--virtual-time-budget=5000", "--window-size=1200,1000", wanted])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=5000", "--window-size=1200,1000"])
+        .args(flags)
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(url);
-    let log = steps::log(&format!("browser-{}-{what}", visit.name));
+    let log = steps::log(&format!("browser-{name}"));
     let finished = run_logged(command, &log, PAGE_LIMIT, |_| false)?;
     ensure!(finished.status.success(), "the browser ended with {}, see {}", finished.status, log.display());
     let output = fs::read_to_string(&log)?;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod browsers;
 mod conditions;
 mod damage;
 mod docs;
@@ -14,6 +15,7 @@ mod large_bodies;
 mod openapi;
 mod operators;
 mod pages;
+mod paging;
 mod random;
 mod reading;
 mod redirects;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use rashomon_buckets::{Definition, Definitions};
 
-use super::{AccessLog, Settings, Span};
+use super::{AccessLog, ServerName, Settings, Span};
 
 impl Settings {
     /// The settings of the buckets.
@@ -46,8 +46,15 @@ impl Settings {
         for (name, domain) in &self.domains {
             hosts.extend(domain.hosts.iter().map(|host| (host.as_str().to_owned(), name.clone())));
         }
+        let other_hosts = self.hosts.iter().filter_map(|name| match name {
+            ServerName::Host(host) => Some(host.as_str().to_owned()),
+            ServerName::Any => None,
+        });
         rashomon_api::Settings {
             hosts,
+            other_hosts: other_hosts.collect(),
+            check_host: self.listen.0.ip().is_loopback() && !self.hosts.contains(&ServerName::Any),
+            origins: self.access.origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
             read_only: self.read_only,
             max_body_bytes: self.body_limit.0,
             max_url_bytes: usize::try_from(self.url_limit.0).unwrap_or(usize::MAX),
@@ -93,7 +100,9 @@ mod tests {
     #[test]
     fn our_defaults_are_those_of_the_components() {
         let settings = Settings::load(GivenSettings::default(), None).unwrap();
-        assert_eq!(settings.api(), rashomon_api::Settings::default());
+        // It listens on loopback unless something else is said.
+        let on_loopback = rashomon_api::Settings { check_host: true, ..rashomon_api::Settings::default() };
+        assert_eq!(settings.api(), on_loopback);
         assert_eq!(settings.connections(), rashomon_api::ServeOptions::default());
         let (ours, theirs) = (settings.buckets(), rashomon_buckets::Settings::default());
         assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));

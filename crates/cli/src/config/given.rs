@@ -7,11 +7,12 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::{
+    access::GivenAccess,
     archive::{GivenArchive, GivenBucketArchive},
     generator::GivenGenerator,
     retention::GivenRetention,
     store::{GivenStore, StoreUrl},
-    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
+    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
 
 /// The settings that one source gives.
@@ -47,7 +48,18 @@ pub(crate) struct GivenSettings {
     /// Who may do what; must be said before the server listens on an address that others can reach
     /// [default: open on loopback]
     #[arg(long, env = "RASHOMON_ACCESS", value_enum)]
+    #[serde(skip)]
     pub(crate) access: Option<Access>,
+
+    /// The same in a file, where it may be a table.
+    #[arg(skip)]
+    #[serde(rename = "access")]
+    pub(crate) access_of_file: Option<GivenAccess>,
+
+    /// On loopback, further hosts that requests may be for, beside localhost and the hosts of domains: those that a
+    /// proxy on this machine passes; * for any [default: []]
+    #[arg(long, env = "RASHOMON_HOSTS", value_name = "HOST,...", value_delimiter = ',')]
+    pub(crate) hosts: Option<Vec<ServerName>>,
 
     /// How long requests may go on once the server was told to stop [default: 30s]
     #[arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")]

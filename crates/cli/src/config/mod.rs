@@ -4,6 +4,7 @@
 //! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`],
 //! [`GivenSettings::domains`], the retention, and the store where it is a cluster, are in the file only.
 
+mod access;
 mod archive;
 mod components;
 mod errors;
@@ -27,13 +28,16 @@ use toml::Spanned;
 
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
+    access::{AccessSettings, GivenAccess},
     archive::{ArchiveSettings, BucketArchive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     given::{GivenDomain, GivenProperty, GivenSettings, check_bucket},
     retention::{Above, BucketRetention, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
-    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Span},
+    values::{
+        Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Origin, ServerName, Span,
+    },
 };
 
 /// What every variable of the environment begins with.
@@ -49,8 +53,9 @@ pub(crate) struct Settings {
     pub(crate) cache_size: ByteSize,
     pub(crate) collect_every: Span,
     pub(crate) listen: Listen,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) access: Option<Access>,
+    #[serde(skip_serializing_if = "AccessSettings::is_default")]
+    pub(crate) access: AccessSettings,
+    pub(crate) hosts: Vec<ServerName>,
     pub(crate) shutdown_grace: Span,
     pub(crate) skew: Span,
     pub(crate) read_only: bool,
@@ -173,7 +178,8 @@ impl Settings {
             cache_size: or!(cache_size).unwrap_or(bytes(256)),
             collect_every: or!(collect_every).unwrap_or(seconds(3600)),
             listen: or!(listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),
-            access: or!(access),
+            access: AccessSettings::merge(given.access, below.access_of_file),
+            hosts: or!(hosts).unwrap_or_default(),
             shutdown_grace: or!(shutdown_grace).unwrap_or(seconds(30)),
             skew,
             read_only: or!(read_only).unwrap_or(false),
@@ -204,7 +210,7 @@ impl Settings {
     /// What no single setting shows.
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_components(problems);
-        if self.access.is_none() && !self.listen.0.ip().is_loopback() {
+        if !self.access.open && !self.listen.0.ip().is_loopback() {
             problems.push(Problem {
                 message: format!(
                     "others can reach {}, and nothing says what they may do: if everybody who can reach it may \

@@ -32,10 +32,11 @@ fn nothing_given_is_the_defaults() {
 #[test]
 fn what_is_printed_is_a_configuration_that_means_the_same() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
-                access = 'open'\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
+                hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\n\
                 url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\n[properties.html]\nmax_size = '1 MB'\n\
-                [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n";
+                [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n\
+                [access]\nopen = true\norigins = ['https://en.example.org']\n";
     let settings = load(file).unwrap();
     let printed = toml::to_string(&settings).unwrap();
     assert_eq!(load(&printed).unwrap(), settings);
@@ -79,6 +80,9 @@ fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
     refused("body_limit = -1", "1:14: a size is not negative");
     refused("body_limit = 'much'", "'much' is not a size");
     refused("store = 'redis:x'", "1:9: there is no store of the kind 'redis:'; there are sqlite:DIRECTORY");
+    refused("[access]\nopn = true", "2:1: there is no setting 'opn'; did you mean 'open'?");
+    refused("[access]\norigins = ['en.example.org']", "2:12: 'en.example.org' is not an origin");
+    refused("hosts = ['https://x']", "1:10: 'https://x' is not a host");
     refused("access = 'opn'", "1:10: 'opn' is not a value of this setting; did you mean 'open'?");
     refused("[properties.Html]", "1:13: a property is");
     refused("[domains.batch]", "1:10: 'batch' is reserved");
@@ -110,6 +114,9 @@ fn others_are_let_in_only_in_words() {
     refused("listen = '192.0.2.1:1'", "--access open");
     refused("listen = '[::]:1'", "--access open");
     assert!(load("listen = '[::]:1'\naccess = 'open'").is_ok());
+    assert!(load("listen = '[::]:1'\n[access]\nopen = true").is_ok());
+    // Origins alone do not say who may do what.
+    refused("listen = '[::]:1'\n[access]\norigins = ['https://en.example.org']", "--access open");
 }
 
 #[test]
@@ -429,4 +436,19 @@ fn a_renderer_or_a_timeline_that_cannot_be_used_is_refused() {
     }
     let kept = load("[retention]\ntimeline = 'redis://127.0.0.1:1/0'").unwrap();
     assert_eq!(kept.retention.timeline.to_string(), "redis://127.0.0.1:1/0");
+}
+
+#[test]
+fn hosts_are_checked_on_loopback_unless_any_may_be_asked_for() {
+    let api = |file: &str| load(file).unwrap().api();
+    assert!(api("").check_host);
+    let named = api("hosts = ['wiki.internal:8080']");
+    assert!(named.check_host);
+    assert!(named.other_hosts.contains("wiki.internal:8080"));
+    assert!(!api("hosts = ['*']").check_host);
+    assert!(!api("listen = '192.0.2.1:1'\naccess = 'open'").check_host);
+    let given = GivenSettings { access: Some(Access::Open), ..GivenSettings::default() };
+    let both =
+        load_above("listen = '192.0.2.1:1'\n[access]\norigins = ['https://X.org:443']", given).unwrap();
+    assert!(both.api().origins.contains("https://x.org"));
 }

@@ -170,6 +170,78 @@ impl FromStr for Host {
     }
 }
 
+/// A host that requests may be for, or `*` for any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ServerName {
+    /// Any host.
+    Any,
+    /// This one.
+    Host(Host),
+}
+
+impl FromStr for ServerName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "*" => Ok(Self::Any),
+            host => host.parse().map(Self::Host).map_err(|error| format!("{error}; * is any host")),
+        }
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::Host(host) => host.fmt(f),
+        }
+    }
+}
+as_text!(ServerName, "a host, such as \"en.example.org\", or \"*\"");
+
+/// An origin as browsers send it: in lower case, without the usual port of its scheme.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Origin(String);
+
+impl Origin {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!(
+                "'{text}' is not an origin; write its scheme, its host and a port that is not the usual one, as in \
+                 https://en.example.org, without a slash at its end"
+            )
+        };
+        let lower = text.to_ascii_lowercase();
+        let (scheme, authority) = lower.split_once("://").ok_or_else(refused)?;
+        let usual = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return Err(refused()),
+        };
+        let (host, port) = host_and_port(authority).ok_or_else(refused)?;
+        Ok(Self(match port.filter(|port| *port != usual) {
+            Some(port) => format!("{scheme}://{host}:{port}"),
+            None => format!("{scheme}://{host}"),
+        }))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+as_text!(Origin, "an origin, such as \"https://en.example.org\"");
+
 /// The two parts of `HOST[:PORT]`; `None` where it is none. An IPv6 address is in brackets.
 pub(super) fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
@@ -319,6 +391,10 @@ mod tests {
         same::<Host>("en.example.org:8080");
         same::<Host>("[::1]");
         same::<Host>("[::1]:7231");
+        same::<ServerName>("*");
+        same::<ServerName>("en.example.org:8080");
+        same::<Origin>("https://en.example.org");
+        same::<Origin>("http://[::1]:8080");
         same::<ContentType>("text/html; charset=utf-8");
         same::<LogLevel>("info,rashomon_api=debug");
     }
@@ -336,6 +412,10 @@ mod tests {
             "EN.Example.org".parse::<Host>().map(|host| host.to_string()),
             Ok("en.example.org".to_owned())
         );
+        assert_eq!(
+            "HTTPS://EN.Example.org:443".parse::<Origin>().map(|origin| origin.to_string()),
+            Ok("https://en.example.org".to_owned())
+        );
     }
 
     #[test]
@@ -347,6 +427,10 @@ mod tests {
         refused::<Host>("https://en.example.org", "without https://");
         refused::<Host>("en.example.org:http", "is not a host");
         refused::<Host>("::1", "is not a host");
+        refused::<ServerName>("*.example.org", "* is any host");
+        for origin in ["en.example.org", "https://en.example.org/", "null", "*", "file://x", "https://a/b"] {
+            refused::<Origin>(origin, "as in https://en.example.org");
+        }
         refused::<ContentType>("html", "text/html");
         refused::<ContentType>("text/html\r\nx: y", "text/html");
         refused::<LogLevel>("loud", "info");

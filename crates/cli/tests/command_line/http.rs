@@ -12,7 +12,7 @@ pub(crate) fn get(address: &str, target: &str) -> String {
 
 /// The whole answer to a request without a body, with these lines in its head.
 pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) -> String {
-    exchange(address, &format!("{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n"))
+    exchange(address, &format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n"))
 }
 
 /// The whole answer to a POST of a form.
@@ -20,7 +20,7 @@ pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
     exchange(
         address,
         &format!(
-            "POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\
              Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
             form.len()
         ),

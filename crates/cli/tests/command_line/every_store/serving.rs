@@ -23,7 +23,7 @@ fn half_a_post(address: &str) -> (TcpStream, &'static str) {
     const READS: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!(
-        "POST {PAGE}?rev/ HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\
+        "POST {PAGE}?rev/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n",
         BODY.len()
     );

@@ -1,0 +1,234 @@
+//! What browsers may have other people's pages do here: nothing that changes anything, unless their origin is
+//! configured. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and notice nothing.
+//!
+//! [`judge`] decides without I/O. The middleware (`observe`) asks it before a request reaches its handler.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
+    header::{
+        ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+        ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+        ACCESS_CONTROL_REQUEST_METHOD, ALLOW, HOST, ORIGIN, VARY,
+    },
+};
+
+use crate::{
+    problem::{Kind, Problem, Result},
+    settings::Settings,
+};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// How long a browser may keep the answer to a preflight.
+const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
+
+/// The headers of answers that pages of the configured origins may read.
+const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
+    "ETag, Location, Content-Location, Content-Range, Link, Memento-Datetime, Allow, Retry-After, x-rev, x-parent, \
+     x-request-id",
+);
+
+/// What a page of a configured origin is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CrossOrigin {
+    /// The origin, as the request has it.
+    origin: HeaderValue,
+    /// Whether the request is a preflight, and the headers that it asks for.
+    preflight: Option<Option<HeaderValue>>,
+}
+
+/// Judges a request by what its browser says of the page that sends it. `None`: nothing has to be added to the
+/// answer.
+///
+/// # Errors
+///
+/// 421 where the host of the request is not one of this server, and 403 where a page of another origin would change
+/// something.
+pub(crate) fn judge(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    settings: &Settings,
+) -> Result<Option<CrossOrigin>> {
+    let authority = authority_of(uri, headers);
+    if settings.check_host
+        && let Some(authority) = authority
+        && !is_known(authority, settings)
+    {
+        return Err(misdirected(authority));
+    }
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let (origin, another) = (origins.next(), origins.next());
+    if let Some(origin) =
+        origin.filter(|origin| another.is_none() && is_configured(origin, &settings.origins))
+    {
+        return Ok(Some(CrossOrigin { origin: origin.clone(), preflight: preflight(method, headers) }));
+    }
+    if method.is_safe() {
+        return Ok(None);
+    }
+    let own_site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
+    let own_origin = headers.get_all(ORIGIN).iter().all(|origin| is_own(origin, authority));
+    if own_site && own_origin { Ok(None) } else { Err(cross_site(origin)) }
+}
+
+/// Adds what a browser has to know to an answer. `origins`: whether any are configured.
+pub(crate) fn mark(headers: &mut HeaderMap, status: StatusCode, cross: Option<CrossOrigin>, origins: bool) {
+    if origins {
+        headers.append(VARY, HeaderValue::from_static("origin"));
+    }
+    let Some(CrossOrigin { origin, preflight }) = cross else { return };
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    match preflight {
+        None => {
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+        }
+        Some(wanted) if status.is_success() => {
+            if let Some(methods) = headers.get(ALLOW).cloned() {
+                headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+            }
+            if let Some(wanted) = wanted {
+                headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted);
+            }
+            headers.insert(ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+        }
+        Some(_) => {}
+    }
+}
+
+fn preflight(method: &Method, headers: &HeaderMap) -> Option<Option<HeaderValue>> {
+    let is_preflight = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    is_preflight.then(|| headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned())
+}
+
+/// The host that a request names, with its port. `None` where it names none, as no browser does.
+fn authority_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    let authority = match uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => headers.get(HOST).and_then(|host| host.to_str().ok()),
+    };
+    authority.filter(|authority| !authority.is_empty())
+}
+
+fn is_configured(origin: &HeaderValue, origins: &BTreeSet<String>) -> bool {
+    origin.to_str().is_ok_and(|origin| origins.contains(&origin.to_ascii_lowercase()))
+}
+
+/// Whether an origin is that of the host of the request. `null` is nobody's.
+fn is_own(origin: &HeaderValue, authority: Option<&str>) -> bool {
+    let (Some((scheme, host)), Some(authority)) =
+        (origin.to_str().ok().and_then(|origin| origin.split_once("://")), authority)
+    else {
+        return false;
+    };
+    let usual = match scheme {
+        "http" => "80",
+        "https" => "443",
+        _ => return false,
+    };
+    let (host, port) = split_port(host);
+    let (own_host, own_port) = split_port(authority);
+    host.eq_ignore_ascii_case(own_host) && port.unwrap_or(usual) == own_port.unwrap_or(usual)
+}
+
+/// Whether a server on loopback is meant by a host: by a name of loopback, or one that is configured.
+fn is_known(authority: &str, settings: &Settings) -> bool {
+    let authority = authority.to_ascii_lowercase();
+    let (host, port) = split_port(&authority);
+    // A name with a dot at its end is the same name, said to be complete (RFC 1034, section 3.1).
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let with_port = port.map(|port| format!("{host}:{port}"));
+    let configured = |name: &str| settings.hosts.contains_key(name) || settings.other_hosts.contains(name);
+    is_loopback(host) || configured(host) || with_port.is_some_and(|name| configured(&name))
+}
+
+/// Whether it is a name or an address of loopback. Browsers resolve `localhost` and names below it by themselves.
+fn is_loopback(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || address.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback())
+}
+
+/// A host, and its port where it has one. An address of IPv6 is in brackets.
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (host, Some(port).filter(|port| !port.is_empty()))
+        }
+        _ => (authority, None),
+    }
+}
+
+fn misdirected(authority: &str) -> Problem {
+    Problem::new(
+        Kind::Misdirected,
+        format!(
+            "the host '{authority}' is not one of this server, which listens on loopback and guards against DNS \
+             rebinding: ask for localhost, or, if a proxy passes this host, add it to the setting 'hosts' \
+             (\"*\" is any host)"
+        ),
+    )
+}
+
+fn cross_site(origin: Option<&HeaderValue>) -> Problem {
+    let origin = origin.map_or("another origin", |origin| origin.to_str().unwrap_or("an unreadable origin"));
+    Problem::new(
+        Kind::CrossSite,
+        format!(
+            "a page of {origin} may not change anything here: if it should, add its origin to the setting 'origins' \
+             of [access]; if it is a page of this server, have the proxy pass the Host header on"
+        ),
+    )
+}
+
+/// Logs what browsers are refused, each kind at most once a [`RefusalLog::INTERVAL`], with the setting that allows it:
+/// a proxy on the same machine may be what the requests come from.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalLog {
+    misdirected: Mutex<Option<Duration>>,
+    cross_site: Mutex<Option<Duration>>,
+}
+
+impl RefusalLog {
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// Logs a refusal of [`judge`]; other problems are not logged here. `now` is of a monotonic clock.
+    pub(crate) fn log(&self, problem: &Problem, now: Duration) {
+        let detail = problem.detail();
+        match problem.kind() {
+            Kind::Misdirected if Self::is_due(&self.misdirected, now) => {
+                tracing::warn!(
+                    detail,
+                    "request refused: its host is not one of this server; see the setting 'hosts'"
+                );
+            }
+            Kind::CrossSite if Self::is_due(&self.cross_site, now) => {
+                tracing::warn!(
+                    detail,
+                    "write refused: it comes from a page of another origin; see the setting 'origins' of [access]"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn is_due(last: &Mutex<Option<Duration>>, now: Duration) -> bool {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| now.saturating_sub(last) >= Self::INTERVAL);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests;

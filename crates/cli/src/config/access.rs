@@ -1,0 +1,91 @@
+//! Who may do what, and which browsers' pages.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
+
+use super::values::{Access, Origin};
+
+/// The setting `access` in a file: a word, or a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum GivenAccess {
+    /// `access = "open"`
+    Word(Access),
+    /// `[access]`
+    Table(GivenAccessTable),
+}
+
+/// The table `[access]`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenAccessTable {
+    /// What `access = "open"` says.
+    #[serde(default)]
+    open: bool,
+    #[serde(default)]
+    origins: Vec<Origin>,
+}
+
+impl<'de> Deserialize<'de> for GivenAccess {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = GivenAccess;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"open\", or a table with 'open' and 'origins'")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<GivenAccess, E> {
+                Access::deserialize(de::value::StrDeserializer::new(word)).map(GivenAccess::Word)
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GivenAccess, A::Error> {
+                let table = GivenAccessTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(GivenAccess::Table(table))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Who may do what, in effect.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct AccessSettings {
+    /// Whether it was said that every client may do everything.
+    pub(crate) open: bool,
+    /// The origins whose pages may send requests that change something.
+    pub(crate) origins: BTreeSet<Origin>,
+}
+
+impl AccessSettings {
+    /// What flags and environment say, and what the file says beside it.
+    pub(super) fn merge(given: Option<Access>, file: Option<GivenAccess>) -> Self {
+        let table = match file {
+            None => GivenAccessTable::default(),
+            Some(GivenAccess::Word(Access::Open)) => GivenAccessTable { open: true, origins: Vec::new() },
+            Some(GivenAccess::Table(table)) => table,
+        };
+        let open = table.open || given == Some(Access::Open);
+        Self { open, origins: table.origins.into_iter().collect() }
+    }
+
+    /// Whether nothing was said.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Serialize for AccessSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.origins.is_empty() {
+            return Access::Open.serialize(serializer);
+        }
+        let mut table = serializer.serialize_map(None)?;
+        if self.open {
+            table.serialize_entry("open", &true)?;
+        }
+        table.serialize_entry("origins", &self.origins)?;
+        table.end()
+    }
+}

@@ -1,0 +1,157 @@
+//! Pages of other origins, in a browser: they change nothing on a server, unless their origin is configured.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{browser, steps};
+use crate::{http::Client, service::Service};
+
+/// How long the page may wait for the browser to send its request.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often the server of the page looks whether it is still needed.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A name that leads to the loopback, as that of an attacker does once it is bound anew.
+const REBOUND: &str = "rebound.example";
+
+/// Tries to write in the ways that a page has: a form, and `fetch` with and without CORS. It says in its document
+/// what became of them. `SERVER` is the server, `PAGE` the beginning of the titles.
+const ATTACK: &str = r#"<!DOCTYPE html><title>another origin</title><pre id="said"></pre>
+<iframe name="sink"></iframe>
+<form id="form" method="post" target="sink" action="http://SERVER/v1/attacked/page/PAGE-form?rev/">
+<input name="_rev" value="1"><input name="html" value="x"></form>
+<script>
+const say = text => document.getElementById("said").append(text + "\n");
+const url = title => "http://SERVER/v1/attacked/page/" + title + "?rev/";
+const body = () => new URLSearchParams({ _rev: "1", html: "x" });
+document.getElementById("form").submit();
+fetch(url("PAGE-fetch"), { method: "POST", body: body() })
+    .then(answer => say("fetch:" + answer.status), () => say("fetch:failed"));
+fetch(url("PAGE-opaque"), { method: "POST", body: body(), mode: "no-cors" })
+    .then(answer => say("opaque:" + answer.type), () => say("opaque:failed"));
+</script>
+"#;
+
+/// The ends of the titles that the page tries to write.
+const WAYS: [&str; 3] = ["form", "fetch", "opaque"];
+
+/// Has the browser open the page from several origins, and looks what was written.
+pub(super) fn check(chromium: &Path) -> Result<usize> {
+    let page = PageServer::start()?;
+    let port = page.address.port();
+    let settings = tempfile::tempdir()?;
+    let file = settings.path().join("rashomon.toml");
+    fs::write(&file, format!("[access]\norigins = [\"http://localhost:{port}\"]\n"))?;
+    let log = steps::log("browser-origins-service");
+    let arguments = ["serve", "--store", "memory:", "--config", file.to_str().context("a path in UTF-8")?];
+    let service = Service::start(&steps::binary(), &arguments, &log)?;
+    let server = service.address();
+
+    // The same page writes where its origin is configured, so that what fails elsewhere is not the page itself.
+    let trusted = open(chromium, "trusted", &format!("http://localhost:{port}"), server)?;
+    ensure!(trusted.contains("fetch:201"), "a page of a configured origin cannot write:\n{trusted}");
+    // Another port is the same site, and another origin. Another name is another site.
+    let rules = format!("--host-resolver-rules=MAP {REBOUND} 127.0.0.1");
+    for (name, origin) in
+        [("port", format!("http://127.0.0.1:{port}")), ("site", format!("http://{REBOUND}:{port}"))]
+    {
+        let said = open_with(chromium, name, &origin, server, &rules)?;
+        ensure!(said.contains("fetch:failed"), "the page {origin} reads what the server answers:\n{said}");
+        ensure!(said.contains("opaque:opaque"), "the page {origin} sent no request without CORS:\n{said}");
+    }
+    let mut client = Client::connect(server)?;
+    for (page, expected) in [("trusted", 200), ("port", 404), ("site", 404)] {
+        for way in WAYS {
+            let (status, _) = client.get(&format!("/v1/attacked/page/{page}-{way}?rev/latest/html"))?;
+            ensure!(status == expected, "{page}-{way} is answered with {status}, not {expected}");
+        }
+    }
+    // The server's own pages still work under its own names, and not under another's.
+    for (host, expected) in [("localhost", "<title>"), (REBOUND, "urn:rashomon:problem:misdirected")] {
+        let url = format!("http://{host}:{}/", server.port());
+        let document = browser::dump(chromium, &url, &format!("host-{host}"), &[&rules])?;
+        ensure!(document.contains(expected), "`{expected}` is not in what {url} shows:\n{document}");
+    }
+    let status = service.stop()?;
+    ensure!(status.success(), "the server ended with {status}");
+    Ok(WAYS.len() * 3 + 2)
+}
+
+fn open(chromium: &Path, name: &str, origin: &str, server: SocketAddr) -> Result<String> {
+    open_with(chromium, name, origin, server, "--no-first-run")
+}
+
+/// Opens the page under an origin, and gives its document when it is done.
+fn open_with(chromium: &Path, name: &str, origin: &str, server: SocketAddr, flag: &str) -> Result<String> {
+    browser::dump(chromium, &format!("{origin}/{server}/{name}"), &format!("origin-{name}"), &[flag])
+}
+
+/// Serves the attacking page on a port of its own: `/SERVER/PAGE` is the page that attacks that server.
+struct PageServer {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PageServer {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let (address, ended) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
+        let end = Arc::clone(&ended);
+        let thread = thread::spawn(move || {
+            while !end.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    // A thread each, since browsers open connections before they have anything to ask. One that is
+                    // gone does not matter.
+                    Ok((stream, _)) => drop(thread::spawn(|| answer(stream))),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(POLL),
+                    Err(_) => return,
+                }
+            }
+        });
+        Ok(Self { address, ended, thread: Some(thread) })
+    }
+}
+
+impl Drop for PageServer {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Answers one request, and closes the connection.
+fn answer(mut stream: std::net::TcpStream) -> Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(READ_LIMIT))?;
+    let mut request = vec![0; 8 << 10];
+    let read = stream.read(&mut request)?;
+    let request = String::from_utf8_lossy(&request[..read]).into_owned();
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let body = match path.trim_start_matches('/').split_once('/') {
+        Some((server, page)) => ATTACK.replace("SERVER", server).replace("PAGE", page),
+        None => String::new(),
+    };
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )?;
+    Ok(())
+}
