@@ -8,6 +8,8 @@
 mod browser;
 mod cassandra;
 mod demo;
+mod origins;
+mod schemathesis;
 mod steps;
 mod tools;
 
@@ -45,7 +47,7 @@ enum Outcome {
 pub fn run(options: &Options) -> Result<bool> {
     if options.list {
         for step in STEPS {
-            println!("{:<9} {}", step.name, step.about);
+            println!("{:<12} {}", step.name, step.about);
         }
         return Ok(true);
     }

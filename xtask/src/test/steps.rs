@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 use anyhow::Result;
 
 use super::{
-    Outcome, browser, cassandra, demo,
+    Outcome, browser, cassandra, demo, schemathesis,
     tools::{Tool, Toolbox},
 };
 use crate::{
@@ -96,9 +96,15 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "browser",
-        about: "the pages for people render in a browser",
+        about: "the pages for people render in a browser, and those of others write nothing",
         needs: &[Need::Everything(Tool::Chromium), Need::Everything(Tool::Curl)],
         run: browser::run,
+    },
+    Step {
+        name: "schemathesis",
+        about: "the API answers made-up requests as /openapi.json says",
+        needs: &[Need::Everything(Tool::Schemathesis)],
+        run: schemathesis::run,
     },
     Step {
         name: "faults",

@@ -18,6 +18,8 @@ use crate::{
 
 /// The version that the checks of dependencies are made with, so that a new one changes nothing by itself.
 const CARGO_DENY: &str = "0.20.2";
+/// The version of schemathesis, for the same reason.
+const SCHEMATHESIS: &str = "4.32.5";
 /// Building cargo-deny from its source takes minutes on a small machine.
 const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
 
@@ -57,6 +59,7 @@ pub(crate) enum Tool {
     /// With what MediaWiki needs of it.
     Php,
     RedisServer,
+    Schemathesis,
     SevenZip,
     Xmllint,
     TestData,
@@ -121,6 +124,7 @@ impl Toolbox {
             Tool::Nft => self.debian("nft", "nftables"),
             Tool::Php => self.php(),
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
+            Tool::Schemathesis => self.schemathesis(),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
             Tool::Xmllint => self.debian("xmllint", "libxml2-utils"),
             Tool::TestData => test_data(),
@@ -152,6 +156,29 @@ impl Toolbox {
         find_program("php")
             .filter(|php| has_extensions(php))
             .ok_or_else(|| anyhow!("the packages {} brought no such PHP", packages.join(" ")))
+    }
+
+    /// schemathesis of exactly our version, in a virtual environment of Python below `target`.
+    fn schemathesis(&mut self) -> Result<PathBuf> {
+        let own = crate::target().join("tools").join(format!("schemathesis-{SCHEMATHESIS}"));
+        let program = own.join("bin/schemathesis");
+        if program.is_file() {
+            return Ok(program);
+        }
+        let python = self.debian("python3", "python3")?;
+        let mut command = Command::new(&python);
+        command.args(["-c", "import ensurepip, venv"]);
+        if !command.output()?.status.success() {
+            self.install("Python's venv", &["python3-venv"])?;
+        }
+        println!("    pip install schemathesis {SCHEMATHESIS}");
+        let mut command = Command::new(&python);
+        command.args(["-m", "venv"]).arg(&own);
+        run_to_success(command, "python-venv")?;
+        let mut command = Command::new(own.join("bin/pip"));
+        command.args(["install", "--disable-pip-version-check", &format!("schemathesis=={SCHEMATHESIS}")]);
+        run_to_success(command, "pip-install")?;
+        Ok(program)
     }
 
     /// MediaWiki's files: where Debian's packages put them, else unpacked from those below `target`. They are not

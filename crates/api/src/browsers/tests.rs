@@ -22,7 +22,13 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-fn verdict(method: &Method, fields: &[(&str, &str)]) -> std::result::Result<bool, Kind> {
+/// Names and values of a request's headers.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+/// Whether a request that is served comes from another origin, or why it is refused.
+type Verdict = std::result::Result<bool, Kind>;
+
+fn verdict(method: &Method, fields: Headers<'_>) -> Verdict {
     let uri = Uri::from_static("/v1/enwiki/page/A?rev/");
     let judged = judge(method, &uri, &headers(fields), &settings());
     judged.map(|cross| cross.is_some()).map_err(|problem| problem.kind())
@@ -31,7 +37,7 @@ fn verdict(method: &Method, fields: &[(&str, &str)]) -> std::result::Result<bool
 #[test]
 fn only_requests_of_other_origins_are_refused() {
     let refused = Err(Kind::CrossSite);
-    let rows: [(&[(&str, &str)], std::result::Result<bool, Kind>); 19] = [
+    let rows: [(Headers<'_>, Verdict); 19] = [
         // No browser.
         (&[], Ok(false)),
         // The server's own pages, and what a person types.

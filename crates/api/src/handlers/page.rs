@@ -22,7 +22,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     let (mut head, body) = request.into_parts();
     ignore_range_unless_get(&mut head);
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
-    let resource = Resource::parse(head.uri.query())?;
+    let resource = parse_resource(&head)?;
     match head.method {
         // Boxed, so that the future of a read does not have room for a write: it is moved more than once.
         Method::POST | Method::PUT => Box::pin(write(&api, target.page, resource, &head, body)).await,
@@ -31,6 +31,22 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             read(&api, &target, resource, methods, &head).await
         }
     }
+}
+
+/// What the query names. A method that it does not take is refused first, whatever follows after `&`.
+fn parse_resource(head: &Parts) -> Result<Resource> {
+    const TAKEN: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS];
+    let query = head.uri.query();
+    Resource::parse(query).map_err(|problem| {
+        let path = query.and_then(|query| query.split('&').next());
+        let methods = match Resource::parse(path) {
+            Ok(resource) => resource.methods(),
+            Err(_) if TAKEN.contains(&head.method) => return problem,
+            Err(_) => READ_METHODS,
+        };
+        let is_taken = methods.split(", ").any(|method| method == head.method.as_str());
+        if is_taken { problem } else { Problem::method_not_allowed(methods) }
+    })
 }
 
 /// A range is one of a GET alone (RFC 9110, section 14.2).
@@ -47,14 +63,11 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     }
     match (&head.method, resource) {
         (&Method::POST, Resource::RevisionList(list)) => {
-            if list != Listed::default() {
-                return Err(Problem::malformed(
-                    "a new revision is posted to ?rev/, without &limit= and &page=",
-                ));
-            }
+            check_not_listed(&list)?;
             write::revision(api, page, headers, body).await
         }
-        (&Method::POST, Resource::Document(Selector::Revision(rev))) => {
+        (&Method::POST, Resource::RenderList(rev, list)) => {
+            check_not_listed(&list)?;
             write::render(api, page, RenderBase::Revision(rev), headers, body).await
         }
         (&Method::POST, Resource::Document(Selector::Render(tid))) => {
@@ -67,12 +80,20 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     }
 }
 
+/// A write goes to the list itself, and not to a page of it.
+fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
+    if *list == Listed::default() {
+        return Ok(());
+    }
+    Err(Problem::malformed("what is posted goes to ?rev/ or ?rev/12345/, without &limit= and &page="))
+}
+
 /// `/wiki/{title}`: the same, to be read only, in the domain of the host.
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, _) = request.into_parts();
     ignore_range_unless_get(&mut head);
     let target = page_of_wiki(&head.uri, &head.headers, &api.settings.hosts, &api.page_bucket)?;
-    let resource = Resource::parse(head.uri.query())?;
+    let resource = parse_resource(&head)?;
     read(&api, &target, resource, READ_METHODS, &head).await
 }
 
@@ -109,7 +130,7 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Bare(Selector::Revision(rev)) => Ok(redirect(&format!("?rev/{rev}/"), Caching::Mutable)),
         Resource::Bare(Selector::Render(tid)) => Ok(redirect(&format!("?rev/{tid}/"), Caching::Mutable)),
         Resource::Document(Selector::Latest) => read::latest_render(api, page, headers).await,
-        Resource::Document(Selector::Revision(rev)) => read::revision(api, page, rev, headers).await,
+        Resource::RenderList(rev, list) => read::revision(api, page, rev, list, headers).await,
         Resource::Document(Selector::Render(tid)) => read::render(api, page, tid, headers).await,
         Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, headers).await,
         Resource::Property(Selector::Revision(rev), name) => {
@@ -122,7 +143,7 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Timegate(name) => timegate::select(api, page, &name, headers).await,
         Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
         // The parser gives no such thing.
-        Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_)) => {
+        Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_) | Selector::Revision(_)) => {
             Err(Problem::not_found("of a time there are only the properties"))
         }
     }

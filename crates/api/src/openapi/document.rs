@@ -1,15 +1,12 @@
 //! The OpenAPI document, made from the table of operations.
 //!
 //! A page's sub-resources are addressed in the query string as a path (`?rev/latest/html`), which the paths of
-//! OpenAPI cannot hold. So `paths` has what any tool understands, a page with all that its methods may answer,
-//! and `x-ms-paths`, an extension that generators of clients know, has each sub-resource as a path of its own.
-
-use std::collections::BTreeMap;
+//! OpenAPI cannot hold. So `paths` has what a URL without a query is answered with, and `x-ms-paths`, an extension that
+//! generators of clients know, has each sub-resource as a path of its own.
 
 use utoipa::openapi::{
     Components, ComponentsBuilder, Content as MediaType, ContentBuilder, HttpMethod, InfoBuilder, License,
-    OpenApi, OpenApiBuilder, PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder,
-    Schema, Type,
+    OpenApi, OpenApiBuilder, Paths, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
     extensions::ExtensionsBuilder,
     path::{self, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     request_body::{RequestBody as Sent, RequestBodyBuilder},
@@ -31,7 +28,7 @@ Every revision of every page, and every render of it. A *domain* is a wiki; a *p
 
 A page's sub-resources are addressed in the query string **as a path**: `Main_Page?rev/latest/html`. It is no \
 list of keys and values, and has one spelling. Since the paths of OpenAPI cannot hold it, `paths` has the page \
-with all that its methods may answer, and the extension `x-ms-paths` has each sub-resource as a path of its own.
+without a query, and the extension `x-ms-paths` has each sub-resource as a path of its own: all reads and writes.
 
 Every GET takes HEAD too, and every path OPTIONS, whose answer has the methods in `Allow`. Every answer has an `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. \
 Links in answers are relative to the page, so that they hold under any prefix.";
@@ -39,14 +36,18 @@ Links in answers are relative to the page, so that they hold under any prefix.";
 /// The answer that every operation has beside its own.
 const ANY_PROBLEM: &str = "AnyProblem";
 
+/// The answer that every GET of a title has beside its own.
+const MOVED: Answer = Answer {
+    status: 301,
+    meaning: "The title is in another spelling: to the canonical one.",
+    content: Content::Empty,
+    headers: &["Location", "Cache-Control"],
+};
+
 /// The document.
 pub(crate) fn build() -> OpenApi {
-    let each = operations::all().filter(|operation| !is_alone(operation));
-    let each = each.fold(Paths::new(), |mut paths, of| {
-        paths.add_path_operation(url_template(of), vec![method(of.verb)], operation(of));
-        paths
-    });
-    let each = serde_json::to_value(each).unwrap_or_default();
+    let with_query = paths(operations::all().filter(|operation| operation.query.is_some()));
+    let with_query = serde_json::to_value(with_query).unwrap_or_default();
     let tags = Chapter::ALL
         .map(|chapter| TagBuilder::new().name(chapter.name()).description(Some(chapter.title())).build());
     let mut document = OpenApiBuilder::new()
@@ -57,18 +58,12 @@ pub(crate) fn build() -> OpenApi {
                 .description(Some(DESCRIPTION))
                 .license(Some(License::new("MIT OR Apache-2.0"))),
         )
-        .paths(paths())
+        .paths(paths(operations::all().filter(|operation| operation.query.is_none())))
         .components(Some(components()))
         .tags(Some(tags))
         .build();
-    document.extensions = Some(ExtensionsBuilder::new().add("x-ms-paths", each).build());
+    document.extensions = Some(ExtensionsBuilder::new().add("x-ms-paths", with_query).build());
     document
-}
-
-/// Whether an operation is the only one of its path and its method, and has no query: `paths` can hold it.
-fn is_alone(of: &Operation) -> bool {
-    let same = operations::all().filter(|other| other.path == of.path && other.verb == of.verb);
-    of.query.is_none() && same.count() == 1
 }
 
 /// The path of an operation, with its query.
@@ -88,29 +83,12 @@ const fn method(verb: Verb) -> HttpMethod {
     }
 }
 
-/// Each path once, with its methods.
-fn paths() -> Paths {
-    let mut by_path: BTreeMap<&str, Vec<(Verb, Vec<&Operation>)>> = BTreeMap::new();
-    for operation in operations::all() {
-        let verbs = by_path.entry(operation.path).or_default();
-        match verbs.iter_mut().find(|(verb, _)| *verb == operation.verb) {
-            Some((_, operations)) => operations.push(operation),
-            None => verbs.push((operation.verb, vec![operation])),
-        }
-    }
-    let mut paths = PathsBuilder::new();
-    for (path, verbs) in by_path {
-        let mut item = PathItem::default();
-        for (verb, operations) in verbs {
-            let operation = match operations[..] {
-                [single] if is_alone(single) => operation(single),
-                _ => merged(verb, &operations),
-            };
-            item.merge_operations(PathItem::new(method(verb), operation));
-        }
-        paths = paths.path(path, item);
-    }
-    paths.build()
+/// The operations, each under its URL.
+fn paths<'a>(operations: impl Iterator<Item = &'a Operation>) -> Paths {
+    operations.fold(Paths::new(), |mut paths, of| {
+        paths.add_path_operation(url_template(of), vec![method(of.verb)], operation(of));
+        paths
+    })
 }
 
 /// One operation as it is.
@@ -134,47 +112,12 @@ fn operation(of: &Operation) -> path::Operation {
         operation = with_header(operation, name);
     }
     for answer in of.answers {
-        operation = operation.response(answer.status.to_string(), response(&[answer]));
+        operation = operation.response(answer.status.to_string(), response(answer));
+    }
+    if of.verb == Verb::Get && names_in(of.path).any(|name| name == "title") {
+        operation = operation.response(MOVED.status.to_string(), response(&MOVED));
     }
     operation.response("default", Ref::from_response_name(ANY_PROBLEM)).build()
-}
-
-/// All sub-resources of a path that take a method, as one operation.
-fn merged(verb: Verb, operations: &[&Operation]) -> path::Operation {
-    let mut description =
-        "What is answered depends on what follows the `?`:\n\n| query | |\n|---|---|\n".to_owned();
-    for operation in operations {
-        let query = operation.query.map_or_else(|| "none".to_owned(), |query| format!("`?{query}`"));
-        description.push_str(&format!("| {query} | {} |\n", operation.summary));
-    }
-    let mut merged = OperationBuilder::new()
-        .tag(operations[0].chapter.name())
-        .operation_id(Some(format!("{}SubResource", verb.name().to_lowercase())))
-        .summary(Some("The page's sub-resources, as the query names them"))
-        .description(Some(description));
-    for name in names_in(operations[0].path) {
-        merged = merged.parameter(url_parameter(name));
-    }
-    for (name, ..) in REQUEST_HEADERS {
-        if operations.iter().any(|operation| operation.headers.contains(&name)) {
-            merged = with_header(merged, name);
-        }
-    }
-    let mut answers: BTreeMap<u16, Vec<&Answer>> = BTreeMap::new();
-    for answer in operations.iter().flat_map(|operation| operation.answers) {
-        answers.entry(answer.status).or_default().push(answer);
-    }
-    for (status, answers) in answers {
-        merged = merged.response(status.to_string(), response(&answers));
-    }
-    let bodies = operations.iter().filter_map(|operation| operation.body.map(request_body));
-    let body = bodies.reduce(|mut all, more| {
-        for (media_type, content) in more.content {
-            all.content.entry(media_type).or_insert(content);
-        }
-        all
-    });
-    merged.request_body(body).response("default", Ref::from_response_name(ANY_PROBLEM)).build()
 }
 
 fn parameter(name: &str, place: ParameterIn, meaning: &str) -> ParameterBuilder {
@@ -203,22 +146,18 @@ fn with_header(operation: OperationBuilder, wanted: &str) -> OperationBuilder {
     }
 }
 
-/// The answers of one status.
-fn response(answers: &[&Answer]) -> Response {
-    let mut meanings: Vec<&str> = Vec::new();
-    let mut response = ResponseBuilder::new().header_ref("x-request-id", header_ref("x-request-id"));
-    for answer in answers {
-        if !meanings.contains(&answer.meaning) {
-            meanings.push(answer.meaning);
-        }
-        for header in answer.headers {
-            response = response.header_ref(*header, header_ref(header));
-        }
-        if let Some((media_type, content)) = media_type(answer.content) {
-            response = response.content(media_type, content);
-        }
+/// An answer.
+fn response(answer: &Answer) -> Response {
+    let mut response = ResponseBuilder::new()
+        .description(answer.meaning)
+        .header_ref("x-request-id", header_ref("x-request-id"));
+    for header in answer.headers {
+        response = response.header_ref(*header, header_ref(header));
     }
-    response.description(meanings.join(" Or: ")).build()
+    if let Some((media_type, content)) = media_type(answer.content) {
+        response = response.content(media_type, content);
+    }
+    response.build()
 }
 
 fn header_ref(name: &str) -> Ref {
@@ -226,15 +165,16 @@ fn header_ref(name: &str) -> Ref {
 }
 
 fn any_problem() -> Response {
-    response(&[&Answer {
+    response(&Answer {
         status: 0,
-        meaning: "A problem that any request may meet: a malformed URL, or none or two of Host (400), a method \
-                  that is not taken (405), a head or a body that does not arrive in time (408), content that was erased (410), a URL that is too long \
-                  (414), headers that are too large (431), a store that does not answer (503), and of \
-                  writes a disk that is full (507).",
+        meaning: "A problem that any request may meet: a malformed URL, or none or two of Host (400), a page of \
+                  another origin that would change something (403), a method that is not taken (405), a head or a \
+                  body that does not arrive in time (408), content that was erased (410), a URL that is too long \
+                  (414), a host that is not this server (421), headers that are too large (431), a store that does \
+                  not answer (503), and of writes a disk that is full (507).",
         content: Content::Problem,
         headers: &[],
-    }])
+    })
 }
 
 /// What an answer holds, and of which type it is.

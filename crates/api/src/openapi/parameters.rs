@@ -14,6 +14,14 @@ pub(crate) const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 /// The pattern of a tid: a UUID of version 1, in lower case.
 pub(crate) const TID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$";
 
+/// The pattern of the numbers from 1 to 2^63 - 1.
+const REVISION_PATTERN: &str = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[0-1][0-9]{17}|92[0-1][0-9]{16}|922[0-2][0-9]{15}|\
+     9223[0-2][0-9]{14}|92233[0-6][0-9]{13}|922337[0-1][0-9]{12}|92233720[0-2][0-9]{10}|\
+     922337203[0-5][0-9]{9}|9223372036[0-7][0-9]{8}|92233720368[0-4][0-9]{7}|\
+     922337203685[0-3][0-9]{6}|9223372036854[0-6][0-9]{5}|92233720368547[0-6][0-9]{4}|\
+     922337203685477[0-4][0-9]{3}|9223372036854775[0-7][0-9]{2}|922337203685477580[0-6]|\
+     9223372036854775807)$";
+
 /// A name in a URL.
 pub(crate) struct Name {
     pub(crate) name: &'static str,
@@ -41,7 +49,7 @@ pub(crate) const NAMES: [Name; 6] = [
         name: "domain",
         meaning: "A wiki.",
         example: "enwiki",
-        pattern: Some("^[a-z0-9][a-z0-9.-]{0,127}$"),
+        pattern: Some("^(?!(batch|tokens)$)[a-z0-9][a-z0-9.-]{0,127}$"),
     },
     Name {
         name: "title",
@@ -49,13 +57,14 @@ pub(crate) const NAMES: [Name; 6] = [
                   letters, digits and `-_.~;:@$!*(),/` stand raw; everything else is percent-encoded, a `?` as \
                   `%3F`. A GET of another spelling is redirected (301) to this one.",
         example: "Main_Page",
-        pattern: None,
+        // No control character, and no segment of one dot or two.
+        pattern: Some(r"^(?!\.{1,2}(/|$))(?!.*/\.{1,2}(/|$))[^\u0000-\u001f\u007f-\u009f]{1,1024}$"),
     },
     Name {
         name: "rev",
         meaning: "A revision: a number from 1 to 9223372036854775807, without leading zeros, unique in its page.",
         example: "12345",
-        pattern: Some("^[1-9][0-9]{0,18}$"),
+        pattern: Some(REVISION_PATTERN),
     },
     Name {
         name: "tid",
@@ -91,7 +100,10 @@ pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
             "How many entries there are at most.",
             schema.schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_LIMIT)).build(),
         ),
-        "page" => ("Where to go on: opaque, taken from `next`.", schema.schema_type(Type::String).build()),
+        "page" => (
+            "Where to go on: opaque, taken from `next`.",
+            schema.schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$")).build(),
+        ),
         other => panic!("the table of operations has a parameter that nothing is said of: {other}"),
     }
 }

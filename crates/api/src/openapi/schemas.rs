@@ -54,6 +54,12 @@ const IF_LATEST: &str =
 const TIMESTAMP: &str =
     "When it was made, for history that comes from elsewhere: not before 1990, and not to come.";
 
+/// A revision, as a form names it.
+const REV: &str = r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$";
+
+/// The same, or none.
+const REV_OR_NONE: &str = r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$";
+
 /// The names of properties, which stand beside the other fields.
 fn properties(form: ObjectBuilder) -> Object {
     let property = text("A property, such as `html` or `wikitext`: its bytes. At least one, at most 64.")
@@ -68,14 +74,21 @@ pub(super) fn new_revision() -> Object {
             "The fields of a new revision. Every name that does not begin with `_` is a property; \
              `_http-equiv.NAME` has the headers of property NAME, as a JSON object.",
         ))
-        .property("_rev", text("The revision's number: `12345`, or `Main_Page?rev/12345`."))
+        .property(
+            "_rev",
+            text("The revision's number: `12345`, or `Main_Page?rev/12345`.").pattern(Some(REV)),
+        )
         .required("_rev")
-        .property("_parent", text("The revision that it was made from, in either form; `0` is none."))
+        .property(
+            "_parent",
+            text("The revision that it was made from, in either form; `0` is none.")
+                .pattern(Some(REV_OR_NONE)),
+        )
         .property("_timestamp", date_time(TIMESTAMP))
         .property("_user", text("Who made it; at most 4,096 bytes."))
         .property("_comment", text("The summary; at most 4,096 bytes."))
         .property("_minor", text("It is marked as minor.").enum_values(Some(["1"])))
-        .property("_if_latest", text(IF_LATEST));
+        .property("_if_latest", text(IF_LATEST).pattern(Some(REV_OR_NONE)));
     properties(form)
 }
 
@@ -83,7 +96,7 @@ pub(super) fn new_render() -> Object {
     let form = ObjectBuilder::new()
         .description(Some("The fields of a new render."))
         .property("_timestamp", date_time(TIMESTAMP))
-        .property("_if_latest", text(IF_LATEST));
+        .property("_if_latest", text(IF_LATEST).pattern(Some(REV_OR_NONE)));
     properties(form)
 }
 

@@ -45,6 +45,7 @@ fn query_of(resource: &Resource) -> Option<&'static str> {
             "rev/{time}/{property}",
             selector,
         ),
+        Resource::RenderList(..) => "rev/{rev}/",
         Resource::Timegate(_) => "timegate/{property}",
         Resource::Timemap(..) => "timemap/{property}",
     };

@@ -28,16 +28,14 @@ use toml::Spanned;
 
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
-    access::{AccessSettings, GivenAccess},
+    access::AccessSettings,
     archive::{ArchiveSettings, BucketArchive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     given::{GivenDomain, GivenProperty, GivenSettings, check_bucket},
     retention::{Above, BucketRetention, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
-    values::{
-        Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, Origin, ServerName, Span,
-    },
+    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
 
 /// What every variable of the environment begins with.

@@ -24,7 +24,11 @@ fn settings() -> Vec<(String, String, String)> {
             let help = argument.get_help().unwrap().to_string();
             let (meaning, default) = help.split_once(" [default: ").expect("every setting says its default");
             let name = argument.get_long().unwrap().replace('-', "_");
-            (name, default.trim_end_matches(']').to_owned(), format!("{meaning}{}", choices(argument)))
+            (
+                name,
+                default.strip_suffix(']').expect("it ends there").to_owned(),
+                format!("{meaning}{}", choices(argument)),
+            )
         })
         .collect()
 }

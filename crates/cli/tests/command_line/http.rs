@@ -12,7 +12,10 @@ pub(crate) fn get(address: &str, target: &str) -> String {
 
 /// The whole answer to a request without a body, with these lines in its head.
 pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) -> String {
-    exchange(address, &format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n"))
+    exchange(
+        address,
+        &format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n"),
+    )
 }
 
 /// The whole answer to a POST of a form.

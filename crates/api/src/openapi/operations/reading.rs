@@ -131,11 +131,14 @@ pub(super) const READING: &[Operation] = &[
     },
     Operation {
         headers: CONDITIONS,
+        parameters: &["limit", "page"],
+        description: "Follow `next` for older renders. A page has fewer than `limit` where it would have more than \
+                      1 MiB otherwise.",
         ..get(
             "readRevision",
             Reading,
             "rev/{rev}/",
-            "A revision with all its renders",
+            "A revision with its renders",
             &[
                 answer(
                     200,
@@ -144,6 +147,7 @@ pub(super) const READING: &[Operation] = &[
                     "The revision, its newest render first.",
                 ),
                 NOT_MODIFIED,
+                problem(400, "limit or page is malformed."),
                 problem(404, "There is no such page, or no such revision."),
                 FAILED,
             ],
@@ -281,7 +285,8 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
         headers: &["Accept-Datetime"],
         description: "The timegate of RFC 7089, for clients that know it: among the revisions that have the \
-                      property. Without a date it is the newest; before the first it is the first.",
+                      property. Without a date it is the newest; before the first it is the first. The 2,000 revisions \
+                      nearest to the date are examined.",
         ..get(
             "timegate",
             TimeTravel,
@@ -290,14 +295,19 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
             &[
                 answer(302, Empty, &["Location", "Vary", "Link", "Cache-Control"], "To the state's tid."),
                 problem(400, "Accept-Datetime is no date."),
-                problem(404, "No revision of the page has the property."),
+                problem(
+                    404,
+                    "No revision of the page has the property, or none of those that were examined: then a Link \
+                     leads to the timemap.",
+                ),
             ],
         )
     },
     Operation {
         headers: CONDITIONS,
         parameters: &["limit", "page"],
-        description: "The timemap of RFC 7089: all states that the timegate can lead to, oldest first.",
+        description: "The timemap of RFC 7089: all states that the timegate can lead to, oldest first. For one page \
+                      2,000 revisions are examined, so it may have few states, or none, and lead on all the same.",
         ..get(
             "timemap",
             TimeTravel,

@@ -110,6 +110,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     get("listRevisions", 412, "/v1/enwiki/page/Main_Page?rev/").with(OTHER),
     get("readRevision", 200, "/v1/enwiki/page/Main_Page?rev/2/"),
     get("readRevision", 304, "/v1/enwiki/page/Main_Page?rev/2/").with(ANY),
+    get("readRevision", 400, "/v1/enwiki/page/Main_Page?rev/2/&limit=0"),
     get("readRevision", 404, "/v1/enwiki/page/Main_Page?rev/3/"),
     get("readRevision", 412, "/v1/enwiki/page/Main_Page?rev/2/").with(OTHER),
     get("findPropertyOfRevision", 302, "/v1/enwiki/page/Main_Page?rev/2/html"),

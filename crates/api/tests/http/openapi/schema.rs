@@ -81,10 +81,23 @@ fn is_of_type(name: &Value, value: &Value) -> bool {
     }
 }
 
-/// The one pattern there is in documents.
+/// The patterns that there are in documents and forms.
 fn fits(pattern: &str, text: &str) -> bool {
-    assert_eq!(pattern, "^[0-9a-f]{40}$");
-    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    let number =
+        |text: &str| text.parse::<i64>().is_ok_and(|number| number > 0 && number.to_string() == text);
+    match pattern {
+        "^[0-9a-f]{40}$" => {
+            text.len() == 40
+                && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        }
+        r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$" => text
+            .rsplit_once("?rev/")
+            .map_or_else(|| number(text), |(title, rev)| !title.is_empty() && number(rev)),
+        r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$" => {
+            text == "0" || fits(r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$", text)
+        }
+        other => panic!("{other} is a pattern that the tests do not know"),
+    }
 }
 
 #[test]

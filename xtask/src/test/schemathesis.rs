@@ -1,0 +1,92 @@
+//! The API, asked by schemathesis: whatever `/openapi.json` says is tried with made-up requests, and each answer is held
+//! against it.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{
+    Outcome, demo, steps,
+    tools::{Tool, Toolbox},
+};
+use crate::{http::Client, process::run_logged};
+
+/// The same requests each time, so that a change is not stopped by what it has nothing to do with.
+const SEED: &str = "1";
+
+/// Requests that are made up for each operation, beside those of the phases `examples` and `coverage`.
+const EXAMPLES: &str = "100";
+
+/// How long one of the two runs may take.
+const RUN_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+/// What is accepted beside success, and why.
+const SETTINGS: &str = "xtask/schemathesis.toml";
+
+/// Types of bodies that it cannot make.
+const UNKNOWN_TYPES: [&str; 1] = ["multipart/related"];
+
+pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
+    let program = toolbox.fetch(Tool::Schemathesis)?;
+    let (service, _) = demo::start()?;
+    let base = format!("http://{}", service.address());
+    let folder = tempfile::tempdir()?;
+    let (status, document) = Client::connect(service.address())?.get("/openapi.json")?;
+    ensure!(status == 200, "/openapi.json is answered with {status}");
+    let with_queries = folder.path().join("with-queries.json");
+    fs::write(&with_queries, sub_resources_as_paths(&document)?)?;
+    let served = format!("{base}/openapi.json");
+    let runs = [("served", served.as_str()), ("queries", with_queries.to_str().context("a path in UTF-8")?)];
+    for (name, document) in runs {
+        if let Some(failure) = ask(&program, name, document, &base)? {
+            return Ok(Outcome::Failed(failure));
+        }
+    }
+    let status = service.stop()?;
+    ensure!(status.success(), "the demo ended with {status}");
+    Ok(Outcome::Passed("no finding, for paths and for queries".to_owned()))
+}
+
+/// Has it ask the server for all that a document describes. Gives what is wrong.
+fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<String>> {
+    let mut command = Command::new(program);
+    command
+        .current_dir(crate::root())
+        .args(["--config-file", SETTINGS, "run", document, "--url", base, "--checks", "all", "--seed", SEED])
+        .args(["--max-examples", EXAMPLES, "--generation-database", "none"])
+        .args(["--no-shrink", "--continue-on-failure", "--no-color"]);
+    let log = steps::log(&format!("schemathesis-{name}"));
+    let finished =
+        run_logged(command, &log, RUN_LIMIT, |line| line.contains("❌") || line.starts_with("- "))?;
+    Ok((!finished.status.success()).then(|| format!("{}, all of it in {}", finished.status, log.display())))
+}
+
+/// The document with its `x-ms-paths`, which schemathesis does not know, in place of its `paths`.
+fn sub_resources_as_paths(document: &[u8]) -> Result<String> {
+    let mut document: Value = serde_json::from_slice(document)?;
+    let members = document.as_object_mut().context("the document is an object")?;
+    let mut paths = members.remove("x-ms-paths").context("it has x-ms-paths")?;
+    let operations = paths.as_object_mut().context("they are an object")?.values_mut();
+    for operation in operations.filter_map(Value::as_object_mut).flat_map(|item| item.values_mut()) {
+        if let Some(Value::Object(content)) = operation.pointer_mut("/requestBody/content") {
+            content.retain(|media_type, _| !UNKNOWN_TYPES.contains(&media_type.as_str()));
+        }
+    }
+    members.insert("paths".to_owned(), paths);
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_resources_become_paths() {
+        let document = r#"{"paths":{"/a":{}},"x-ms-paths":{"/a?b":{"post":{"requestBody":{"content":
+            {"multipart/related":{},"multipart/mixed":{}}}}}}}"#;
+        let expected = r#"{"paths":{"/a?b":{"post":{"requestBody":{"content":{"multipart/mixed":{}}}}}}}"#;
+        assert_eq!(sub_resources_as_paths(document.as_bytes()).unwrap(), expected);
+        assert!(sub_resources_as_paths(b"{}").is_err());
+    }
+}
