@@ -43,7 +43,7 @@ pub use retention::{
     RetentionStats, Sampling, Strategy, Superseded, Sweep, Timeline, Walk,
 };
 pub use revisioned::{
-    CacheStats, DomainStats, Erased, Erasing, ErasureState, MAX_COUNTED_RENDERS, MementoPosition,
+    CacheStats, DomainStats, Erased, Erasing, ErasureState, MAX_BODIES, MAX_COUNTED_RENDERS, MementoPosition,
     PropertyStats, RendersBeside, RepairReport, Revisioned, SameBytes, Settings, VerifyReport,
 };
 pub use tid::Tid;

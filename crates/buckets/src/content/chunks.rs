@@ -187,6 +187,16 @@ impl ChunkStore {
         Ok(Stored::Chunks(set))
     }
 
+    /// The same of a body that was staged just now: its frame is that of its one chunk.
+    pub(crate) async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
+        let Stored::Zstd(frame) = stored else {
+            return self.moved(Lifetime::Named(page), stored, size).await;
+        };
+        let mut set = self.begin();
+        self.append_frame(Lifetime::Named(page), &mut set, frame.clone()).await?;
+        Ok(Stored::Chunks(set))
+    }
+
     /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.
     /// Gives the number of sets deleted.
     pub(crate) async fn collect(&self, age: Duration) -> Result<u64> {

@@ -8,8 +8,10 @@ use sha1::Digest;
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Sha1, Staged, Stored, body::compress_if_smaller};
 use crate::{Error, Page, PropertyName, Result};
 
-/// What becomes of a body that is being received: see [`crate::Revisioned::stage`]. Holds at most about a
-/// megabyte of it in memory.
+/// What becomes of a body that is being received: see [`crate::Revisioned::stage`].
+///
+/// Its buffer has at most [`CHUNK_SIZE`] bytes. While it writes a chunk, and when it is finished, a compressed copy of
+/// the buffer comes on top, and what the store needs to write that.
 #[derive(Debug)]
 pub struct PropertySink {
     chunks: Arc<ChunkStore>,
@@ -36,14 +38,25 @@ impl PropertySink {
         self.sha1.update(bytes);
         while self.buffer.len() + bytes.len() > CHUNK_SIZE {
             let (now, later) = bytes.split_at(CHUNK_SIZE - self.buffer.len());
+            self.reserve(now.len());
             self.buffer.extend_from_slice(now);
             bytes = later;
             let set = self.set.get_or_insert_with(|| self.chunks.begin());
             self.chunks.append(Lifetime::Named(&self.page), set, &self.buffer).await?;
             self.buffer.clear();
         }
+        self.reserve(bytes.len());
         self.buffer.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// Makes room for some more bytes of a chunk: doubles the buffer, but not beyond a chunk, as `Vec` would.
+    fn reserve(&mut self, more: usize) {
+        let (needed, capacity) = (self.buffer.len() + more, self.buffer.capacity());
+        if needed > capacity {
+            let capacity = needed.max((2 * capacity).min(CHUNK_SIZE));
+            self.buffer.reserve_exact(capacity - self.buffer.len());
+        }
     }
 
     /// There are no more.
@@ -79,6 +92,15 @@ impl Stored {
 }
 
 impl Staged {
+    /// The bytes of memory that the body takes until it is stored; none where it is in chunks.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        match &self.stored {
+            Stored::Identity(bytes) | Stored::Zstd(bytes) | Stored::Archived(bytes) => bytes.len(),
+            Stored::Chunks(_) => 0,
+        }
+    }
+
     /// As [`Self::inline`], and as it is.
     pub(crate) fn plain(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
@@ -95,5 +117,30 @@ impl Staged {
             sha1: Sha1::of(plain),
             stored: Stored::inline(plain),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_clock::{ManualClock, Timestamp};
+    use rashomon_tables::Memory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_buffer_never_has_room_for_more_than_a_chunk() {
+        let clock = Arc::new(ManualClock::new(Timestamp::EPOCH));
+        let store = Arc::new(Memory::new(clock.clone()));
+        let chunks = Arc::new(ChunkStore::new(store, clock, 1));
+        let page = Page::parse("enwiki", "page", "Main_Page").unwrap();
+        for piece in [1, 600_001, 70_000, CHUNK_SIZE] {
+            let name = PropertyName::new("html").unwrap();
+            let mut sink = PropertySink::new(Arc::clone(&chunks), page.clone(), name, u64::MAX);
+            let piece = vec![7; piece];
+            while sink.size + piece.len() as u64 <= CHUNK_SIZE as u64 && sink.size < 900_000 {
+                sink.write(&piece).await.unwrap();
+                assert!(sink.buffer.capacity() <= CHUNK_SIZE, "{} of {}", sink.buffer.capacity(), sink.size);
+            }
+        }
     }
 }

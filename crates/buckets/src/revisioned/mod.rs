@@ -33,7 +33,7 @@ pub(crate) use self::{
     import::Unit as NewUnit,
     page_write::{PageBody, PageWrite, WriteKind},
     read::INDEX_PAGE,
-    write::{MAX_BODIES, whole},
+    write::whole,
 };
 pub use self::{
     erase::{Erased, Erasing, ErasureState, SameBytes},
@@ -43,6 +43,7 @@ pub use self::{
     repair::RepairReport,
     stats::{DomainStats, PropertyStats},
     verify::VerifyReport,
+    write::MAX_BODIES,
 };
 use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
@@ -212,6 +213,13 @@ impl Revisioned {
     /// Receives a body that is in memory already.
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         self.0.staged(page, name, body).await
+    }
+
+    /// Writes a body that was staged in memory to chunks, where it takes no memory until the write that names it. A body
+    /// that is in chunks already is given back as it is.
+    pub async fn spill(&self, page: &Page, body: Staged) -> Result<Staged> {
+        let stored = self.0.chunks.spill(page, &body.stored, body.size).await?;
+        Ok(Staged { stored, ..body })
     }
 
     /// Whether the content of a revision was erased: nothing of it is taken, and nothing of it should be staged.

@@ -29,7 +29,7 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 
 /// The bytes of bodies that one batch of a page holds: the largest above it go into chunks, so that the whole
 /// batch stays below the table layer's 4 MiB.
-pub(crate) const MAX_BODIES: usize = 7 << 19;
+pub const MAX_BODIES: usize = 7 << 19;
 
 impl Revisioned {
     /// Stores a new revision with its first render.
