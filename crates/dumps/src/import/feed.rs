@@ -18,8 +18,6 @@ use crate::{
 const MAX_REVISIONS: usize = 64;
 /// The bytes of bodies after which a group is full.
 const MAX_GROUP_BYTES: usize = 1 << 20;
-/// The bytes of bodies that are between parsing and storing. One revision that is larger than that goes alone.
-const MAX_BYTES_UNDER_WAY: usize = 24 << 20;
 /// What a revision takes in memory beside its bodies, about.
 const REVISION_BYTES: usize = 1 << 10;
 
@@ -46,7 +44,9 @@ pub(super) struct Group {
 pub(super) struct Feed {
     sender: mpsc::Sender<Item>,
     definitions: Definitions,
+    /// As many permits as bytes of bodies may be between parsing and storing.
     memory: Arc<Semaphore>,
+    bytes_under_way: u32,
     runtime: Handle,
     title: Option<Title>,
     revisions: Vec<SourceRevision>,
@@ -60,11 +60,12 @@ struct NobodyListens;
 
 impl Feed {
     /// To be called on a thread that may be blocked, within a runtime.
-    pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions) -> Self {
+    pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions, bytes_under_way: u32) -> Self {
         Self {
             sender,
             definitions,
-            memory: Arc::new(Semaphore::new(MAX_BYTES_UNDER_WAY)),
+            memory: Arc::new(Semaphore::new(bytes_under_way as usize)),
+            bytes_under_way,
             runtime: Handle::current(),
             title: None,
             revisions: Vec::new(),
@@ -151,10 +152,11 @@ impl Feed {
     }
 
     fn send_group(&mut self) -> Result<(), NobodyListens> {
-        let bytes = std::mem::take(&mut self.bytes).min(MAX_BYTES_UNDER_WAY);
+        let bytes = std::mem::take(&mut self.bytes);
         let revisions = std::mem::take(&mut self.revisions);
         let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        // One revision that is larger than all that may be under way goes alone.
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.bytes_under_way);
         let memory = Arc::clone(&self.memory).acquire_many_owned(permits);
         // The semaphore is never closed.
         let memory = self.runtime.block_on(memory).ok();

@@ -36,6 +36,9 @@ const QUEUE: usize = 4;
 /// Groups that are being stored at the same time, for each job: most of that time they wait for the disk.
 const IN_FLIGHT: usize = 8;
 
+/// The bytes of bodies that are between parsing and storing, unless something else is said.
+const BYTES_UNDER_WAY: u32 = 24 << 20;
+
 /// How to import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
@@ -45,6 +48,9 @@ pub struct ImportOptions {
     pub decompression: DecompressionLimits,
     /// The most bytes of a line of JSON lines.
     pub max_line: usize,
+    /// The bytes of bodies that may be between parsing and storing. In a form that is ready to be stored they are held
+    /// once more, and once more while the store writes them.
+    pub bytes_under_way: u32,
     /// Whether the revisions of new pages go into blocks of the archive as they come, where the archive is on.
     pub archive: bool,
 }
@@ -56,6 +62,7 @@ impl Default for ImportOptions {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             decompression: DecompressionLimits::default(),
             max_line: ReadLimits::default().line,
+            bytes_under_way: BYTES_UNDER_WAY,
             archive: false,
         }
     }
@@ -90,9 +97,9 @@ pub async fn import(
         line: options.max_line,
         latest: buckets.latest_time(),
     };
-    let decompression = options.decompression.clone();
+    let (decompression, bytes_under_way) = (options.decompression.clone(), options.bytes_under_way);
     let parser = tokio::task::spawn_blocking(move || {
-        Feed::new(sender, definitions).run(source, &decompression, limits)
+        Feed::new(sender, definitions, bytes_under_way).run(source, &decompression, limits)
     });
 
     let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));

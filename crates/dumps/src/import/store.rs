@@ -17,6 +17,10 @@ use super::{
 };
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision, timestamps};
 
+/// The bytes of one revision's bodies that are held ready to be stored; the others go to chunks before. Only a revision
+/// that goes alone has more: see [`super::feed`].
+const MAX_READY_BYTES: usize = 4 << 20;
+
 /// What ends, by value or by being dropped, when the task before is done.
 pub(super) type Previous = oneshot::Receiver<()>;
 
@@ -169,8 +173,9 @@ impl Importer {
         }
         let mut disagreements = Vec::new();
         let bytes_before = report.text_bytes;
+        let mut ready = 0;
         let (properties, sha1_of) =
-            self.stage_all(page, &revision.properties, report, &mut disagreements).await?;
+            self.stage_all(page, &revision.properties, &mut ready, report, &mut disagreements).await?;
         if disagreements.is_empty() {
             disagreements.extend(check::revision(record, &revision.properties, &sha1_of));
         }
@@ -182,7 +187,7 @@ impl Importer {
         let mut renders = Vec::with_capacity(revision.renders.len());
         for render in &revision.renders {
             let (properties, _) =
-                self.stage_all(page, &render.properties, report, &mut disagreements).await?;
+                self.stage_all(page, &render.properties, &mut ready, report, &mut disagreements).await?;
             renders.push(ImportRender { tid: render.tid, properties });
         }
         if renders.is_empty() {
@@ -195,6 +200,7 @@ impl Importer {
         &self,
         page: &Page,
         properties: &[SourceProperty],
+        ready: &mut usize,
         report: &mut ImportReport,
         disagreements: &mut Vec<Disagreement>,
     ) -> Result<(Staged, BTreeMap<PropertyName, Sha1>)> {
@@ -203,7 +209,7 @@ impl Importer {
         for property in properties {
             let body = match &self.archiver {
                 Some(archiver) => archiver.stage_bytes(page, &property.name, &property.body).await?,
-                None => self.buckets.stage_bytes(page, &property.name, &property.body).await?,
+                None => self.stage_within(page, property, ready).await?,
             };
             report.text_bytes += body.size;
             disagreements.extend(check::property(property, body.sha1));
@@ -219,15 +225,31 @@ impl Importer {
         Ok((all, sha1_of))
     }
 
+    /// Makes a body ready to be stored, in memory as long as there are not too many bytes there.
+    async fn stage_within(
+        &self,
+        page: &Page,
+        property: &SourceProperty,
+        ready: &mut usize,
+    ) -> Result<rashomon_buckets::Staged> {
+        let body = self.buckets.stage_bytes(page, &property.name, &property.body).await?;
+        if *ready + body.memory() > MAX_READY_BYTES {
+            return self.buckets.spill(page, body).await;
+        }
+        *ready += body.memory();
+        Ok(body)
+    }
+
     fn page_of(&self, title: Title) -> Page {
         Page { domain: self.domain.clone(), bucket: BucketName::page(), title }
     }
 }
 
-/// Whether it has a body that is stored as it comes.
+/// Whether it may have a body that goes to chunks before the revision is stored.
 fn is_large(revision: &SourceRevision) -> bool {
     let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
-    revision.properties.iter().chain(of_renders).any(|property| property.body.len() > CHUNK_SIZE)
+    let sizes = || revision.properties.iter().chain(of_renders.clone()).map(|property| property.body.len());
+    sizes().any(|size| size > CHUNK_SIZE) || sizes().sum::<usize>() > MAX_READY_BYTES
 }
 
 fn render_of_history(page: &Page, revision: &SourceRevision) -> ImportRender {
