@@ -26,6 +26,7 @@ mod representation;
 mod request_id;
 mod serve;
 mod settings;
+mod staging;
 mod state;
 mod stored_headers;
 mod times;
@@ -41,6 +42,7 @@ pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
 pub use serve::{ServeOptions, serve};
 pub use settings::{AccessLog, Settings};
+pub use staging::least_staging_bytes;
 pub use state::{Api, Components};
 
 use crate::{

@@ -49,6 +49,7 @@ pub(crate) enum Kind {
     Unavailable,
     StorageFault,
     InsufficientStorage,
+    Busy,
     GatewayTimeout,
 }
 
@@ -78,6 +79,7 @@ impl Kind {
         Self::Unavailable,
         Self::StorageFault,
         Self::InsufficientStorage,
+        Self::Busy,
         Self::GatewayTimeout,
     ];
 
@@ -153,6 +155,7 @@ impl Kind {
             Self::InsufficientStorage => {
                 (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "The disk of the store is full")
             }
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server has too much to do"),
         }
     }
 }
@@ -204,6 +207,11 @@ impl Problem {
     /// The store did not answer in time: 503.
     pub(crate) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Unavailable, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// Others use up what the request needs: 503.
+    pub(crate) fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
     /// The same with a header.

@@ -5,6 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use rashomon_buckets::DomainName;
 use serde::{Deserialize, Serialize};
 
+/// The names that these settings have for the operator: errors name them.
+pub(crate) const STAGING_MEMORY: &str = "staging_memory";
+pub(crate) const STAGING_WAIT: &str = "staging_wait";
+pub(crate) const BODY_TIMEOUT: &str = "body_timeout";
+pub(crate) const IDLE_TIMEOUT: &str = "idle_timeout";
+pub(crate) const MIN_UPLOAD_RATE: &str = "min_upload_rate";
+
 /// Which requests are written to the log at the level `info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +52,14 @@ pub struct Settings {
     pub body_idle_seconds: u64,
     /// How long a body may take altogether; an import may take longer.
     pub body_seconds: u64,
+    /// The fewest bytes a second with which a body may come, on average over any minute in which the server waits for
+    /// it; 0 for any.
+    pub min_upload_rate: u64,
+    /// The bytes of memory that writes and imports may take together for the bodies that they receive. See
+    /// [`crate::least_staging_bytes`] for the least that lets all of them go on.
+    pub staging_bytes: u64,
+    /// How long a request may wait for its part of that before it is refused.
+    pub staging_wait_seconds: u64,
     /// How many writes may be under way at once; others wait.
     pub max_writes: usize,
     /// How many imports may be under way at once; others are refused.
@@ -70,6 +85,9 @@ impl Default for Settings {
             read_seconds: 30,
             body_idle_seconds: 30,
             body_seconds: 600,
+            min_upload_rate: 1 << 10,
+            staging_bytes: 256 << 20,
+            staging_wait_seconds: 10,
             max_writes: 512,
             max_imports: 4,
             max_spool_bytes: 16 << 30,

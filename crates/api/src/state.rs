@@ -18,7 +18,12 @@ use crate::{
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
     request_id::RequestIds,
+    staging::{Claim, Staging},
 };
+
+/// Renders and replacements that are being stored at once. Each reads what it takes over from the render before, up to
+/// [`rashomon_buckets::MAX_BODIES`], and writes it again: that is in no request's [`Claim`].
+const MAX_TAKE_OVERS: usize = 32;
 
 /// What the API is built from.
 #[derive(Debug)]
@@ -50,6 +55,8 @@ pub struct Shared {
     pub(crate) refused_browsers: RefusalLog,
     /// The bucket of pages: its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
+    staging: Staging,
+    take_overs: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     imports: Arc<Semaphore>,
     /// Space on disk for imports that have to be read from their end.
@@ -70,9 +77,12 @@ impl Api {
     #[must_use]
     pub fn new(settings: Settings, components: Components) -> Self {
         let Components { buckets, clock, seed, mut registry } = components;
-        let metrics = Metrics::register(registry.sub_registry_with_prefix("rashomon_http"));
+        let ours = registry.sub_registry_with_prefix("rashomon_http");
+        let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
         Self(Arc::new(Shared {
             metrics,
+            staging,
+            take_overs: Arc::new(Semaphore::new(MAX_TAKE_OVERS)),
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
             prepared: PreparedAnswers::new(settings.prepared_answers),
@@ -102,15 +112,22 @@ impl Api {
         tokio::time::timeout(limit, read).await.map_err(too_slow)
     }
 
-    /// Runs a write to its end, even when its client goes away meanwhile.
+    /// Claims the memory that receiving and storing a body takes, of which at most `length` bytes come if that is known.
+    /// See [`crate::staging`]: nothing that others wait for may be held meanwhile.
+    pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
+        self.staging.claim(length).await
+    }
+
+    /// Runs a write to its end, even when its client goes away meanwhile. It holds its memory until then.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
+        claim: Claim,
         write: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
         let permit = Arc::clone(&self.writes).acquire_owned().await;
         let task = self.tasks.spawn(async move {
             let done = write.await;
-            drop(permit);
+            drop((permit, claim));
             done
         });
         task.await.map_err(|error| {
@@ -119,14 +136,31 @@ impl Api {
         })
     }
 
-    /// Runs an import to its end, unless there are too many already.
-    pub(crate) fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    /// The same of a write that takes over what there is of a render.
+    pub(crate) async fn write_over<T: Send + 'static>(
+        &self,
+        claim: Claim,
+        write: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T> {
+        // Before the permit to write, so that other writes do not wait for this one.
+        let permit = Arc::clone(&self.take_overs).acquire_owned().await;
+        self.write(claim, async move {
+            let done = write.await;
+            drop(permit);
+            done
+        })
+        .await
+    }
+
+    /// Runs an import to its end, unless there are too many already, or no memory for it.
+    pub(crate) async fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
             Problem::unavailable("as many imports as may be are under way; try again when one is done")
         })?;
+        let claim = self.staging.claim_import().await?;
         self.tasks.spawn(async move {
             import.await;
-            drop(permit);
+            drop((permit, claim));
         });
         Ok(())
     }
@@ -137,6 +171,7 @@ impl Api {
             bytes: self.settings.max_body_bytes,
             idle: Duration::from_secs(self.settings.body_idle_seconds),
             total: Duration::from_secs(self.settings.body_seconds),
+            rate: self.settings.min_upload_rate,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod body;
 mod media_type;
 mod multipart;
+mod rate;
 mod urlencoded;
 
 use bytes::Bytes;
@@ -113,6 +114,14 @@ impl FormReader {
         match self {
             Self::UrlEncoded(form) => form.chunk().await,
             Self::Multipart(form) => form.chunk().await,
+        }
+    }
+
+    /// The most bytes of the body that are still to come, where that is known.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match self {
+            Self::UrlEncoded(form) => form.length(),
+            Self::Multipart(form) => form.length(),
         }
     }
 

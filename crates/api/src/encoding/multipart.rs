@@ -103,6 +103,10 @@ impl Multipart {
         Ok(None)
     }
 
+    pub(super) fn length(&self) -> Option<u64> {
+        self.body.length()
+    }
+
     pub(super) fn into_body(self) -> RequestBody {
         self.body
     }

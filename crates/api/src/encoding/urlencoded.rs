@@ -80,6 +80,10 @@ impl UrlEncoded {
         Ok(None)
     }
 
+    pub(super) fn length(&self) -> Option<u64> {
+        self.body.length()
+    }
+
     pub(super) fn into_body(self) -> RequestBody {
         self.body
     }

@@ -10,6 +10,7 @@ use crate::{
     Api,
     encoding::{FormReader, RequestBody},
     problem::{Problem, Result},
+    staging::Claim,
     stored_headers,
 };
 
@@ -18,6 +19,10 @@ pub(crate) const MAX_PROPERTIES: usize = 64;
 
 /// The most bytes of a field that is no property.
 const MAX_TEXT_BYTES: usize = 16 << 10;
+
+/// The most bytes of all that a write has beside the bodies of its properties: names, headers, and other fields. What
+/// is stored of that may be less.
+pub(crate) const MAX_TEXTS: usize = 256 << 10;
 
 /// What stands before a property's name in the field that has its headers.
 const HTTP_EQUIV: &str = "_http-equiv.";
@@ -31,23 +36,30 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Receives a write to a page. `known` are the fields that it takes beside properties and their headers.
+    /// Receives a write to a page, and gives the memory that it holds, for until it is stored. `known` are the fields
+    /// that it takes beside properties and their headers.
     pub(crate) async fn receive(
         api: &Api,
         page: &Page,
         headers: &HeaderMap,
         body: RequestBody,
         known: &[&str],
-    ) -> Result<Self> {
+    ) -> Result<(Self, Claim)> {
         let mut reader = FormReader::new(headers, body)?;
-        let mut receiving = Receiving::default();
-        match receiving.read(api, page, &mut reader, known).await {
-            Ok(()) => receiving.finish(),
+        match Self::read(api, page, &mut reader, known).await {
+            Ok(received) => Ok(received),
             Err(problem) => {
                 reader.into_body().drain().await;
                 Err(problem)
             }
         }
+    }
+
+    async fn read(api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<(Self, Claim)> {
+        let claim = api.claim(reader.length()).await?;
+        let mut receiving = Receiving::new(claim);
+        receiving.read(api, page, reader, known).await?;
+        receiving.finish()
     }
 
     /// The text of a field that was given.
@@ -65,8 +77,11 @@ struct Received {
 }
 
 /// A write that is being received: the fields come in any order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Receiving {
+    claim: Claim,
+    /// The bytes of all that is no body of a property.
+    text_bytes: usize,
     seen: BTreeSet<String>,
     texts: BTreeMap<String, String>,
     equivalents: BTreeMap<PropertyName, GivenHeaders>,
@@ -74,21 +89,36 @@ struct Receiving {
 }
 
 impl Receiving {
+    fn new(claim: Claim) -> Self {
+        Self {
+            claim,
+            text_bytes: 0,
+            seen: BTreeSet::new(),
+            texts: BTreeMap::new(),
+            equivalents: BTreeMap::new(),
+            properties: Vec::new(),
+        }
+    }
+
     async fn read(&mut self, api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<()> {
         while let Some(field) = reader.next_field().await? {
             if !self.seen.insert(field.name.clone()) {
                 return Err(Problem::malformed(format!("the field '{}' is given twice", field.name)));
             }
+            let headers = field.headers.iter().map(|(name, value)| name.len() + value.len());
+            self.count(field.name.len() + headers.sum::<usize>())?;
             // Each property, its headers, and the known fields.
             if self.seen.len() > 2 * MAX_PROPERTIES + known.len() {
                 return Err(too_many());
             }
             if let Some(property) = field.name.strip_prefix(HTTP_EQUIV) {
                 let property = PropertyName::new(property)?;
-                let headers = parse_equivalents(&read_text(reader, &field.name).await?)?;
-                self.equivalents.insert(property, headers);
+                let text = read_text(reader, &field.name).await?;
+                self.count(text.len())?;
+                self.equivalents.insert(property, parse_equivalents(&text)?);
             } else if known.contains(&field.name.as_str()) {
                 let text = read_text(reader, &field.name).await?;
+                self.count(text.len())?;
                 self.texts.insert(field.name, text);
             } else if field.name.starts_with('_') {
                 return Err(Problem::malformed(format!(
@@ -123,10 +153,41 @@ impl Receiving {
         }
         let body = sink.finish().await.map_err(|error| Problem::of_page(error, page))?;
         self.properties.push(Received { name, headers, body });
+        self.keep_newest(api, page).await
+    }
+
+    /// Keeps the body that came last in memory where there is room for it. Where there is not, bodies go to chunks, the
+    /// largest first, as they would if there were too many for one row.
+    async fn keep_newest(&mut self, api: &Api, page: &Page) -> Result<()> {
+        let newest = self.properties.last().map_or(0, |received| received.body.memory());
+        while !self.claim.keep(newest) {
+            let last = self.properties.len().saturating_sub(1);
+            let largest =
+                self.properties.iter_mut().enumerate().max_by_key(|(_, received)| received.body.memory());
+            let Some((index, Received { body, .. })) = largest else { break };
+            let memory = body.memory();
+            *body = spill(api, page, body.clone()).await?;
+            if index == last {
+                break;
+            }
+            self.claim.let_go(memory);
+        }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Form> {
+    /// Counts bytes that are no body of a property.
+    fn count(&mut self, bytes: usize) -> Result<()> {
+        self.text_bytes += bytes;
+        if self.text_bytes > MAX_TEXTS {
+            return Err(Problem::invalid(format!(
+                "the names, the headers and the fields of a write that are no properties have more than {MAX_TEXTS} bytes \
+                 together: send fewer or shorter ones"
+            )));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(Form, Claim)> {
         if self.properties.is_empty() {
             return Err(Problem::malformed("a write has at least one property, such as html or wikitext"));
         }
@@ -140,9 +201,14 @@ impl Receiving {
             Some(name) => Err(Problem::malformed(format!(
                 "{HTTP_EQUIV}{name} has headers for {name}, which is not given: give both or none"
             ))),
-            None => Ok(Form { texts: self.texts, properties }),
+            None => Ok((Form { texts: self.texts, properties }, self.claim)),
         }
     }
+}
+
+/// Puts a body that has been received into chunks.
+pub(crate) async fn spill(api: &Api, page: &Page, body: Staged) -> Result<Staged> {
+    api.buckets.spill(page, body).await.map_err(|error| Problem::of_page(error, page))
 }
 
 fn too_many() -> Problem {

@@ -7,12 +7,13 @@ use rashomon_buckets::{
     Expect, GivenHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten, Staged, Tid, Written,
 };
 
-use super::write::receive_body;
+use super::{form::spill, write::receive_body};
 use crate::{
     Api, conditional,
     encoding::{RequestBody, refuse_content_encoding},
     json,
     problem::{Kind, Problem, Result, header_value},
+    staging::Claim,
     stored_headers,
 };
 
@@ -33,7 +34,7 @@ pub(crate) async fn property(
     }
     let mut body = receive_body(api, body)?;
     let staged = receive(api, &page, tid, &name, headers, &mut body).await;
-    let (stored, staged, expect) = match staged {
+    let (stored, staged, expect, claim) = match staged {
         Ok(received) => received,
         Err(problem) => {
             body.drain().await;
@@ -43,7 +44,9 @@ pub(crate) async fn property(
     let new =
         NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
     let (buckets, target) = (api.buckets.clone(), page.clone());
-    let rewritten = api.write(async move { buckets.rewrite(&target, tid, new, expect).await }).await?;
+    let rewritten = api
+        .write_over(claim, Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await }))
+        .await?;
     let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
     let message = if replaced { "Replaced" } else { "Unchanged" };
     let written = Written { rev: version.rev, tid: version.tid, created: false };
@@ -60,7 +63,7 @@ async fn receive(
     name: &PropertyName,
     headers: &HeaderMap,
     body: &mut RequestBody,
-) -> Result<(GivenHeaders, Staged, Expect)> {
+) -> Result<(GivenHeaders, Staged, Expect, Claim)> {
     refuse_content_encoding(headers)?;
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed(
@@ -80,11 +83,16 @@ async fn receive(
     };
     let version = PropertyVersion { rev, tid, rewritten_at: old.rewritten_at };
     let expect = conditional::expectation(headers, &version);
+    let mut claim = api.claim(body.length()).await?;
     let mut sink = api.buckets.stage(page, name);
     while let Some(piece) = body.next().await? {
         sink.write(&piece).await.map_err(on_page)?;
     }
-    Ok((stored, sink.finish().await.map_err(on_page)?, expect))
+    let mut staged = sink.finish().await.map_err(on_page)?;
+    if !claim.keep(staged.memory()) {
+        staged = spill(api, page, staged).await?;
+    }
+    Ok((stored, staged, expect, claim))
 }
 
 /// What is kept of the request's headers: its type and its language. Its `X-` headers are those of proxies as

@@ -28,10 +28,10 @@ const RENDER_FIELDS: [&str; 2] = ["_timestamp", "_if_latest"];
 /// `POST ?rev/`
 pub(crate) async fn revision(api: &Api, page: Page, headers: &HeaderMap, body: Body) -> Result<Response> {
     let body = receive_body(api, body)?;
-    let form = Form::receive(api, &page, headers, body, &REVISION_FIELDS).await?;
+    let (form, claim) = Form::receive(api, &page, headers, body, &REVISION_FIELDS).await?;
     let new = parse_revision(form, &page.title)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
-    let written = api.write(async move { buckets.put_revision(&target, new).await }).await?;
+    let written = api.write(claim, async move { buckets.put_revision(&target, new).await }).await?;
     answer(&page, written)
 }
 
@@ -49,10 +49,11 @@ pub(crate) async fn render(
         body.drain().await;
         return Err(problem);
     }
-    let form = Form::receive(api, &page, headers, body, &RENDER_FIELDS).await?;
+    let (form, claim) = Form::receive(api, &page, headers, body, &RENDER_FIELDS).await?;
     let new = parse_render(form, base, &page.title)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
-    let written = api.write(async move { buckets.put_render(&target, new).await }).await?;
+    let written =
+        api.write_over(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
     answer(&page, written)
 }
 

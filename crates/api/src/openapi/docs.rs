@@ -314,6 +314,11 @@ fn limits(api: &Api) -> Vec<(&'static str, String)> {
         ("A body", bytes(settings.max_body_bytes)),
         ("The time that a body may take", seconds(settings.body_seconds)),
         ("The time that a body may go without a byte", seconds(settings.body_idle_seconds)),
+        (
+            "The bytes a second that come at least, over any minute of waiting for them",
+            bytes(settings.min_upload_rate),
+        ),
+        ("The time that a request may wait for memory for its body", seconds(settings.staging_wait_seconds)),
         ("Properties of one write", MAX_PROPERTIES.to_string()),
         ("_comment and _user, each", bytes(MAX_COMMENT_BYTES as u64)),
         ("Entries of a list", MAX_LIMIT.to_string()),

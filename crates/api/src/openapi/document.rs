@@ -171,7 +171,7 @@ fn any_problem() -> Response {
                   another origin that would change something (403), a method that is not taken (405), a head or a \
                   body that does not arrive in time (408), content that was erased (410), a URL that is too long \
                   (414), a host that is not this server (421), headers that are too large (431), a store that does \
-                  not answer (503), and of writes a disk that is full (507).",
+                  not answer or a server that has no memory left for the body (503), and of writes a disk that is full (507).",
         content: Content::Problem,
         headers: &[],
     })

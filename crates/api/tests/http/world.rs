@@ -112,8 +112,13 @@ impl World {
 
     /// Over the store in memory, for tests in which the timers of the runtime do not go by themselves.
     pub(crate) async fn in_memory() -> Self {
+        Self::in_memory_with(Settings::default()).await
+    }
+
+    /// The same with settings.
+    pub(crate) async fn in_memory_with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        Self::over(Arc::new(Memory::new(clock.clone())), clock, Settings::default()).await
+        Self::over(Arc::new(Memory::new(clock.clone())), clock, settings).await
     }
 
     async fn over(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {

@@ -85,6 +85,21 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")]
     pub(crate) idle_timeout: Option<Span>,
 
+    /// The fewest bytes a second with which a body may come, import or not, over any 60 s in which the server waits for
+    /// it; 0 B for any [default: 1 KiB]
+    #[arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")]
+    pub(crate) min_upload_rate: Option<ByteSize>,
+
+    /// Bytes of memory that writes and imports may take together for the bodies that they receive; what has no room
+    /// there is written to the store early, and requests wait [default: 256 MiB]
+    #[arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")]
+    pub(crate) staging_memory: Option<ByteSize>,
+
+    /// How long a write or an import may wait for its part of staging_memory before it is answered with 503
+    /// [default: 10s]
+    #[arg(long, env = "RASHOMON_STAGING_WAIT", value_name = "TIME")]
+    pub(crate) staging_wait: Option<Span>,
+
     /// How long a read may wait for the store; where there is a renderer, for twice its timeout longer [default: 30s]
     #[arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")]
     pub(crate) read_timeout: Option<Span>,

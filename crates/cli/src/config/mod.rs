@@ -63,6 +63,9 @@ pub(crate) struct Settings {
     pub(crate) body_limit: ByteSize,
     pub(crate) body_timeout: Span,
     pub(crate) idle_timeout: Span,
+    pub(crate) min_upload_rate: ByteSize,
+    pub(crate) staging_memory: ByteSize,
+    pub(crate) staging_wait: Span,
     pub(crate) read_timeout: Span,
     pub(crate) url_limit: ByteSize,
     pub(crate) max_connections: NonZeroUsize,
@@ -185,6 +188,9 @@ impl Settings {
             body_limit,
             body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
             idle_timeout: or!(idle_timeout).unwrap_or(seconds(30)),
+            min_upload_rate: or!(min_upload_rate).unwrap_or(ByteSize(1 << 10)),
+            staging_memory: or!(staging_memory).unwrap_or(bytes(256)),
+            staging_wait: or!(staging_wait).unwrap_or(seconds(10)),
             read_timeout: or!(read_timeout).unwrap_or(seconds(30)),
             url_limit: or!(url_limit).unwrap_or(ByteSize(16 << 10)),
             max_connections: or!(max_connections).unwrap_or(number(10_000)),
@@ -208,6 +214,7 @@ impl Settings {
     /// What no single setting shows.
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_components(problems);
+        problems.extend(self.check_staging());
         if !self.access.open && !self.listen.0.ip().is_loopback() {
             problems.push(Problem {
                 message: format!(
@@ -219,6 +226,19 @@ impl Settings {
                 place: None,
             });
         }
+    }
+
+    /// Whether writes can go on beside as many imports as there may be.
+    fn check_staging(&self) -> Option<Problem> {
+        let least = ByteSize(rashomon_api::least_staging_bytes(self.max_imports.get()));
+        (self.staging_memory < least).then(|| Problem {
+            message: format!(
+                "staging_memory is {}, and {} imports with two writes beside them need {least}: raise staging_memory, or \
+                 lower max_imports",
+                self.staging_memory, self.max_imports
+            ),
+            place: None,
+        })
     }
 
     /// What cannot be built.

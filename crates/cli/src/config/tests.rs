@@ -34,6 +34,7 @@ fn what_is_printed_is_a_configuration_that_means_the_same() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
                 hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\n\
+                 min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
                 url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\n[properties.html]\nmax_size = '1 MB'\n\
                 [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n\
                 [access]\nopen = true\norigins = ['https://en.example.org']\n";
@@ -105,6 +106,18 @@ fn what_only_the_whole_shows_is_told_at_once() {
     ] {
         assert!(error.contains(expected), "{expected}\n{error}");
     }
+}
+
+#[test]
+fn staging_memory_has_room_for_writes_beside_all_imports() {
+    refused(
+        "staging_memory = '100 MiB'",
+        "staging_memory is 100 MiB, and 4 imports with two writes beside them need 104 MiB: raise staging_memory, or \
+         lower max_imports",
+    );
+    load("staging_memory = '104 MiB'").unwrap();
+    load("staging_memory = '32 MiB'\nmax_imports = 1").unwrap();
+    refused("max_imports = 1000000000000000", "raise staging_memory, or lower max_imports");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod home;
 mod http;
 mod importing;
 mod kept;
+mod memory;
 mod migrating;
 mod process;
 mod retaining;

@@ -5,7 +5,11 @@
 
 mod report;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use axum::{
     body::Body,
@@ -31,6 +35,7 @@ use crate::{
     caching::Caching,
     encoding::{BodyError, BodyLimits, RequestBody},
     problem::{Kind, Problem, Result},
+    staging::IMPORT_BYTES_UNDER_WAY,
 };
 
 /// How often a line says how far it is, at most.
@@ -97,7 +102,7 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
     let limits = BodyLimits { bytes: u64::MAX, total: LONGEST, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(WAITING_LINES);
-    api.spawn_import(import_into(api.clone(), domain, body, sender))?;
+    api.spawn_import(import_into(api.clone(), domain, body, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
@@ -114,7 +119,14 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
 /// Imports a body, and says how far it is and what became of it.
 async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mpsc::Sender<Line>) {
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
-    let reader = StreamReader::new(Box::pin(pieces.map_err(|error: BodyError| io::Error::other(error))));
+    // What reads the import says of an error that it cannot read on, but not why the bytes did not come.
+    let broken_off = Arc::new(OnceLock::new());
+    let seen = Arc::clone(&broken_off);
+    let pieces = pieces.map_err(move |error: BodyError| {
+        let error = seen.get_or_init(|| error).clone();
+        io::Error::other(error)
+    });
+    let reader = StreamReader::new(Box::pin(pieces));
     let mut told: Option<Duration> = None;
     let progress = |progress: &ImportProgress| {
         let now = api.clock.monotonic();
@@ -129,7 +141,12 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
     let max_line = usize::try_from(api.settings.max_body_bytes).unwrap_or(usize::MAX);
     let decompression =
         DecompressionLimits { memory: DECOMPRESSION_MEMORY, spool: Arc::clone(&api.import_spool) };
-    let options = ImportOptions { decompression, max_line, ..ImportOptions::default() };
+    let options = ImportOptions {
+        decompression,
+        max_line,
+        bytes_under_way: IMPORT_BYTES_UNDER_WAY,
+        ..ImportOptions::default()
+    };
     let done = import(&api.buckets, catalog, &domain, Source::asynchronous(reader), &options, progress).await;
     let line = match &done {
         Ok(report) => {
@@ -138,7 +155,12 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
         }
         Err(error) => {
             tracing::warn!(%domain, revisions = error.report.revisions(), %error, "an import failed");
-            Line::Failed(to_line(&ReportJson::of(&error.report, Some(error))), problem_of(error, &domain))
+            let late = broken_off.get().filter(|error| error.is_late());
+            let problem = match (&error.failure, late) {
+                (ImportFailure::Read(_), Some(late)) => late.clone().into(),
+                _ => problem_of(error, &domain),
+            };
+            Line::Failed(to_line(&ReportJson::of(&error.report, Some(error))), problem)
         }
     };
     // The client may be gone; what was stored stays.

@@ -180,7 +180,10 @@ pub(super) const WRITING: &[Operation] = &[
                 ),
                 problem(400, "Nothing of it can be read."),
                 FORBIDDEN,
-                problem(503, "As many imports as may be are under way; Retry-After says when to try again."),
+                problem(
+                    503,
+                    "As many imports as may be are under way, or no memory is left; Retry-After says when to try again.",
+                ),
             ],
         )
     },

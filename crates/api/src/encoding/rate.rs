@@ -1,0 +1,171 @@
+//! How fast a body comes.
+//!
+//! Only time in which the server waits for the client counts, so that a store which dawdles is not held against the
+//! client. That time is divided into slots, and the bytes of the last [`SLOTS`] of them are known: at the end of each
+//! slot they have to be enough. Bytes that are read after that end without waiting for them count too: they may have
+//! come before it, while this process did something else.
+
+use std::time::Duration;
+
+/// The length of a slot.
+const SLOT: Duration = Duration::from_secs(1);
+
+/// The slots over which the rate is taken.
+const SLOTS: usize = 60;
+
+/// The slots that are remembered: the current one, and a window of those before it.
+const REMEMBERED: usize = SLOTS + 1;
+
+/// The time over which the rate is taken, in seconds.
+pub(crate) const RATE_WINDOW_SECONDS: u64 = SLOTS as u64 * SLOT.as_secs();
+
+/// The rate of a body that is being received.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// The fewest bytes in all slots together; 0 where any rate will do.
+    least: u64,
+    /// The bytes that came in each of the slots that are remembered, as a ring.
+    slots: Box<[u64; REMEMBERED]>,
+    /// The number of the current slot, counted from 0.
+    slot: u64,
+    /// How much of the current slot has passed.
+    passed: Duration,
+}
+
+impl Rate {
+    /// Of a body that is to come with so many bytes a second, on average over [`RATE_WINDOW_SECONDS`].
+    pub(super) fn at_least(bytes_per_second: u64) -> Self {
+        let least = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
+        Self { least, slots: Box::new([0; REMEMBERED]), slot: 0, passed: Duration::ZERO }
+    }
+
+    /// How much longer the server may wait for the next byte before the body is too slow.
+    pub(super) fn patience(&self) -> Duration {
+        if self.least == 0 {
+            return Duration::MAX;
+        }
+        let window = SLOTS as u64;
+        let mut bytes = self.slots.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        if self.slot >= window && bytes < self.least {
+            return Duration::ZERO;
+        }
+        let mut patience = SLOT.saturating_sub(self.passed);
+        // The window that ends with each slot to come, if nothing comes: the last of them has no bytes.
+        for end in self.slot + 1.. {
+            bytes -= self.slots[place_of(end)].min(bytes);
+            if end >= window && bytes < self.least {
+                break;
+            }
+            patience += SLOT;
+        }
+        patience
+    }
+
+    /// The server has waited so long.
+    pub(super) fn wait(&mut self, waited: Duration) {
+        // After so long nothing of what was before is remembered.
+        self.passed += waited.min(SLOT * REMEMBERED as u32);
+        while self.passed >= SLOT {
+            self.passed -= SLOT;
+            self.slot += 1;
+            self.slots[place_of(self.slot)] = 0;
+        }
+    }
+
+    /// So many bytes have come.
+    pub(super) fn receive(&mut self, bytes: u64) {
+        let slot = &mut self.slots[place_of(self.slot)];
+        *slot = slot.saturating_add(bytes);
+    }
+}
+
+/// Where a slot is in the ring: in the place of the one before all that are remembered.
+const fn place_of(slot: u64) -> usize {
+    (slot % REMEMBERED as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_first_window_is_granted_whatever_comes() {
+        let mut rate = Rate::at_least(10);
+        assert_eq!(rate.patience(), 60 * SECOND);
+        rate.receive(599);
+        assert_eq!(rate.patience(), 60 * SECOND);
+        rate.wait(Duration::from_millis(29_500));
+        assert_eq!(rate.patience(), Duration::from_millis(30_500));
+    }
+
+    #[test]
+    fn bytes_count_for_a_window() {
+        let mut rate = Rate::at_least(10);
+        rate.wait(30 * SECOND);
+        rate.receive(600);
+        // They are in the window until 91 s have passed.
+        assert_eq!(rate.patience(), 61 * SECOND);
+        rate.wait(31 * SECOND);
+        rate.receive(300);
+        assert_eq!(rate.patience(), 30 * SECOND);
+        rate.receive(300);
+        assert_eq!(rate.patience(), 61 * SECOND);
+    }
+
+    #[test]
+    fn a_fast_beginning_does_not_pay_for_a_slow_end() {
+        let mut rate = Rate::at_least(10);
+        rate.receive(1_000_000);
+        let mut waited = Duration::ZERO;
+        // A byte each second from then on.
+        while rate.patience() > SECOND {
+            rate.wait(SECOND);
+            waited += SECOND;
+            rate.receive(1);
+        }
+        assert_eq!(waited + rate.patience(), 61 * SECOND);
+    }
+
+    #[test]
+    fn bytes_that_come_when_a_slot_ends_do_not_hide_a_slow_body() {
+        let mut rate = Rate::at_least(10);
+        for _ in 0..59 {
+            rate.wait(SECOND);
+            rate.receive(1);
+        }
+        assert_eq!(rate.patience(), SECOND);
+        rate.wait(SECOND);
+        rate.receive(1);
+        assert_eq!(rate.patience(), Duration::ZERO);
+        // What had come, and was read late, makes up for it.
+        rate.receive(600);
+        assert!(rate.patience() >= SECOND);
+    }
+
+    #[test]
+    fn a_body_at_the_rate_is_never_too_slow() {
+        let mut rate = Rate::at_least(1024);
+        for _ in 0..1000 {
+            assert!(rate.patience() >= SECOND);
+            rate.wait(SECOND);
+            rate.receive(1024);
+        }
+    }
+
+    #[test]
+    fn without_a_least_rate_nothing_is_too_slow() {
+        let mut rate = Rate::at_least(0);
+        rate.wait(SECOND * 1_000_000);
+        assert_eq!(rate.patience(), Duration::MAX);
+    }
+
+    #[test]
+    fn a_long_pause_is_no_long_computation() {
+        let mut rate = Rate::at_least(u64::MAX);
+        rate.receive(u64::MAX);
+        rate.wait(Duration::MAX);
+        assert_eq!(rate.patience(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,297 @@
+//! The memory that bodies take on their way from the connection to the store: one budget for all requests.
+//!
+//! A request claims what it needs to receive a body of any size before it reads the first byte ([`Staging::claim`]),
+//! and holds that until its write is over, also when its client goes away meanwhile. With it the request can go on
+//! alone: it receives a chunk, compresses it, and has the store write it. Bodies that are finished may stay in memory
+//! only as far as the claim can be extended at once ([`Claim::keep`]); the others go to chunks in the store.
+//!
+//! # What a claim covers
+//!
+//! [`WORKING_BYTES`] are enough for, at the same time: what the connection and the parser of the form hold of the
+//! body, a chunk that is being filled, the compressed copy of a chunk, the copy that the store makes of that, the
+//! fields that are no properties, and [`SMALL_BODIES`] bytes of finished bodies. When the body has arrived, they are
+//! enough for the copy that the store makes of all finished bodies, of which there are at most [`MAX_BODIES`] bytes.
+//! A short body whose length is known needs less, see [`need`].
+//!
+//! # Why nothing deadlocks
+//!
+//! A request waits for the budget only in [`Staging::claim`], where it holds none of it: it has not begun to receive,
+//! holds no permit to write and no lock of a page. [`Claim::keep`] does not wait. So the requests that hold some of the
+//! budget wait for three things, none of which waits for the budget: their clients, which `BodyLimits` bound; permits
+//! to write, whose holders have received all; and the store. Each of them ends, its part is given back, and the next
+//! in the queue goes on; or that one's patience ends first.
+
+use std::{
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+use rashomon_buckets::MAX_BODIES;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use crate::{
+    Settings,
+    problem::{Problem, Result},
+    settings::{STAGING_MEMORY, STAGING_WAIT},
+};
+
+/// What a request claims whose body may be large.
+pub(crate) const WORKING_BYTES: usize = 4 << 20;
+
+/// What a request takes beside copies of its body: of any size, but a request with so little is one with few bytes.
+const OVERHEAD_BYTES: usize = 32 << 10;
+
+/// How often a short body is in memory at once, at most: as it came, decoded, compressed, and in the store's hands.
+const COPIES: usize = 4;
+
+/// The bytes of finished bodies that a claim of [`WORKING_BYTES`] covers.
+const SMALL_BODIES: usize = 256 << 10;
+
+/// The bytes of bodies that an import by HTTP has under way between parsing and storing.
+pub(crate) const IMPORT_BYTES_UNDER_WAY: u32 = 8 << 20;
+
+/// What an import claims: what it has under way is in memory as it was parsed, compressed, and in the store's hands.
+pub(crate) const IMPORT_BYTES: usize = 3 * IMPORT_BYTES_UNDER_WAY as usize;
+
+/// The budget is counted in units of so many bytes.
+const UNIT: usize = 1 << 10;
+
+/// The least [`Settings::staging_bytes`] with which two writes of any size go on while there are as many imports as
+/// there may be. With less, an import or a write takes as much as there is, and others wait for it.
+#[must_use]
+pub const fn least_staging_bytes(max_imports: usize) -> u64 {
+    (max_imports as u64).saturating_mul(IMPORT_BYTES as u64).saturating_add(2 * WORKING_BYTES as u64)
+}
+
+/// The budget.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    /// A permit for each unit.
+    units: Arc<Semaphore>,
+    all: u32,
+    patience: Duration,
+    metrics: StagingMetrics,
+}
+
+/// What is counted of the budget.
+#[derive(Debug, Clone, Default)]
+struct StagingMetrics {
+    claimed: Gauge<i64, AtomicI64>,
+    waited: Counter,
+    refused: Counter,
+}
+
+impl StagingMetrics {
+    fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "staged_bytes",
+            "Bytes of staging_memory that writes and imports hold",
+            metrics.claimed.clone(),
+        );
+        registry.register(
+            "staging_waits",
+            "Writes and imports that had to wait for a part of staging_memory",
+            metrics.waited.clone(),
+        );
+        registry.register(
+            "staging_refusals",
+            "Writes and imports that were refused since staging_memory was used up for too long",
+            metrics.refused.clone(),
+        );
+        metrics
+    }
+}
+
+impl Staging {
+    pub(crate) fn new(settings: &Settings, registry: &mut Registry) -> Self {
+        let units = usize::try_from(settings.staging_bytes / UNIT as u64).unwrap_or(usize::MAX);
+        let all = u32::try_from(units.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        Self {
+            units: Arc::new(Semaphore::new(all as usize)),
+            all,
+            patience: Duration::from_secs(settings.staging_wait_seconds),
+            metrics: StagingMetrics::register(registry),
+        }
+    }
+
+    /// Claims what receiving and storing a body takes, of which at most `length` bytes come if that is known. Waits for
+    /// it, in turn with others, and gives up when the patience ends. Nothing of the budget may be held meanwhile.
+    pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
+        let (bytes, free) = need(length);
+        let units = self.acquire(bytes).await?;
+        Ok(Claim::new(self, units, free))
+    }
+
+    /// The same for an import.
+    pub(crate) async fn claim_import(&self) -> Result<Claim> {
+        let units = self.acquire(IMPORT_BYTES).await?;
+        Ok(Claim::new(self, units, 0))
+    }
+
+    async fn acquire(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
+        // What needs more than there is takes all of it.
+        let units = units_of(bytes).min(self.all);
+        if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+            return Ok(permit);
+        }
+        self.metrics.waited.inc();
+        match timeout(self.patience, Arc::clone(&self.units).acquire_many_owned(units)).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => {
+                self.metrics.refused.inc();
+                Err(Problem::busy(format!(
+                    "other writes and imports held all of the server's {STAGING_MEMORY} for {} s ({STAGING_WAIT}): try \
+                     again, or raise {STAGING_MEMORY}",
+                    self.patience.as_secs()
+                )))
+            }
+        }
+    }
+}
+
+/// A part of the budget, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    units: OwnedSemaphorePermit,
+    /// How many bytes of finished bodies the units cover.
+    covered: usize,
+    /// How many there are.
+    kept: usize,
+    semaphore: Arc<Semaphore>,
+    claimed: Gauge<i64, AtomicI64>,
+}
+
+impl Claim {
+    fn new(staging: &Staging, units: OwnedSemaphorePermit, covered: usize) -> Self {
+        let claimed = staging.metrics.claimed.clone();
+        claimed.inc_by((units.num_permits() * UNIT) as i64);
+        Self { units, covered, kept: 0, semaphore: Arc::clone(&staging.units), claimed }
+    }
+
+    /// Whether a finished body of so many bytes may stay in memory: extends the claim where that is needed, and does
+    /// not wait for it.
+    pub(crate) fn keep(&mut self, bytes: usize) -> bool {
+        let kept = self.kept + bytes;
+        if kept > MAX_BODIES {
+            return false;
+        }
+        if kept > self.covered {
+            let units = units_of(kept - self.covered);
+            let Ok(more) = Arc::clone(&self.semaphore).try_acquire_many_owned(units) else { return false };
+            self.claimed.inc_by(i64::from(units) * UNIT as i64);
+            self.units.merge(more);
+            self.covered += units as usize * UNIT;
+        }
+        self.kept = kept;
+        true
+    }
+
+    /// A body that was kept has gone to chunks.
+    pub(crate) fn let_go(&mut self, bytes: usize) {
+        self.kept = self.kept.saturating_sub(bytes);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claimed.dec_by((self.units.num_permits() * UNIT) as i64);
+    }
+}
+
+/// What a request needs for a body of at most so many bytes, and how many bytes of finished bodies that covers.
+fn need(length: Option<u64>) -> (usize, usize) {
+    let length = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
+    let copies = length.saturating_mul(COPIES).saturating_add(OVERHEAD_BYTES);
+    if copies < WORKING_BYTES { (copies, length) } else { (WORKING_BYTES, SMALL_BODIES) }
+}
+
+fn units_of(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_buckets::CHUNK_SIZE;
+
+    use super::*;
+    use crate::handlers::form::MAX_TEXTS;
+
+    /// What hyper holds of a body is twice its buffer, and the parser of a form the same once more.
+    const RECEIVED_BYTES: usize = 4 * (128 << 10);
+
+    fn staging(bytes: u64) -> Staging {
+        let settings = Settings { staging_bytes: bytes, ..Settings::default() };
+        Staging::new(&settings, &mut Registry::default())
+    }
+
+    #[test]
+    fn working_bytes_cover_what_the_documentation_lists() {
+        // zstd makes a chunk by less than a 256th larger.
+        let frame = CHUNK_SIZE + CHUNK_SIZE / 256;
+        let receiving = RECEIVED_BYTES + CHUNK_SIZE + 2 * frame + SMALL_BODIES + MAX_TEXTS;
+        assert!(receiving <= WORKING_BYTES, "{receiving}");
+        const { assert!(MAX_BODIES + 2 * MAX_TEXTS <= WORKING_BYTES) };
+    }
+
+    #[test]
+    fn short_bodies_need_little_and_stay_in_memory() {
+        assert_eq!(need(Some(0)), (OVERHEAD_BYTES, 0));
+        assert_eq!(need(Some(1000)), (OVERHEAD_BYTES + 4000, 1000));
+        for length in [Some(2 << 20), Some(u64::MAX), None] {
+            assert_eq!(need(length), (WORKING_BYTES, SMALL_BODIES));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn finished_bodies_stay_while_there_is_budget() {
+        let staging = staging(2 * WORKING_BYTES as u64);
+        let mut claim = staging.claim(None).await.unwrap();
+        assert!(claim.keep(SMALL_BODIES));
+        assert!(claim.keep(1_000_000));
+        assert_eq!(staging.metrics.claimed.get(), (WORKING_BYTES + 977 * UNIT) as i64);
+        assert!(claim.keep(2_000_000));
+        assert!(!claim.keep(1_000_000), "more than a write keeps");
+        claim.let_go(1_000_000);
+        assert!(claim.keep(1_000_000));
+        // Another cannot begin, and when it has, neither can keep more than its own.
+        assert!(staging.claim(None).await.is_err());
+        drop(claim);
+        let mut first = staging.claim(None).await.unwrap();
+        let second = staging.claim(None).await.unwrap();
+        assert!(first.keep(SMALL_BODIES) && !first.keep(1));
+        drop(second);
+        assert!(first.keep(1));
+        drop(first);
+        assert_eq!(staging.metrics.claimed.get(), 0);
+        assert_eq!(staging.units.available_permits(), staging.all as usize);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_requests_are_served_in_turn_or_refused() {
+        let staging = Arc::new(staging(WORKING_BYTES as u64));
+        let first = staging.claim(None).await.unwrap();
+        let waiting = tokio::spawn({
+            let staging = Arc::clone(&staging);
+            async move { staging.claim_import().await.map(drop) }
+        });
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        drop(first);
+        waiting.await.unwrap().unwrap();
+        let held = staging.claim(Some(u64::MAX)).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let refused = staging.claim(Some(1)).await.unwrap_err();
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        assert!(refused.detail().contains("staging_memory for 10 s (staging_wait)"), "{}", refused.detail());
+        assert_eq!((staging.metrics.waited.get(), staging.metrics.refused.get()), (2, 1));
+        drop(held);
+        staging.claim(Some(1)).await.unwrap();
+    }
+}

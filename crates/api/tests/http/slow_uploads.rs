@@ -1,0 +1,139 @@
+//! Clients that send too slowly, and servers that take slowly.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    http::{Request, Response},
+};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, future::join_all, stream};
+use rashomon_api::Settings;
+use rashomon_tables::{Call, Fault, Gate, Plan};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::world::{PAGE, World};
+
+/// The same piece again and again, `pause` after each other.
+fn drip(piece: Bytes, pause: Duration) -> impl Stream<Item = std::io::Result<Bytes>> {
+    stream::unfold(piece, move |piece| async move {
+        sleep(pause).await;
+        Some((Ok(piece.clone()), piece))
+    })
+}
+
+/// A revision of a page of its own whose html comes like this after its beginning.
+fn revision(page: usize, html: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static) -> Request<Body> {
+    let beginning = stream::iter([Ok(Bytes::from_static(b"_rev=1&html="))]);
+    Request::post(format!("/v1/enwiki/page/{page}?rev/"))
+        .header("host", "localhost")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from_stream(beginning.chain(html)))
+        .unwrap()
+}
+
+async fn send(world: &World, request: Request<Body>) -> Response<Body> {
+    world.router.clone().oneshot(request).await.unwrap()
+}
+
+mod in_memory {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_below_the_least_rate_is_answered_408() {
+        let world = World::in_memory().await;
+        let begun = tokio::time::Instant::now();
+        let html = drip(Bytes::from_static(b"x"), Duration::from_secs(29));
+        let answer = world.send(revision(1, html)).await.expect(408);
+        assert_eq!(begun.elapsed().as_secs(), 60);
+        assert!(
+            answer.text().contains("1024 bytes a second over 60 s (min_upload_rate)"),
+            "{}",
+            answer.text()
+        );
+        // A beginning that comes fast does not pay for the rest.
+        let html = stream::iter([Ok(Bytes::from(vec![b'x'; 500_000]))])
+            .chain(drip(Bytes::from_static(b"x"), Duration::from_secs(1)));
+        world.send(revision(1, html)).await.expect(408);
+        let tid = world.revision("_rev=1&html=x").await;
+        let bytes = Body::from_stream(drip(Bytes::from_static(b"x"), Duration::from_secs(1)));
+        let answer = world.request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[], bytes).await.expect(408);
+        assert!(answer.text().contains("min_upload_rate"), "{}", answer.text());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_way_of_being_late_names_its_setting() {
+        let world = World::in_memory().await;
+        let silence = drip(Bytes::from_static(b"x"), Duration::from_secs(31));
+        let answer = world.send(revision(1, silence)).await.expect(408);
+        assert!(answer.text().contains("for 30 s (idle_timeout)"), "{}", answer.text());
+        let endless = drip(Bytes::from(vec![b'x'; 1100]), Duration::from_secs(1));
+        let answer = world.send(revision(1, endless)).await.expect(408);
+        assert!(answer.text().contains("within 600 s (body_timeout)"), "{}", answer.text());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_at_the_least_rate_is_taken() {
+        let world = World::in_memory().await;
+        let html = drip(Bytes::from(vec![b'x'; 1024]), Duration::from_secs(1));
+        assert_eq!(send(&world, revision(1, html.take(400))).await.status(), 201);
+        let world = World::in_memory_with(Settings { min_upload_rate: 0, ..Settings::default() }).await;
+        let html = drip(Bytes::from_static(b"x"), Duration::from_secs(20));
+        assert_eq!(send(&world, revision(1, html.take(25))).await.status(), 201);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_store_is_not_held_against_the_client() {
+        let world = World::in_memory().await;
+        // The first chunk of the body takes the store 200 s.
+        let gate = Gate::new();
+        world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+        let html = drip(Bytes::from(vec![b'x'; 25_000]), Duration::from_secs(1));
+        let router = world.router.clone();
+        let write = tokio::spawn(router.oneshot(revision(1, html.take(60))));
+        gate.reached().await;
+        sleep(Duration::from_secs(200)).await;
+        gate.open();
+        assert_eq!(write.await.unwrap().unwrap().status(), 201);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_memory_is_not_held_against_the_client() {
+        let settings = Settings { staging_bytes: 4 << 20, staging_wait_seconds: 300, ..Settings::default() };
+        let world = World::in_memory_with(settings).await;
+        let slow = drip(Bytes::from(vec![b'x'; 1024]), Duration::from_secs(1)).take(250);
+        let first = tokio::spawn(world.router.clone().oneshot(revision(1, slow)));
+        sleep(Duration::from_secs(1)).await;
+        let short = drip(Bytes::from_static(b"x"), Duration::from_secs(20)).take(2);
+        assert_eq!(send(&world, revision(2, short)).await.status(), 201);
+        assert_eq!(first.await.unwrap().unwrap().status(), 201);
+    }
+
+    /// The thread that parses an import is one on which this runtime's time does not depend: it has to be moved.
+    #[tokio::test(start_paused = true)]
+    async fn imports_below_the_least_rate_let_go_of_their_slots() {
+        let world = World::in_memory().await;
+        let import = || {
+            let beginning = stream::iter([Ok(Bytes::from_static(b"<mediawiki>"))]);
+            let drops = drip(Bytes::from_static(b" "), Duration::from_secs(20));
+            let request = Request::post("/v1/enwiki/import").header("host", "localhost");
+            let request = request.body(Body::from_stream(beginning.chain(drops))).unwrap();
+            tokio::spawn(world.router.clone().oneshot(request))
+        };
+        let imports: Vec<_> = (0..4).map(|_| import()).collect();
+        let all = tokio::spawn(join_all(imports));
+        while !all.is_finished() {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        for answer in all.await.unwrap() {
+            let response = answer.unwrap().unwrap();
+            assert_eq!(response.status(), 408);
+            let text = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            assert!(text.contains("(min_upload_rate)"), "{text}");
+        }
+        // There is room for others, whose body is none.
+        world.request("POST", "/v1/enwiki/import", &[], "").await.expect(400);
+    }
+}
