@@ -110,6 +110,34 @@ mod in_memory {
         assert_eq!(first.await.unwrap().unwrap().status(), 201);
     }
 
+    /// As below, time has to be moved.
+    #[tokio::test(start_paused = true)]
+    async fn an_import_that_gets_slow_says_so_in_its_last_line() {
+        let world = World::in_memory().await;
+        let page = "<mediawiki><page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id>\
+                    <timestamp>2013-01-01T00:00:00Z</timestamp><contributor><ip>127.0.0.1</ip></contributor>\
+                    <model>wikitext</model><format>text/x-wiki</format><text>one</text></revision></page>\n";
+        let beginning = stream::iter([Ok(Bytes::from_static(page.as_bytes()))]);
+        let body =
+            Body::from_stream(beginning.chain(drip(Bytes::from_static(b" "), Duration::from_secs(20))));
+        let request = Request::post("/v1/enwiki/import").header("host", "localhost").body(body).unwrap();
+        let router = world.router.clone();
+        let import = tokio::spawn(async move {
+            let response = router.oneshot(request).await.unwrap();
+            let status = response.status();
+            (status, axum::body::to_bytes(response.into_body(), 100_000).await.unwrap())
+        });
+        while !import.is_finished() {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let (status, text) = import.await.unwrap();
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        assert_eq!(status, 200, "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.contains("\"failed\"") && last.contains("(min_upload_rate)"), "{last}");
+        world.get("/v1/enwiki/page/A?rev/latest/wikitext").await.expect(200);
+    }
+
     /// The thread that parses an import is one on which this runtime's time does not depend: it has to be moved.
     #[tokio::test(start_paused = true)]
     async fn imports_below_the_least_rate_let_go_of_their_slots() {

@@ -24,7 +24,7 @@ const SENT: usize = 15;
 
 /// What the server takes beside the budget: threads that compress, what SQLite has in memory while it writes, and what the
 /// allocator has not given back.
-const BESIDE: u64 = 64 * MIB;
+const BESIDE: u64 = 96 * MIB;
 
 /// How often the server is asked what it holds.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

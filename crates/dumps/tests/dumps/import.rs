@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use std::{
+    collections::BTreeMap,
     io::{Cursor, Read},
     num::NonZeroUsize,
     sync::{
@@ -11,8 +12,10 @@ use std::{
     time::Duration,
 };
 
-use crate::wiki::{Wiki, fixture};
-use rashomon_buckets::{Body, Definition, Erasing, PropertyName, Revision, Settings, Tid, schemas};
+use crate::wiki::{self, Wiki, fixture};
+use rashomon_buckets::{
+    Body, Definition, Erasing, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
+};
 use rashomon_clock::ManualClock;
 use rashomon_dumps::{
     Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
@@ -63,6 +66,52 @@ async fn of_what_was_erased_nothing_is_stored_when_it_comes_again() {
     let report = wiki.import(&input).await.unwrap();
     assert_eq!((report.unchanged, report.left_out.count), (1, 1));
     assert!(matches!(report.left_out.first[0].reason, LeftOutReason::Erased(_)));
+    assert_eq!(chunks().await, left);
+}
+
+/// Many bodies of one revision go to chunks as they come, too, and come back whole.
+#[tokio::test]
+async fn of_an_erased_revision_with_many_bodies_nothing_is_stored_when_it_comes_again() {
+    let clock = Arc::new(ManualClock::new(wiki::NOW));
+    let store = rashomon_test_stores::open(clock.clone()).await;
+    let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
+    let (page, one) = (wiki.page("Main_Page"), Revision::new(1).unwrap());
+    let mut state = 7_u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let mut properties = Vec::new();
+    let mut bodies = Vec::new();
+    for number in 0..8 {
+        let name = PropertyName::new(&format!("p{number}")).unwrap();
+        let body: Vec<u8> = std::iter::repeat_with(&mut noise).take(900_000).collect();
+        let staged = wiki.buckets.stage_bytes(&page, &name, &body).await.unwrap();
+        bodies.push((name.clone(), body));
+        properties.push(NewProperty {
+            name,
+            content_type: None,
+            other_headers: BTreeMap::new(),
+            body: staged,
+        });
+    }
+    wiki.buckets.put_revision(&page, NewRevision::new(one, properties)).await.unwrap();
+    let (_, input) = wiki.export(Format::JsonLines).await;
+
+    let other = Wiki::new().await;
+    assert_eq!(other.import(&input).await.unwrap().created, 1);
+    for (name, body) in &bodies {
+        let read = other.buckets.latest(&other.page("Main_Page"), name).await.unwrap();
+        assert!(read.body.clone().whole().await.unwrap() == *body, "{name}");
+    }
+
+    wiki.buckets.erase(&page, one, Erasing::default()).await.unwrap();
+    let chunks = async || {
+        let limit = NonZeroUsize::new(100).unwrap();
+        store.partitions(&schemas::CHUNKS, None, limit).await.unwrap().items.len()
+    };
+    let left = chunks().await;
+    assert_eq!(wiki.import(&input).await.unwrap().left_out.count, 1);
     assert_eq!(chunks().await, left);
 }
 
