@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 pub mod cassandra;
+pub mod documents;
 pub mod fuzz;
 pub mod http;
 pub mod process;

@@ -24,7 +24,7 @@ enum Command {
     Cassandra(xtask::cassandra::Command),
     /// Fuzz all targets, or those that are named, each from its seeds and what was found before.
     Fuzz(xtask::fuzz::Options),
-    /// Measures: import, write, read, cassandra, retention, kill. Builds with the release profile.
+    /// Measures: import, write, read, cassandra, retention, archive, blocks, kill, generator. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on; `--help` lists them.
@@ -55,6 +55,30 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn commands_in_the_documents_are_taken() {
+        let commands = xtask::documents::commands().expect("the documents can be read");
+        assert!(commands.len() > 10, "only {} commands were found", commands.len());
+        for command in commands {
+            let words = ["cargo xtask"].into_iter().chain(command.words.iter().map(String::as_str));
+            let Err(error) = Arguments::try_parse_from(words) else { continue };
+            let is_short = matches!(
+                error.kind(),
+                ErrorKind::MissingRequiredArgument
+                    | ErrorKind::MissingSubcommand
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            );
+            assert!(is_short && !command.is_whole, "{command:?}: {error}");
         }
     }
 }

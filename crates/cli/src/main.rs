@@ -8,6 +8,8 @@ mod commands;
 mod compare;
 mod config;
 mod demo;
+#[cfg(test)]
+mod document_tests;
 mod errors;
 mod exit;
 mod logging;

@@ -101,3 +101,45 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::{CommandFactory as _, error::ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn commands_in_the_documents_are_taken() {
+        let commands = xtask::documents::commands().expect("the documents can be read");
+        for command in commands.iter().filter(|command| command.words[0] == "bench") {
+            let Err(error) = Arguments::try_parse_from(&command.words) else { continue };
+            let is_short = matches!(
+                error.kind(),
+                ErrorKind::MissingRequiredArgument
+                    | ErrorKind::MissingSubcommand
+                    | ErrorKind::DisplayHelp
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            );
+            assert!(is_short && !command.is_whole, "{command:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_benchmark_is_listed_in_the_documents() {
+        for (document, begins) in [
+            ("CONTRIBUTING.md", "`cargo xtask bench --help` lists what is measured"),
+            ("docs/benchmarks.md", "| command | measures |"),
+            ("xtask/src/main.rs", "/// Measures: "),
+        ] {
+            let text = fs::read_to_string(xtask::root().join(document)).expect(document);
+            let (_, list) = text.split_once(begins).expect(document);
+            let list = list.split("\n\n").next().unwrap_or_default();
+            for command in Arguments::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+                let name = command.get_name();
+                assert!(list.contains(name), "{document} does not list {name}");
+            }
+        }
+    }
+}

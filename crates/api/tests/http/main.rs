@@ -8,6 +8,7 @@ mod browsers;
 mod conditions;
 mod damage;
 mod docs;
+mod documents;
 mod faults;
 mod html;
 mod importing;

@@ -1,0 +1,72 @@
+//! The commands of ours that the documents name, for tests that hold them against the programs.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+/// A command line in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentedCommand {
+    /// The file that it is in.
+    pub document: PathBuf,
+    /// Its words behind `cargo xtask`, without a comment.
+    pub words: Vec<String>,
+    /// Whether it is a line to be pasted into a shell. Else it is named in a text, and may lack arguments.
+    pub is_whole: bool,
+}
+
+/// All command lines that begin with `cargo xtask`, in the README, CONTRIBUTING and `docs`.
+pub fn commands() -> Result<Vec<DocumentedCommand>> {
+    let mut documents = vec![crate::root().join("README.md"), crate::root().join("CONTRIBUTING.md")];
+    for entry in fs::read_dir(crate::root().join("docs")).context("no folder docs")? {
+        documents.push(entry?.path());
+    }
+    let mut commands = Vec::new();
+    for document in documents.into_iter().filter(|path| path.extension().is_some_and(|it| it == "md")) {
+        let text = fs::read_to_string(&document)?;
+        commands.extend(commands_in(&text).into_iter().map(|(words, is_whole)| DocumentedCommand {
+            document: document.clone(),
+            words,
+            is_whole,
+        }));
+    }
+    Ok(commands)
+}
+
+fn commands_in(text: &str) -> Vec<(Vec<String>, bool)> {
+    let mut is_console = false;
+    let mut commands = Vec::new();
+    for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                is_console = &*language == "console";
+            }
+            Event::End(TagEnd::CodeBlock) => is_console = false,
+            Event::Code(code) => commands.extend(words_of(&code).map(|words| (words, false))),
+            Event::Text(block) if is_console => {
+                let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
+                commands.extend(lines.filter_map(words_of).map(|words| (words, true)));
+            }
+            _ => {}
+        }
+    }
+    commands
+}
+
+fn words_of(command: &str) -> Option<Vec<String>> {
+    let words = command.strip_prefix("cargo xtask ")?.split(" #").next()?;
+    Some(words.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_in_lines_and_in_blocks() {
+        let text = "Run `cargo xtask tidy` or `cargo build`.\n\n```console\n$ cargo xtask test --only x   # why\n```\n";
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(commands_in(text), [(words("tidy"), false), (words("test --only x"), true)]);
+    }
+}
