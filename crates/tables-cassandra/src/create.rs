@@ -17,7 +17,8 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     for _ in 0..MAX_LOOKS {
         let left = standing::look(cluster, schema).await?;
         if left == Left::Nothing {
-            return Ok(());
+            // Where another process made it just now, some nodes may not know it yet.
+            return cluster.agree().await;
         }
         if !cluster.may_create() {
             return Err(missing(cluster, schema, &left));

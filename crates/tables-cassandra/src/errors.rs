@@ -1,5 +1,7 @@
 //! What the cluster says went wrong, as what the caller should do about it.
 
+use std::time::Duration;
+
 use rashomon_tables::{Error, Key, Outage, Schema};
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as Setup, DbError, ExecutionError,
@@ -56,6 +58,19 @@ pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
     }
     let address = down.join(", ");
     let detail = format!("no connection to {address}: {error}");
+    Error::Unavailable(Outage::Node { address, detail })
+}
+
+/// The nodes of the cluster do not know the same tables, for so long.
+pub(crate) fn no_agreement(limit: Duration, unconnected: &[String], why: &str) -> Error {
+    let mut detail =
+        format!("the nodes of the cluster do not agree on the schema after {} s{why}", limit.as_secs());
+    if unconnected.is_empty() {
+        detail.push_str("; look at `nodetool describecluster`");
+        return Error::unavailable(detail);
+    }
+    let address = unconnected.join(", ");
+    detail = format!("{detail}; there is no connection to {address}");
     Error::Unavailable(Outage::Node { address, detail })
 }
 

@@ -23,6 +23,7 @@ mod names;
 mod options;
 mod partitions;
 mod read;
+mod replicas;
 mod retry;
 mod session;
 mod slices;

@@ -36,9 +36,10 @@ impl RetrySession for Retries {
 }
 
 /// Whether the fault may be the node's own, and not the request's.
-const fn another_node_may_answer(error: &RequestAttemptError) -> bool {
+fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     match error {
         RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => true,
+        RequestAttemptError::DbError(DbError::Invalid, text) => lacks_the_tables(text),
         RequestAttemptError::DbError(error, _) => matches!(
             error,
             DbError::Unavailable { .. }
@@ -56,6 +57,13 @@ const fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     }
 }
 
+/// Whether a node says that there is no such keyspace or table: one that joined the ring just now, and does not know
+/// them yet.
+fn lacks_the_tables(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("unconfigured table") || (text.contains("keyspace") && text.contains("does not exist"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +73,10 @@ mod tests {
         let error = |error| RequestAttemptError::DbError(error, String::new());
         assert!(another_node_may_answer(&error(DbError::Overloaded)));
         assert!(another_node_may_answer(&error(DbError::ServerError)));
+        let invalid = |text: &str| RequestAttemptError::DbError(DbError::Invalid, text.to_owned());
+        assert!(another_node_may_answer(&invalid("Keyspace 'wiki' does not exist")));
+        assert!(another_node_may_answer(&invalid("unconfigured table renders")));
+        assert!(!another_node_may_answer(&invalid("Batch too large")));
         for own in [DbError::Invalid, DbError::SyntaxError, DbError::Unauthorized] {
             assert!(!another_node_may_answer(&error(own)));
         }

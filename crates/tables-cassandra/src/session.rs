@@ -1,6 +1,6 @@
 //! The connection to the cluster.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use rashomon_tables::{Error, Result};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -26,11 +26,15 @@ use scylla::{
         unprepared::Statement,
     },
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 
 use crate::{
     Compression, Consistency, Options, SerialConsistency, ddl,
-    errors::{from_change, no_cluster, not_connected, not_prepared, unavailable, unexpected},
+    errors::{from_change, no_agreement, no_cluster, not_connected, not_prepared, unavailable, unexpected},
+    replicas,
     retry::NextNode,
     statements::Statements,
     wire::Bound,
@@ -47,6 +51,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// How often nodes are asked whether they all know of a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
+/// How long after the session was opened agreement waits for a connection to every node. Later it is reached without
+/// the others: a node that is down learns of the tables when it comes back.
+const NODE_PATIENCE: Duration = Duration::from_secs(5);
 /// From this version on Cassandra has unified compaction. ScyllaDB says that it is 3.
 const UNIFIED_COMPACTION: u32 = 5;
 
@@ -54,6 +61,8 @@ const UNIFIED_COMPACTION: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Cluster {
     session: Session,
+    /// When the session was opened.
+    connected_at: Instant,
     keyspace: String,
     may_create: bool,
     request_timeout: Duration,
@@ -75,6 +84,7 @@ impl Cluster {
         };
         let mut cluster = Self {
             session,
+            connected_at: Instant::now(),
             keyspace: options.keyspace.clone(),
             may_create: options.create,
             request_timeout: options.request_timeout,
@@ -93,12 +103,65 @@ impl Cluster {
         const STANDING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let standing = self.query(STANDING, (self.keyspace.clone(),)).await?;
         if standing.rows_num() > 0 {
-            return Ok(());
+            // Another process may have made it just now.
+            return self.agree().await;
         }
         if !self.may_create {
-            return Err(Error::Invalid(format!("there is no keyspace {}", self.keyspace)));
+            return Err(Error::Invalid(format!(
+                "there is no keyspace {}: name the one that holds the revisions, with --store \
+                 cassandra://HOST/KEYSPACE",
+                self.keyspace
+            )));
         }
+        let named = options.contact_points.len();
+        replicas::check(&options.replication, options.consistency, &self.nodes().await?, named)
+            .map_err(|reason| Error::Invalid(format!("keyspace {} is not made: {reason}", self.keyspace)))?;
         self.change(&format!("keyspace {}", self.keyspace), ddl::create_keyspace(options)).await
+    }
+
+    /// How many nodes the cluster has in each data centre, those that are down included.
+    async fn nodes(&self) -> Result<BTreeMap<String, usize>> {
+        let mut nodes = BTreeMap::new();
+        for query in ["SELECT data_center FROM system.local", "SELECT data_center FROM system.peers"] {
+            let rows = self.query(query, ()).await?;
+            for row in rows.rows::<(Option<String>,)>().map_err(unexpected)? {
+                // A node that is joining has no data centre yet.
+                if let Some(datacenter) = row.map_err(unexpected)?.0 {
+                    *nodes.entry(datacenter).or_default() += 1;
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Waits until all nodes know the same tables, so that whichever a request goes to can answer it. The error names
+    /// those that there is no connection to.
+    pub(crate) async fn agree(&self) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let left = CHANGE_LIMIT.saturating_sub(started.elapsed());
+            let agreed = timeout(left, self.session.check_schema_agreement()).await;
+            let is_complete = self.unconnected().is_empty() || self.connected_at.elapsed() >= NODE_PATIENCE;
+            if is_complete && matches!(agreed, Ok(Ok(Some(_)))) {
+                return Ok(());
+            }
+            if started.elapsed() >= CHANGE_LIMIT {
+                let why = match agreed {
+                    Ok(Err(error)) => format!(" ({error})"),
+                    Ok(Ok(_)) => String::new(),
+                    Err(_) => " (a node does not answer)".to_owned(),
+                };
+                return Err(no_agreement(CHANGE_LIMIT, &self.unconnected(), &why));
+            }
+            tokio::time::sleep(AGREEMENT_INTERVAL).await;
+        }
+    }
+
+    /// The addresses of the nodes that there is no connection to.
+    fn unconnected(&self) -> Vec<String> {
+        let state = self.session.get_cluster_state();
+        let nodes = state.get_nodes_info().iter().filter(|node| !node.is_connected());
+        nodes.map(|node| format!("{}:{}", node.address.ip(), node.address.port())).collect()
     }
 
     pub(crate) fn keyspace(&self) -> &str {
@@ -144,7 +207,7 @@ impl Cluster {
             statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(node, None)));
         }
         self.session.query_unpaged(statement, ()).await.map_err(|error| from_change(what, &error))?;
-        Ok(())
+        self.agree().await
     }
 
     /// The statement, prepared; marked as one that may be made twice.
@@ -180,11 +243,7 @@ impl Cluster {
 
     /// The error of a read or a write, with the nodes that there is no connection to.
     fn failed(&self, error: &ExecutionError) -> Error {
-        let state = self.session.get_cluster_state();
-        let down = state.get_nodes_info().iter().filter(|node| !node.is_connected());
-        let down: Vec<_> =
-            down.map(|node| format!("{}:{}", node.address.ip(), node.address.port())).collect();
-        unavailable(error, &down)
+        unavailable(error, &self.unconnected())
     }
 
     /// Applies the statements, which are of one partition: all or none.

@@ -120,7 +120,10 @@ impl Store {
         if let Backend::Awaited(awaited) = &self.backend
             && let Err(error) = awaited.find().await
         {
-            return CommandError::Open(error);
+            return match error {
+                Error::Invalid(reason) => CommandError::Usage(reason),
+                error => CommandError::Open(error),
+            };
         }
         std::future::pending().await
     }
@@ -255,11 +258,8 @@ fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterO
 
 fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
     match error {
-        // The settings were checked, so this is what is left.
-        Error::Invalid(reason) => CommandError::Usage(format!(
-            "{reason} at {}: name the one that holds the revisions, with --store cassandra://HOST/KEYSPACE",
-            cluster.url()
-        )),
+        // The settings were checked, so the cluster does not fit them.
+        Error::Invalid(reason) => CommandError::Usage(format!("{}: {reason}", cluster.url())),
         error @ Error::Unavailable(_) => CommandError::NoCluster(error),
         error => CommandError::Open(error),
     }
