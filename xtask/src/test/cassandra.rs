@@ -1,17 +1,11 @@
 //! The steps that need a node of Cassandra, which is started in the background while other steps compile.
 
-use std::{
-    process::Command,
-    thread::{self, JoinHandle},
-};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
 use super::{Outcome, steps, tools::Toolbox};
-use crate::{
-    cassandra::{FOR_TESTS, Node, Server, test_ring},
-    process::cargo,
-};
+use crate::cassandra::{FOR_TESTS, Node, Server, test_ring};
 
 /// For the other steps: the tests that need a node leave it to these.
 pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
@@ -84,9 +78,8 @@ fn run_tests(
     skipped: &[&str],
 ) -> Result<Outcome> {
     let node = toolbox.node()?;
-    let mut command = Command::new(cargo());
-    // The features of all crates, as in the other steps, so that nothing is compiled twice.
-    command.arg("test").args(steps::EVERYTHING).arg("--no-fail-fast");
+    let mut command = steps::cargo_with_clippy("test")?;
+    command.arg("--no-fail-fast");
     for target in targets {
         command.args(["--test", target]);
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::process::Stopwatch;
-pub(crate) use steps::EVERYTHING;
+pub(crate) use steps::cargo_with_clippy;
 use steps::{Need, STEPS, Step};
 pub(crate) use tools::{Tool, Toolbox};
 

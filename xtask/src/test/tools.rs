@@ -280,7 +280,10 @@ fn cargo_deny() -> Result<PathBuf> {
     }
     println!("    cargo install cargo-deny {CARGO_DENY}");
     let mut command = Command::new(cargo());
-    command.args(["install", "--locked", "cargo-deny", "--version", CARGO_DENY, "--root"]).arg(&own);
+    // It runs for a second: an optimized build would take longer than it saves.
+    command
+        .args(["install", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY, "--root"])
+        .arg(&own);
     run_to_success(command, "cargo-install")?;
     Ok(own_program)
 }

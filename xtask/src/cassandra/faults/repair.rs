@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::ring::Ring;
-use crate::{process::cargo, test::EVERYTHING};
+use crate::test::cargo_with_clippy;
 
 const TEST: &str = "repair::a_range_delete_spares_later_rows_through_repair";
 /// Where the test finds the nodes.
@@ -13,14 +13,14 @@ const FOR_TEST: &str = "RASHOMON_TEST_RING";
 
 /// Builds the test: where the nodes are nothing can be fetched.
 pub(super) fn build() -> Result<bool> {
-    let status = cargo_test().args(["--quiet", "--no-run"]).status()?;
+    let status = cargo_test()?.args(["--quiet", "--no-run"]).status()?;
     Ok(status.success())
 }
 
 /// Whether the test passes on these nodes.
 pub(super) fn check(ring: &Ring) -> Result<bool> {
     println!("repair");
-    let mut command = cargo_test();
+    let mut command = cargo_test()?;
     command.args(["--quiet", "--offline", "--", "--ignored", "--exact", TEST]);
     let output = command.env(FOR_TEST, ring.folder()).output()?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -33,9 +33,9 @@ pub(super) fn check(ring: &Ring) -> Result<bool> {
     Ok(passed)
 }
 
-/// With all features, as the test command builds it, so that nothing is built twice.
-fn cargo_test() -> Command {
-    let mut command = Command::new(cargo());
-    command.arg("test").args(EVERYTHING).args(["--test", "cassandra"]).current_dir(crate::root());
-    command
+/// As the test command builds it, so that nothing is built twice.
+fn cargo_test() -> Result<Command> {
+    let mut command = cargo_with_clippy("test")?;
+    command.args(["--test", "cassandra"]).current_dir(crate::root());
+    Ok(command)
 }
