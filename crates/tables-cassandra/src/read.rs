@@ -98,7 +98,7 @@ async fn fetch(
     let limit = Bound::Int(i32::try_from(wanted).unwrap_or(i32::MAX));
     let values: Vec<_> =
         table::bind(&scan.partition).chain(table::bind_range(range)).chain([limit]).collect();
-    let answer = cluster.read(table.scan(range, scan.order), &values).await?;
+    let answer = cluster.read_from(scan.read_from, table.scan(range, scan.order), &values).await?;
     let mut rows = Vec::with_capacity(answer.rows_num());
     for row in answer.rows::<ColumnIterator<'_, '_>>().map_err(unexpected)? {
         rows.push(match read_row(table, &scan.partition, None, row.map_err(unexpected)?)? {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use rashomon_tables::{Error, Result};
+use rashomon_tables::{Error, ReadFrom, Result};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use scylla::{
     client::{
@@ -227,6 +227,20 @@ impl Cluster {
     /// Reads.
     pub(crate) async fn read(&self, text: String, values: &[Bound<'_>]) -> Result<QueryRowsResult> {
         let prepared = self.prepare(text).await?;
+        self.read_prepared(&prepared, values).await
+    }
+
+    /// Reads from the replicas that have to answer.
+    pub(crate) async fn read_from(
+        &self,
+        read_from: ReadFrom,
+        text: String,
+        values: &[Bound<'_>],
+    ) -> Result<QueryRowsResult> {
+        let mut prepared = self.prepare(text).await?;
+        if read_from == ReadFrom::AllReplicas {
+            prepared.set_consistency(frame::types::Consistency::All);
+        }
         self.read_prepared(&prepared, values).await
     }
 

@@ -139,6 +139,12 @@ impl TableStore for CassandraStore {
         grace::longest(&self.cluster).await.map(Some)
     }
 
+    /// Nodes keep hints for replicas that miss a write, also of writes that fail. A hint that is older than the
+    /// `gc_grace_seconds` of its tables is not applied any more.
+    async fn late_write_window(&self) -> Result<Duration> {
+        grace::longest(&self.cluster).await
+    }
+
     async fn swap(
         &self,
         table: &'static Schema,

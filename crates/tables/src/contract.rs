@@ -157,6 +157,7 @@ macro_rules! contract_tests {
             a_range_delete_beside_puts
             pages_add_up
             pages_are_bounded_in_bytes
+            reads_of_all_replicas_find_the_same_rows
             limits_may_differ_between_pages
             a_cursor_may_be_used_again
             a_scan_of_nothing_ends

@@ -64,6 +64,11 @@ pub trait Decorator: Debug + Send + Sync + 'static {
         self.below().scrub().await
     }
 
+    /// Passes on [`TableStore::late_write_window`].
+    async fn late_write_window(&self) -> Result<Duration> {
+        self.below().late_write_window().await
+    }
+
     /// Passes on [`TableStore::generations`].
     fn generations(&self) -> Option<&Generations> {
         self.below().generations()
@@ -114,6 +119,10 @@ impl<D: Decorator> TableStore for D {
 
     async fn scrub(&self) -> Result<Option<Duration>> {
         Decorator::scrub(self).await
+    }
+
+    async fn late_write_window(&self) -> Result<Duration> {
+        Decorator::late_write_window(self).await
     }
 
     fn generations(&self) -> Option<&Generations> {

@@ -19,7 +19,8 @@ const NUMBERS: i64 = 1 << 21;
 /// are shifted by it, so they lie within a million of zero; what lies beyond is `Invalid`, and a first column
 /// of another type `Unsupported`. Listing partitions goes through those of all namespaces.
 ///
-/// It has no generations, since others write to the store as well.
+/// It has no generations, since others write to the store as well. Its window for late writes is zero, since the cluster
+/// that tests share is one node, which keeps hints for no other.
 #[derive(Debug)]
 pub struct Isolated<S> {
     store: S,

@@ -33,7 +33,7 @@ pub use generations::{Generations, Slot};
 #[cfg(feature = "isolated")]
 pub use isolated::Isolated;
 pub use memory::Memory;
-pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, Scan};
+pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
 pub use store::TableStore;
 pub use time_uuid::TimeUuid;

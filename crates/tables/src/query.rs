@@ -114,6 +114,18 @@ pub enum OnDamage {
     Report,
 }
 
+/// Which replicas have to answer a read. A store with one copy of every row answers both kinds in the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReadFrom {
+    /// A quorum. The answer has every acknowledged write. A write that failed may have reached other replicas only, and
+    /// is then missing.
+    #[default]
+    Quorum,
+    /// All of them. The answer has every write that has reached any replica, and afterwards all replicas agree on the
+    /// rows that were read, deletes included. The call is `Unavailable` while a replica does not answer.
+    AllReplicas,
+}
+
 /// A row that a scan found damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedRow {
@@ -145,6 +157,8 @@ pub struct Scan {
     pub after: Option<Cursor>,
     /// What happens at a damaged row.
     pub on_damage: OnDamage,
+    /// Which replicas answer.
+    pub read_from: ReadFrom,
 }
 
 impl Scan {
@@ -162,7 +176,15 @@ impl Scan {
             max_bytes: Self::DEFAULT_MAX_BYTES,
             after: None,
             on_damage: OnDamage::Fail,
+            read_from: ReadFrom::Quorum,
         }
+    }
+
+    /// Requires an answer of every replica, see [`ReadFrom::AllReplicas`].
+    #[must_use]
+    pub const fn from_all_replicas(mut self) -> Self {
+        self.read_from = ReadFrom::AllReplicas;
+        self
     }
 
     /// Names damaged rows in [`Page::damaged`] instead of failing at the first one.

@@ -70,6 +70,13 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// that is stored.
     async fn scrub(&self) -> Result<Option<Duration>>;
 
+    /// For how long after it failed a write may still take effect by itself, such as by a hint that a node of a cluster
+    /// keeps for another one. Within that time a read of all replicas does not show that the write will never take
+    /// effect. Zero: a write that failed takes effect during the call or never.
+    async fn late_write_window(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
     /// The generations of its partitions, where this process alone writes to the store; else `None`, and
     /// nothing may be kept in memory.
     fn generations(&self) -> Option<&Generations> {

@@ -79,6 +79,25 @@ pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     }
 }
 
+/// While every write is acknowledged, reads that all replicas answer find the rows that other reads find.
+pub async fn reads_of_all_replicas_find_the_same_rows(factory: &dyn Factory) {
+    let world = with_revisions(factory, 20).await;
+    let mut batch = Batch::new(vec!["page".into()]);
+    batch.delete_range(&REVISIONS, ClusteringRange::all().at_least(50).below(100), world.tick());
+    world.write(batch).await;
+    for range in
+        [ClusteringRange::all(), ClusteringRange::prefix(vec![40.into()]), ClusteringRange::all().above(60)]
+    {
+        for order in [Order::Forward, Order::Reverse] {
+            for rows in [1, 4, 100] {
+                let plain = Scan { order, ..scan(rows).range(range.clone()) };
+                let all = plain.clone().from_all_replicas();
+                assert_eq!(world.scan(&REVISIONS, all).await, world.scan(&REVISIONS, plain).await);
+            }
+        }
+    }
+}
+
 /// From one page to the next the limits may change.
 pub async fn limits_may_differ_between_pages(factory: &dyn Factory) {
     let world = with_revisions(factory, 20).await;
