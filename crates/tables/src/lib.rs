@@ -6,7 +6,8 @@
 //!
 //! Three stores are here: [`Memory`] for tests, and as the oracle that others are held against; and around any
 //! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan; each is a
-//! [`Decorator`]. Behind the feature `isolated` is `Isolated`, which makes many stores of one, for tests.
+//! [`Decorator`]. Behind the feature `isolated` is `Isolated`, which makes many stores of one, for tests. Behind the
+//! feature `replicas` is `ReplicaStore`, in which a write may reach some replicas only, for tests too.
 
 #[cfg(feature = "contract")]
 pub mod contract;
@@ -19,6 +20,8 @@ mod generations;
 mod isolated;
 mod memory;
 mod query;
+#[cfg(feature = "replicas")]
+mod replicas;
 mod schema;
 mod store;
 mod time_uuid;
@@ -34,6 +37,8 @@ pub use generations::{Generations, Slot};
 pub use isolated::Isolated;
 pub use memory::Memory;
 pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan};
+#[cfg(feature = "replicas")]
+pub use replicas::{REPLICAS, Reach, ReplicaStore};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
 pub use store::TableStore;
 pub use time_uuid::TimeUuid;

@@ -6,4 +6,5 @@ mod faulty;
 mod isolated;
 mod memory;
 mod random;
+mod replicas;
 mod rules;

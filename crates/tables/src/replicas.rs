@@ -1,0 +1,342 @@
+//! Three replicas in memory, for tests: a write may reach some of them only, and spread later.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rashomon_clock::{Clock, Timestamp};
+
+use crate::{
+    Batch, ClusteringRange, Cursor, Error, Key, Memory, Mutation, Page, Partition, ReadFrom, Result, Row,
+    Scan, Schema, Swap, TableStore,
+};
+
+/// How many replicas there are. Two of them are a quorum.
+pub const REPLICAS: usize = 3;
+
+/// The view of a read that all replicas answer; view `n` is that of a quorum without replica `n`.
+const ALL: usize = REPLICAS;
+
+/// The replicas that a batch reaches.
+pub type Reach = [bool; REPLICAS];
+
+/// Decides which replicas a batch reaches.
+type Plan = Box<dyn FnMut(&Batch) -> Reach + Send>;
+
+/// A store of three replicas, as a cluster is one.
+///
+/// A batch reaches the replicas that the plan says, all of them by default. It is acknowledged when these are a quorum;
+/// else the call is `Unavailable`, and the batch is on the replicas that it has reached. [`ReplicaStore::spread`] is what
+/// hints and repairs do: every batch reaches all replicas.
+///
+/// A read is answered by two replicas, or by all where the scan says so. Of two versions of a row the later one counts,
+/// and deletes count too. Afterwards all replicas agree on the rows that the answer has, and on those that it lacks since
+/// they were deleted, as after the blocking read repair of Cassandra. Swaps reach all replicas.
+///
+/// Instead of the replicas it keeps what each set of replicas answers: a batch is applied to every set of which it has
+/// reached a member. That is the same, since the outcome of a set of mutations does not depend on their order.
+pub struct ReplicaStore {
+    views: [View; REPLICAS + 1],
+    late_write_window: Duration,
+    state: Mutex<State>,
+    /// One call at a time, so that no call sees views that differ for no reason.
+    calls: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    plan: Option<Plan>,
+    /// Batches, with the replicas that they have not reached.
+    missed: Vec<(Batch, Reach)>,
+    /// The replica that answers no read of a quorum.
+    left_out: usize,
+    /// The replica that is away: a read of all replicas fails.
+    away: Option<usize>,
+}
+
+impl ReplicaStore {
+    /// Three empty replicas. A write that failed may spread within `late_write_window` although it has reached none.
+    #[must_use]
+    pub fn new(clock: &Arc<dyn Clock>, late_write_window: Duration) -> Self {
+        Self {
+            views: std::array::from_fn(|_| View::new(Arc::clone(clock))),
+            late_write_window,
+            state: Mutex::default(),
+            calls: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// From now on a batch reaches the replicas that `plan` returns for it.
+    pub fn set_plan(&self, plan: impl FnMut(&Batch) -> Reach + Send + 'static) {
+        self.state().plan = Some(Box::new(plan));
+    }
+
+    /// From now on every batch reaches all replicas.
+    pub fn clear_plan(&self) {
+        self.state().plan = None;
+    }
+
+    /// From now on the other two replicas answer reads of a quorum.
+    pub fn read_without(&self, replica: usize) {
+        self.state().left_out = replica % REPLICAS;
+    }
+
+    /// From now on this replica does not answer reads of all replicas; `None`: each does.
+    pub fn set_away(&self, replica: Option<usize>) {
+        self.state().away = replica;
+    }
+
+    /// Whether some batch has not reached all replicas.
+    #[must_use]
+    pub fn has_missed(&self) -> bool {
+        !self.state().missed.is_empty()
+    }
+
+    /// Has every batch reach all replicas, as hints and repairs do.
+    pub async fn spread(&self) -> Result<()> {
+        let _call = self.calls.lock().await;
+        let missed = std::mem::take(&mut self.state().missed);
+        for (batch, to) in missed {
+            self.apply(&batch, to).await?;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn apply(&self, batch: &Batch, reach: Reach) -> Result<()> {
+        for (number, view) in self.views.iter().enumerate() {
+            if (0..REPLICAS).any(|replica| reach[replica] && replica != number) {
+                view.write(batch.clone()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the batch was acknowledged.
+    async fn write_one(&self, batch: Batch) -> Result<bool> {
+        let reach = self.state().plan.as_mut().map_or([true; REPLICAS], |plan| plan(&batch));
+        self.apply(&batch, reach).await?;
+        let reached = reach.iter().filter(|reached| **reached).count();
+        if reached < REPLICAS {
+            self.state().missed.push((batch, reach.map(|reached| !reached)));
+        }
+        Ok(2 * reached > REPLICAS)
+    }
+
+    /// The view that answers.
+    fn view(&self, read_from: ReadFrom) -> Result<usize> {
+        let state = self.state();
+        match (read_from, state.away) {
+            (ReadFrom::AllReplicas, Some(away)) => {
+                Err(Error::unavailable(format!("replica {away} does not answer")))
+            }
+            (ReadFrom::AllReplicas, None) => Ok(ALL),
+            (ReadFrom::Quorum, _) => Ok(state.left_out),
+        }
+    }
+
+    async fn scan_and_repair(&self, table: &'static Schema, scan: &Scan) -> Result<Page<Row>> {
+        let answering = self.view(scan.read_from)?;
+        let view = &self.views[answering];
+        let page = view.memory.scan(table, scan.clone()).await?;
+        for (number, other) in self.views.iter().enumerate() {
+            // All replicas know whatever some of them know.
+            if number == answering || number == ALL {
+                continue;
+            }
+            let theirs = other.memory.scan(table, scan.clone()).await?;
+            let mut repair = Batch::new(scan.partition.clone());
+            for row in page.items.iter().filter(|row| !theirs.items.contains(row)) {
+                repair.mutations.push(put_again(table, row));
+            }
+            for row in theirs.items {
+                let is_in_answer = page.items.iter().any(|known| known.key == row.key);
+                if let Some(until) = view.hides(table, &row).filter(|_| !is_in_answer) {
+                    repair.delete(table, row.key.clustering, until);
+                }
+            }
+            if !table.swap_only() {
+                other.write(repair).await?;
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn put_again(table: &'static Schema, row: &Row) -> Mutation {
+    Mutation::Put {
+        table,
+        clustering: row.key.clustering.clone(),
+        values: row.values.clone(),
+        written_at: row.written_at,
+        expires_at: row.expires_at,
+    }
+}
+
+impl fmt::Debug for ReplicaStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaStore").field("missed", &self.state().missed.len()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableStore for ReplicaStore {
+    async fn create(&self, schema: &'static Schema) -> Result<()> {
+        let _call = self.calls.lock().await;
+        for view in &self.views {
+            view.memory.create(schema).await?;
+        }
+        Ok(())
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        table.check_key(key)?;
+        let _call = self.calls.lock().await;
+        let range = ClusteringRange::prefix(key.clustering.clone());
+        let scan = Scan::new(key.partition.clone(), NonZeroUsize::MIN).range(range);
+        Ok(self.scan_and_repair(table, &scan).await?.items.pop())
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        scan.check(table)?;
+        let _call = self.calls.lock().await;
+        self.scan_and_repair(table, &scan).await
+    }
+
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        let _call = self.calls.lock().await;
+        self.views[self.view(ReadFrom::Quorum)?].memory.partitions(table, after, limit).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let _call = self.calls.lock().await;
+        // As every store does: nothing is changed by a call that is invalid.
+        for view in &self.views {
+            for batch in first.iter().chain([&then]) {
+                view.check(batch).await?;
+            }
+        }
+        let mut is_acknowledged = true;
+        for batch in first {
+            is_acknowledged &= self.write_one(batch).await?;
+        }
+        if is_acknowledged && self.write_one(then).await? {
+            return Ok(());
+        }
+        Err(Error::unavailable("a write has not reached a quorum"))
+    }
+
+    async fn swap(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        let _call = self.calls.lock().await;
+        let swap = self.views[ALL].memory.swap(table, key, expected, new.clone()).await?;
+        for view in &self.views[..ALL] {
+            view.memory.swap(table, key, expected, new.clone()).await?;
+        }
+        Ok(swap)
+    }
+
+    async fn scrub(&self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    async fn late_write_window(&self) -> Result<Duration> {
+        Ok(self.late_write_window)
+    }
+}
+
+/// Ranges that were deleted, and up to which time of writing.
+type Tombstones = HashMap<Partition, Vec<(ClusteringRange, Timestamp)>>;
+
+/// What some replicas answer together.
+struct View {
+    memory: Memory,
+    /// Deletes are kept forever, since a write that they hide may come after them.
+    deleted: Mutex<HashMap<&'static str, Tombstones>>,
+}
+
+impl View {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { memory: Memory::new(clock), deleted: Mutex::default() }
+    }
+
+    fn deleted(&self) -> MutexGuard<'_, HashMap<&'static str, Tombstones>> {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `Invalid` where [`View::write`] would be.
+    async fn check(&self, batch: &Batch) -> Result<()> {
+        batch.check()?;
+        for mutation in &batch.mutations {
+            // A table that was not created is `Invalid` for a read, too.
+            let scan = Scan::new(batch.partition.clone(), NonZeroUsize::MIN);
+            self.memory.scan(mutation.table(), scan).await?;
+        }
+        Ok(())
+    }
+
+    /// Up to which time of writing a row of this key is deleted, where that hides the row.
+    fn hides(&self, table: &'static Schema, row: &Row) -> Option<Timestamp> {
+        self.deleted_until(table, &row.key.partition, &row.key.clustering)
+            .filter(|until| row.written_at <= *until)
+    }
+
+    fn deleted_until(
+        &self,
+        table: &'static Schema,
+        partition: &Partition,
+        clustering: &[crate::Value],
+    ) -> Option<Timestamp> {
+        let deleted = self.deleted();
+        let tombstones = deleted.get(table.name()).and_then(|table| table.get(partition))?;
+        let of_row = tombstones.iter().filter(|(range, _)| range.contains(clustering));
+        of_row.map(|(_, until)| *until).max()
+    }
+
+    async fn write(&self, mut batch: Batch) -> Result<()> {
+        let partition = batch.partition.clone();
+        batch.mutations.retain(|mutation| match mutation {
+            Mutation::Put { table, clustering, written_at, .. } => {
+                self.deleted_until(table, &partition, clustering).is_none_or(|until| until < *written_at)
+            }
+            _ => true,
+        });
+        for mutation in &batch.mutations {
+            let (table, range, until) = match mutation {
+                Mutation::Put { .. } => continue,
+                Mutation::Delete { table, clustering, written_at } => {
+                    (table, ClusteringRange::prefix(clustering.clone()), *written_at)
+                }
+                Mutation::DeleteRange { table, range, written_before } => {
+                    (table, range.clone(), *written_before)
+                }
+            };
+            let mut deleted = self.deleted();
+            let tombstones = deleted.entry(table.name()).or_default().entry(partition.clone()).or_default();
+            // Of several deletes of one range the latest is all that matters.
+            match tombstones.iter_mut().find(|(other, _)| *other == range) {
+                Some((_, latest)) => *latest = (*latest).max(until),
+                None => tombstones.push((range, until)),
+            }
+        }
+        self.memory.write(Vec::new(), batch).await
+    }
+}

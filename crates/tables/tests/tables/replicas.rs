@@ -1,0 +1,149 @@
+//! The store of replicas keeps the contract while no write misses a replica, and shows what has missed some.
+
+use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
+
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{
+    Batch, ClusteringRange, ColumnType, Direction, Error, Key, Reach, ReplicaStore, Scan, Schema, TableStore,
+    contract,
+};
+
+mod keeps_the_contract {
+    use super::*;
+
+    fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
+        Arc::new(ReplicaStore::new(&clock, Duration::ZERO))
+    }
+
+    rashomon_tables::contract_tests!(open);
+
+    #[test]
+    fn with_random_operations() {
+        contract::random::hold(32, || open);
+    }
+}
+
+static ROWS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("rows")
+        .partition("page", ColumnType::Text)
+        .clustering("rev", ColumnType::Int, Direction::Descending)
+        .value("number", ColumnType::Int)
+        .build()
+});
+
+const START: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
+const TEN: NonZeroUsize = NonZeroUsize::new(10).unwrap();
+const ONLY_FIRST: Reach = [true, false, false];
+
+async fn store() -> ReplicaStore {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(START));
+    let store = ReplicaStore::new(&clock, Duration::from_secs(7));
+    store.create(&ROWS).await.unwrap();
+    store
+}
+
+fn at(micros: i64) -> Timestamp {
+    Timestamp::from_micros(START.as_micros() + micros)
+}
+
+fn batch(change: impl FnOnce(&mut Batch)) -> Batch {
+    let mut batch = Batch::new(vec!["page".into()]);
+    change(&mut batch);
+    batch
+}
+
+async fn put(store: &ReplicaStore, rev: i64, written_at: Timestamp) -> rashomon_tables::Result<()> {
+    let put = batch(|batch| batch.put(&ROWS, vec![rev.into()], vec![Some(rev.into())], written_at));
+    store.write(Vec::new(), put).await
+}
+
+/// The revisions that a quorum without this replica knows.
+async fn without(store: &ReplicaStore, replica: usize) -> Vec<i64> {
+    store.read_without(replica);
+    revs(store, Scan::new(vec!["page".into()], TEN)).await
+}
+
+async fn revs(store: &ReplicaStore, scan: Scan) -> Vec<i64> {
+    let page = store.scan(&ROWS, scan).await.unwrap();
+    let rev = |row: rashomon_tables::Row| match row.key.clustering[0] {
+        rashomon_tables::Value::Int(rev) => rev,
+        _ => panic!("another type"),
+    };
+    page.items.into_iter().map(rev).collect()
+}
+
+#[tokio::test]
+async fn write_on_one_replica_is_unacknowledged_and_invisible_to_the_others() {
+    let store = store().await;
+    store.set_plan(|_| ONLY_FIRST);
+    let refused = put(&store, 1, at(0)).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    assert_eq!(without(&store, 0).await, Vec::<i64>::new());
+    assert!(store.has_missed());
+    store.spread().await.unwrap();
+    assert!(!store.has_missed());
+    assert_eq!(without(&store, 0).await, [1]);
+}
+
+#[tokio::test]
+async fn write_on_two_replicas_is_acknowledged_and_visible_to_every_quorum() {
+    let store = store().await;
+    store.set_plan(|_| [true, true, false]);
+    put(&store, 1, at(0)).await.unwrap();
+    for replica in 0..3 {
+        assert_eq!(without(&store, replica).await, [1]);
+    }
+}
+
+#[tokio::test]
+async fn read_of_all_replicas_finds_a_partial_write_and_repairs_it() {
+    let store = store().await;
+    put(&store, 1, at(0)).await.unwrap();
+    put(&store, 2, at(0)).await.unwrap();
+    store.set_plan(|_| ONLY_FIRST);
+    put(&store, 3, at(1)).await.unwrap_err();
+    let delete = batch(|batch| batch.delete_range(&ROWS, ClusteringRange::all().at_most(2), at(0)));
+    store.write(Vec::new(), delete).await.unwrap_err();
+    assert_eq!(without(&store, 0).await, [2, 1]);
+    let scan = Scan::new(vec!["page".into()], TEN).from_all_replicas();
+    assert_eq!(revs(&store, scan).await, [3]);
+    assert_eq!(without(&store, 0).await, [3]);
+}
+
+/// As in Cassandra: what a quorum has answered once, every later quorum answers.
+#[tokio::test]
+async fn read_of_a_quorum_repairs_what_it_answers() {
+    let store = store().await;
+    store.set_plan(|_| ONLY_FIRST);
+    put(&store, 1, at(0)).await.unwrap_err();
+    assert_eq!(without(&store, 1).await, [1]);
+    assert_eq!(without(&store, 0).await, [1]);
+}
+
+#[tokio::test]
+async fn partial_delete_hides_an_older_row_that_spreads_later() {
+    let store = store().await;
+    store.set_plan(|_| ONLY_FIRST);
+    put(&store, 1, at(0)).await.unwrap_err();
+    store.set_plan(|_| [false, true, true]);
+    let delete = batch(|batch| batch.delete(&ROWS, vec![1.into()], at(1)));
+    store.write(Vec::new(), delete).await.unwrap();
+    store.spread().await.unwrap();
+    for replica in 0..3 {
+        assert_eq!(without(&store, replica).await, Vec::<i64>::new());
+    }
+}
+
+#[tokio::test]
+async fn read_of_all_replicas_is_unavailable_while_one_is_away() {
+    let store = store().await;
+    put(&store, 1, at(0)).await.unwrap();
+    store.set_away(Some(2));
+    let scan = Scan::new(vec!["page".into()], TEN).from_all_replicas();
+    let answer = store.scan(&ROWS, scan.clone()).await;
+    assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+    assert!(store.get(&ROWS, &Key::new(vec!["page".into()], vec![1.into()])).await.unwrap().is_some());
+    store.set_away(None);
+    assert_eq!(revs(&store, scan).await, [1]);
+    assert_eq!(store.late_write_window().await.unwrap(), Duration::from_secs(7));
+}
