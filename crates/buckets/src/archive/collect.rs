@@ -3,14 +3,17 @@
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Key, Result as StoreResult, Row, Scan, Value};
+use rashomon_tables::{
+    Batch, ClusteringRange, Error as StoreError, Key, Outage, ReadFrom, Result as StoreResult, Row, Scan,
+    Value,
+};
 
 use super::{
     blocks::{BlockStore, name_of, partition},
     index::{BlockId, IndexRow},
 };
 use crate::{
-    Page, Result, Title,
+    Error, Page, Result, Title,
     rows::{self, partition_of, to_json},
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, ARCHIVE_NOTES},
 };
@@ -48,6 +51,38 @@ impl Note {
         let pages = titles.iter().map(|title| Page::parse(domain, bucket, title.as_str()));
         let note = Self { id: id.as_ref().try_into().ok()?, pages: pages.collect::<Option<_>>()? };
         Some((note, rows::timestamp(row, 3)?))
+    }
+}
+
+/// Entries that a run of the garbage collector leaves, since a replica does not answer.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    entries: u64,
+    outage: Option<Outage>,
+}
+
+impl Waiting {
+    /// The result of a read that every replica has to answer; `None` where one does not.
+    pub(crate) fn unless_unavailable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(Error::Store(StoreError::Unavailable(outage))) => {
+                self.entries += 1;
+                self.outage = Some(outage);
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    /// Logs once a run that the collector waits.
+    pub(crate) fn log(self, what: &'static str) {
+        let Some(outage) = self.outage else { return };
+        tracing::warn!(
+            what,
+            entries = self.entries,
+            %outage,
+            "garbage collection waits for a replica: nothing is deleted before all replicas answer"
+        );
     }
 }
 
@@ -103,10 +138,10 @@ impl BlockStore {
         self.store.write(Vec::new(), done).await
     }
 
-    /// Looks at the blocks that were noted at `due` or before: deletes those that no page names, and the notes.
-    /// Gives the number of blocks deleted.
+    /// Deletes the blocks noted at `due` or before that no page names, and their notes. Returns the number of blocks
+    /// deleted. Every replica has to confirm that no page names a block; while one does not answer, the block stays.
     pub(crate) async fn collect(&self, due: Timestamp, now: Timestamp) -> Result<u64> {
-        let (mut collected, mut hours_after) = (0, None);
+        let (mut collected, mut waiting, mut hours_after) = (0, Waiting::default(), None);
         loop {
             let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
             for hour in hours.items {
@@ -119,10 +154,10 @@ impl BlockStore {
                         if noted_at > due {
                             continue;
                         }
-                        match self.regard(&note).await? {
-                            Regard::Named => {}
-                            Regard::NamedBySome => continue,
-                            Regard::Nobodys => {
+                        match waiting.unless_unavailable(self.settled_regard(&note).await)? {
+                            None | Some(Regard::NamedBySome) => continue,
+                            Some(Regard::Named) => {}
+                            Some(Regard::Nobodys) => {
                                 if self.was_left_after(note.id, due).await? {
                                     continue;
                                 }
@@ -140,6 +175,7 @@ impl BlockStore {
             }
             hours_after = hours.next;
             if hours_after.is_none() {
+                waiting.log("blocks of the archive");
                 return Ok(collected);
             }
         }
@@ -193,11 +229,28 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Who needs a block.
+    /// Who needs a block. Every replica has confirmed it where nobody does: a batch that names the block may have failed
+    /// and have reached one replica only.
     pub(super) async fn regard(&self, note: &Note) -> Result<Regard> {
+        match self.regard_from(note, ReadFrom::Quorum).await? {
+            Regard::Nobodys => self.regard_from(note, ReadFrom::AllReplicas).await,
+            named => Ok(named),
+        }
+    }
+
+    /// Who needs a block. Every replica has confirmed it where the note can go: also of a block that all pages name, a
+    /// batch that leaves it may have reached one replica only.
+    async fn settled_regard(&self, note: &Note) -> Result<Regard> {
+        match self.regard_from(note, ReadFrom::Quorum).await? {
+            Regard::NamedBySome => Ok(Regard::NamedBySome),
+            Regard::Named | Regard::Nobodys => self.regard_from(note, ReadFrom::AllReplicas).await,
+        }
+    }
+
+    async fn regard_from(&self, note: &Note, read_from: ReadFrom) -> Result<Regard> {
         let mut named_by = 0;
         for page in &note.pages {
-            named_by += usize::from(self.names(page, note.id).await?);
+            named_by += usize::from(self.names_from(page, note.id, read_from).await?);
         }
         Ok(if named_by == note.pages.len() {
             Regard::Named
@@ -216,10 +269,16 @@ impl BlockStore {
 
     /// Whether a page names a block.
     pub(super) async fn names(&self, page: &Page, id: BlockId) -> Result<bool> {
+        self.names_from(page, id, ReadFrom::Quorum).await
+    }
+
+    /// The same by the replicas that have to answer. Where all do and the page does not name it, they agree on the whole
+    /// index afterwards: a page that left the block names another one by the same batch.
+    async fn names_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let mut after = None;
         loop {
-            let rows =
-                self.store.scan(&ARCHIVE_INDEX, Scan::new(partition_of(page), ROWS).after(after)).await?;
+            let scan = Scan { read_from, ..Scan::new(partition_of(page), ROWS).after(after) };
+            let rows = self.store.scan(&ARCHIVE_INDEX, scan).await?;
             for row in &rows.items {
                 if IndexRow::from_row(row)?.block == id {
                     return Ok(true);

@@ -92,7 +92,10 @@ impl Shared {
             let Some((id, titles)) = found else { return Ok(done) };
             // Of one that was made lately another process may be about to have more pages name it.
             let noted_at = blocks.noted_at(id).await?;
-            let is_being_placed = noted_at.is_some_and(|noted_at| noted_at > self.placed_until());
+            let is_being_placed = match noted_at {
+                Some(noted_at) => noted_at > self.placed_until().await?,
+                None => false,
+            };
             self.remake_without(blocks, (page, rev), (id, &titles), gives_up, &mut done).await?;
             let pages: Vec<_> =
                 titles.iter().map(|title| Page { title: title.clone(), ..page.clone() }).collect();
@@ -185,11 +188,6 @@ impl Shared {
         Ok(unit)
     }
 
-    /// No other process has a page name a block any more that was noted then or before.
-    pub(crate) fn placed_until(&self) -> Timestamp {
-        if self.is_alone() { Timestamp::MAX } else { self.clock.now().saturating_sub(super::MIN_AGE) }
-    }
-
     /// A block that has content of a revision, and that the page does not name any more, or not yet, while others
     /// name it. Those that nobody names are deleted, but that another process may be about to have named.
     async fn block_left_with(
@@ -199,7 +197,7 @@ impl Shared {
         rev: Revision,
         done: &mut FromBlocks,
     ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
-        let (now, due) = (self.clock.now(), self.placed_until());
+        let (now, due) = (self.clock.now(), self.placed_until().await?);
         let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
         let marked = RevisionRow::from_row(&row)?;
         let mut left = BTreeSet::new();
@@ -218,12 +216,30 @@ impl Shared {
                     }
                     left.insert(note.id);
                 }
-                Regard::Nobodys if noted_at > due => drop(left.insert(note.id)),
+                Regard::Nobodys if noted_at > due => {
+                    if may_have_content(blocks, page, note.id, &marked).await? {
+                        left.insert(note.id);
+                    }
+                }
                 Regard::Nobodys => blocks.delete_noted(&note, now).await?,
             }
         }
         done.left = left.len() as u64;
         Ok(None)
+    }
+}
+
+/// Whether a block has anything of a revision that is not as it is marked, or cannot be read.
+async fn may_have_content(
+    blocks: &BlockStore,
+    page: &Page,
+    id: BlockId,
+    marked: &RevisionRow,
+) -> Result<bool> {
+    match blocks.open(page, id).await {
+        // Another process may be writing it.
+        Err(StoreError::Corrupt(_)) => Ok(true),
+        block => has_content(&*block?, page, marked),
     }
 }
 

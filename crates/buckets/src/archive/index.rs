@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, num::NonZeroUsize, ops::Bound};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{ReadFrom, Row, Scan, Schema, TableStore, Value};
 
 use super::{entries::Unit, order::bounds};
 use crate::{
@@ -201,9 +201,19 @@ impl Axis {
 
 /// The index of a page, or of what has its partition.
 pub(super) async fn index_of(store: &dyn TableStore, partition: &[Value]) -> Result<Vec<IndexRow>> {
+    index_from(store, partition, ReadFrom::Quorum).await
+}
+
+/// The same by the replicas that have to answer.
+pub(super) async fn index_from(
+    store: &dyn TableStore,
+    partition: &[Value],
+    read_from: ReadFrom,
+) -> Result<Vec<IndexRow>> {
     let (mut index, mut after) = (Vec::new(), None);
     loop {
-        let rows = store.scan(&ARCHIVE_INDEX, Scan::new(partition.to_vec(), ROWS).after(after)).await?;
+        let scan = Scan { read_from, ..Scan::new(partition.to_vec(), ROWS).after(after) };
+        let rows = store.scan(&ARCHIVE_INDEX, scan).await?;
         for row in &rows.items {
             index.push(IndexRow::from_row(row)?);
         }

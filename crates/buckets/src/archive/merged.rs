@@ -3,12 +3,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Order, Result, Row, Schema, Value};
+use rashomon_tables::{
+    ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Schema, Value,
+};
 
 use super::{
     blocks::{BlockStore, OpenBlock},
     entries::{Place, Unit},
-    index::{Axis, BlockId, IndexRow, index_of, page_of},
+    index::{Axis, BlockId, IndexRow, index_from, page_of},
     made::blocking,
     order::compare,
     part::{ArchivedRow, Field, Packed, What},
@@ -96,6 +98,8 @@ pub(super) struct Search<'a> {
     pub(super) until: Option<&'a [Value]>,
     /// So many rows are enough.
     pub(super) wanted: usize,
+    /// The replicas that have to say which blocks there are.
+    pub(super) read_from: ReadFrom,
 }
 
 impl BlockStore {
@@ -110,6 +114,7 @@ impl BlockStore {
             after: None,
             until: None,
             wanted: 1,
+            read_from: ReadFrom::Quorum,
         };
         let found = self.search(&search).await?.into_iter().next();
         found.map(|found| found.into_row(&key.partition)).transpose()
@@ -121,7 +126,8 @@ impl BlockStore {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
         };
-        let mut index = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+        let named = || index_from(&*self.store, search.partition, search.read_from);
+        let mut index = named().await.map_err(store_error)?;
         let mut is_strict = true;
         loop {
             let found = self.search_in(search, axis, &page, &index, is_strict).await;
@@ -130,7 +136,7 @@ impl BlockStore {
             }
             let Err(StoreError::Corrupt(_)) = found else { return found };
             // A block that was named a moment ago may have been made anew, and be gone.
-            let now = index_of(&*self.store, search.partition).await.map_err(store_error)?;
+            let now = named().await.map_err(store_error)?;
             if now == index {
                 if is_strict && self.damage.is_passed_over() {
                     is_strict = false;

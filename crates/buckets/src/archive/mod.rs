@@ -39,7 +39,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rashomon_tables::{Error as StoreError, TableStore};
 
-pub(crate) use self::{blocks::BlockStore, overlay::Overlay, stats::Counter};
+pub(crate) use self::{blocks::BlockStore, collect::Waiting, overlay::Overlay, stats::Counter};
 pub use self::{
     damage::PassedOver,
     history::HistoryArchiver,

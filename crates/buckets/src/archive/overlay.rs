@@ -64,6 +64,7 @@ impl Overlay {
                 after: place.after.as_deref(),
                 until: horizon.as_deref(),
                 wanted: scan.limit.get() + 1,
+                read_from: scan.read_from,
             })
             .await?;
         let make = |found: Found| self.row_of(&scan.partition, found);

@@ -4,7 +4,6 @@
 //! later whether anything does; the page's own batch names it (`chunk_references`). A set is never shared.
 
 use std::{
-    num::NonZeroUsize,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,30 +13,53 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{
-    Batch, ClusteringRange, Error as StoreError, Key, Mutation, Row, Scan, TableStore, Value,
-};
+use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, TableStore, Value};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{CHUNK_SIZE, Stored, compress};
 use crate::{
     Page, Result, Revision,
-    rows::{self, partition_of},
-    schemas::{CHUNK_COPIES, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS},
+    rows::partition_of,
+    schemas::{CHUNK_COPIES, CHUNK_SETS, CHUNKS},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How many sets are looked at in one page of the work of [`ChunkStore::collect`].
-const COLLECT_PAGE: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+/// Maximum time between the first chunk of a set and the batch that names the set. Far below the age at which a
+/// server collects chunk sets that nothing names.
+const MAX_NAMING: Duration = Duration::from_secs(12 * 3600);
 
 /// The chunks of one body.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct ChunkSet {
     /// Its random name.
     pub(crate) id: [u8; 16],
     /// How many there are.
     pub(crate) count: u32,
+    /// When this process wrote the first chunk; `None` for a set that was read from the store.
+    pub(crate) begun: Option<Begun>,
+}
+
+impl PartialEq for ChunkSet {
+    fn eq(&self, other: &Self) -> bool {
+        (self.id, self.count) == (other.id, other.count)
+    }
+}
+
+impl Eq for ChunkSet {}
+
+/// A moment by the time of day and by the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begun {
+    wall: Timestamp,
+    monotonic: Duration,
+}
+
+impl Begun {
+    /// The earlier of two moments, by each of the clocks.
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        Self { wall: self.wall.min(other.wall), monotonic: self.monotonic.min(other.monotonic) }
+    }
 }
 
 impl ChunkSet {
@@ -53,7 +75,8 @@ impl ChunkSet {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (id, count) = bytes.split_at_checked(16)?;
-        Some(Self { id: id.try_into().ok()?, count: u32::from_be_bytes(count.try_into().ok()?) })
+        let count = u32::from_be_bytes(count.try_into().ok()?);
+        Some(Self { id: id.try_into().ok()?, count, begun: None })
     }
 
     pub(crate) fn name(&self) -> Value {
@@ -92,9 +115,23 @@ impl ChunkStore {
         xxh3_128_with_seed(&count.to_be_bytes(), self.seed)
     }
 
+    /// `Unavailable` where a chunk set was begun so long ago, by either clock, that a garbage collector may have deleted
+    /// it by the time a write names it. The time of day may have jumped ahead during an upload.
+    pub(crate) fn check_begun(&self, begun: Option<Begun>) -> Result<()> {
+        let Some(begun) = begun else { return Ok(()) };
+        let by_wall = self.clock.now().since(begun.wall);
+        let by_monotonic = self.clock.monotonic().saturating_sub(begun.monotonic);
+        if by_wall.max(by_monotonic) <= MAX_NAMING {
+            return Ok(());
+        }
+        let late = "a large body was received too long before its write, or the clock jumped ahead meanwhile; \
+                    nothing is stored: repeat the request";
+        Err(StoreError::unavailable(late.to_owned()).into())
+    }
+
     /// A set that nothing is in yet.
     pub(crate) fn begin(&self) -> ChunkSet {
-        ChunkSet { id: self.distinction().to_be_bytes(), count: 0 }
+        ChunkSet { id: self.distinction().to_be_bytes(), count: 0, begun: None }
     }
 
     /// Adds a piece.
@@ -117,7 +154,12 @@ impl ChunkStore {
                 (Self::copied(page, rev, set, now, until), Some(until))
             }
         };
-        let first = if set.count == 0 { vec![note] } else { Vec::new() };
+        let first = if set.count == 0 {
+            set.begun = Some(Begun { wall: now, monotonic: self.clock.monotonic() });
+            vec![note]
+        } else {
+            Vec::new()
+        };
         let mut chunk = Batch::new(vec![set.name()]);
         chunk.mutations.push(Mutation::Put {
             table: &CHUNKS,
@@ -196,111 +238,4 @@ impl ChunkStore {
         self.append_frame(Lifetime::Named(page), &mut set, frame.clone()).await?;
         Ok(Stored::Chunks(set))
     }
-
-    /// Looks at the sets that were noted at least `age` ago: deletes those that no page names, and the notes.
-    /// Gives the number of sets deleted.
-    pub(crate) async fn collect(&self, age: Duration) -> Result<u64> {
-        self.collect_due(self.clock.now().saturating_sub(age)).await
-    }
-
-    /// The same of those that were noted at `due` or before.
-    pub(crate) async fn collect_due(&self, due: Timestamp) -> Result<u64> {
-        let now = self.clock.now();
-        let mut collected = 0;
-        let mut after = None;
-        loop {
-            let hours = self.store.partitions(&CHUNK_SETS, after, COLLECT_PAGE).await?;
-            for hour in hours.items {
-                collected += self.collect_hour(hour, due, now).await?;
-            }
-            after = hours.next;
-            if after.is_none() {
-                return Ok(collected);
-            }
-        }
-    }
-
-    /// How many sets there are that [`Self::collect`] would delete.
-    pub(crate) async fn count_collectable(&self, age: Duration) -> Result<u64> {
-        let due = self.clock.now().saturating_sub(age);
-        let mut counted = 0;
-        let mut after = None;
-        loop {
-            let hours = self.store.partitions(&CHUNK_SETS, after, COLLECT_PAGE).await?;
-            for hour in hours.items {
-                counted += self.count_hour(hour, due).await?;
-            }
-            after = hours.next;
-            if after.is_none() {
-                return Ok(counted);
-            }
-        }
-    }
-
-    async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
-        let mut counted = 0;
-        let mut after = None;
-        loop {
-            let scan = Scan::new(hour.clone(), COLLECT_PAGE).after(after);
-            let notes = self.store.scan(&CHUNK_SETS, scan).await?;
-            for note in &notes.items {
-                let Some((page, name)) = noted(note, due) else { continue };
-                let reference = Key::new(partition_of(&page), vec![name]);
-                let counts = match self.store.get(&CHUNK_REFERENCES, &reference).await? {
-                    None => true,
-                    // It may have been noted twice, and is counted where its release was.
-                    Some(named) => {
-                        rows::timestamp(&named, 0).is_some_and(|at| rows::timestamp(note, 3) == Some(at))
-                    }
-                };
-                counted += u64::from(counts);
-            }
-            after = notes.next;
-            if after.is_none() {
-                return Ok(counted);
-            }
-        }
-    }
-
-    /// Deletes a set unless it is named, or was until a short time ago: then another note says when to look.
-    async fn collect_set(&self, page: &Page, name: &Value, due: Timestamp, now: Timestamp) -> Result<bool> {
-        let reference = Key::new(partition_of(page), vec![name.clone()]);
-        let mut unnamed = Batch::new(reference.partition.clone());
-        if let Some(reference) = self.store.get(&CHUNK_REFERENCES, &reference).await? {
-            if rows::timestamp(&reference, 0).is_none_or(|released_at| released_at > due) {
-                return Ok(false);
-            }
-            unnamed.delete(&CHUNK_REFERENCES, vec![name.clone()], reference.written_at);
-        }
-        let mut chunks = Batch::new(vec![name.clone()]);
-        chunks.delete_range(&CHUNKS, ClusteringRange::all(), now);
-        self.store.write(vec![chunks], unnamed).await?;
-        Ok(true)
-    }
-
-    async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, now: Timestamp) -> Result<u64> {
-        let mut collected = 0;
-        let mut after = None;
-        loop {
-            let scan = Scan::new(hour.clone(), COLLECT_PAGE).after(after);
-            let notes = self.store.scan(&CHUNK_SETS, scan).await?;
-            for note in notes.items {
-                let Some((page, name)) = noted(&note, due) else { continue };
-                collected += u64::from(self.collect_set(&page, &name, due, now).await?);
-                let mut done = Batch::new(hour.clone());
-                done.delete(&CHUNK_SETS, vec![name], note.written_at);
-                self.store.write(Vec::new(), done).await?;
-            }
-            after = notes.next;
-            if after.is_none() {
-                return Ok(collected);
-            }
-        }
-    }
-}
-
-/// The page and the name of a noted set that is due; `None` where it is not, or the note says nothing.
-fn noted(note: &Row, due: Timestamp) -> Option<(Page, Value)> {
-    let page = Page::parse(rows::text(note, 0)?, rows::text(note, 1)?, rows::text(note, 2)?)?;
-    (rows::timestamp(note, 3)? <= due).then(|| (page, note.key.clustering[0].clone()))
 }

@@ -14,7 +14,7 @@ pub use self::{
 };
 pub(crate) use self::{
     body::{BodyRow, compress, decompress},
-    chunks::{ChunkSet, ChunkStore, Lifetime},
+    chunks::{Begun, ChunkSet, ChunkStore, Lifetime},
 };
 use crate::NameError;
 

@@ -541,6 +541,9 @@ impl Shared {
             let rows = self.scan(&CHUNK_REFERENCES, scan).await?;
             for row in rows.items {
                 let Some(rev) = rows::int(&row, 1).and_then(Revision::new) else { continue };
+                if rows::timestamp(&row, 0).is_some() {
+                    continue;
+                }
                 let tid = rows::tid(&row, 2);
                 if is_it(&row, rev, tid) {
                     references.push(Reference { row, rev, tid });
@@ -568,8 +571,10 @@ fn release(page: &Page, row: &Row, batch: &mut Batch, now: Timestamp) -> Result<
         _ => None,
     };
     // How many chunks there are does not matter to whoever collects them.
-    let set = ChunkSet { id: id.ok_or_else(|| unreadable("chunk_references", row))?, count: 0 };
-    batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(now.into()), None, None], now);
+    let set = ChunkSet { id: id.ok_or_else(|| unreadable("chunk_references", row))?, count: 0, begun: None };
+    // The collector looks at the rows of the revision once more.
+    let values = vec![Some(now.into()), row.values.get(1).cloned().flatten(), None];
+    batch.put(&CHUNK_REFERENCES, vec![set.name()], values, now);
     Ok(ChunkStore::intent(page, &set, now))
 }
 

@@ -355,7 +355,7 @@ impl Shared {
         }
         if self.is_alone() {
             // Nobody else is receiving any.
-            self.chunks.collect_due(Timestamp::MAX).await?;
+            self.collect_chunk_sets(Timestamp::MAX).await?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! Reading and writing are a file each; what they decide, they decide in functions without I/O.
 
+mod collect;
 mod erase;
 mod given;
 mod head;
@@ -27,6 +28,7 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
 use tokio::sync::{OnceCell, Semaphore};
 
+use self::{collect::CollectorClock, latest::LatestCache, reservation::Vigil};
 pub(crate) use self::{
     erase::{BLANK, is_blank, refuse_erased},
     given::{Bodies, body_of, digest},
@@ -45,7 +47,6 @@ pub use self::{
     verify::VerifyReport,
     write::MAX_BODIES,
 };
-use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Error, FoundDamage, Page, PropertyName, PropertySink,
     RenderBase, Result, Retention, RetentionStats, Revision, Staged, Tid, Versions,
@@ -113,6 +114,7 @@ pub(crate) struct Shared {
     pub(crate) walks: tokio::sync::Mutex<()>,
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,
+    collector_clock: CollectorClock,
     pub(crate) retained: Counters,
     /// Where there is an archive.
     pub(crate) blocks: Option<Arc<BlockStore>>,
@@ -161,6 +163,7 @@ impl Revisioned {
             unnoted: Cache::new(UNNOTED),
             walks: tokio::sync::Mutex::default(),
             culls: Arc::new(Semaphore::new(CULLS)),
+            collector_clock: CollectorClock::new(&clock),
             retained: Counters::default(),
             store: match &blocks {
                 Some(blocks) => Arc::new(Overlay::new(Arc::clone(blocks))),
@@ -247,30 +250,6 @@ impl Revisioned {
     #[must_use]
     pub fn retention_stats(&self) -> RetentionStats {
         self.0.retained.read()
-    }
-
-    /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of
-    /// writes that were refused or cut short, and of bodies that were replaced. `age` is longer than any write
-    /// may take. Gives the number of bodies deleted. Blocks of the archive that no page came to name go, too.
-    pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
-        if let Some(blocks) = &self.0.blocks {
-            let now = self.0.clock.now();
-            blocks.collect(now.saturating_sub(age.max(archive::MIN_AGE)), now).await?;
-        }
-        self.0.chunks.collect(age).await
-    }
-
-    /// Deletes the blocks of the archive that no page names any more, while nothing else is done in this process: all of
-    /// them where no other has the store, else those that nobody can be reading. Gives their number.
-    pub async fn collect_blocks(&self) -> Result<u64> {
-        let Some(blocks) = &self.0.blocks else { return Ok(0) };
-        let now = self.0.clock.now();
-        blocks.collect(self.0.placed_until().min(now), now).await
-    }
-
-    /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now.
-    pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
-        self.0.chunks.count_collectable(age).await
     }
 }
 

@@ -6,7 +6,7 @@ use rashomon_tables::{Batch, Mutation, Value};
 use super::{content_of, given::Bodies, render_key, rev_key};
 use crate::{
     Page, PropertyName, Revision, Settings, Superseded, Tid, Versions, catalog,
-    content::{BodyRow, ChunkSet, ChunkStore, Stored},
+    content::{Begun, BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{RenderRow, RevisionRow, partition_of},
     schemas::{CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
@@ -42,6 +42,8 @@ pub(crate) struct PageWrite<'a> {
     history: bool,
     kind: WriteKind,
     reserved: bool,
+    /// When the first of the chunk sets that it names was begun, of those that this process has written.
+    pub(crate) chunks_begun: Option<Begun>,
     /// The bodies in it, unless it is an import.
     pub(crate) bodies: Vec<PageBody>,
     /// What it supersedes, and the timeline is to know of when it is done.
@@ -60,6 +62,7 @@ impl<'a> PageWrite<'a> {
             history: false,
             kind: WriteKind::New,
             reserved: false,
+            chunks_begun: None,
             bodies: Vec::new(),
             superseded: None,
             first: Vec::new(),
@@ -205,14 +208,18 @@ impl<'a> PageWrite<'a> {
 
     /// A set of chunks that a body names: that of a render, or (without a tid) of a revision.
     pub(crate) fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
+        let begun = [self.chunks_begun, set.begun];
+        self.chunks_begun = begun.into_iter().flatten().reduce(Begun::earlier);
         let tid = tid.map(|tid| tid.as_time_uuid().into());
         let values = vec![None, Some(Value::Int(rev.get())), tid];
         self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
     }
 
-    /// A set of chunks that nothing names any more: to be collected, when nobody can be reading it.
-    pub(super) fn release(&mut self, set: &ChunkSet) {
-        self.then.put(&CHUNK_REFERENCES, vec![set.name()], vec![Some(self.at.into()), None, None], self.at);
+    /// A set of chunks that no body of the revision names any more: to be collected, when nobody can be reading it. The
+    /// collector looks at the rows of that revision once more.
+    pub(super) fn release(&mut self, set: &ChunkSet, rev: Revision) {
+        let values = vec![Some(self.at.into()), Some(Value::Int(rev.get())), None];
+        self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
         self.first.push(ChunkStore::intent(self.page, set, self.at));
     }
 }

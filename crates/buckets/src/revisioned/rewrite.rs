@@ -125,7 +125,7 @@ impl Shared {
         }
         write.then.mutations.extend(copies);
         if let Stored::Chunks(set) = &old.stored {
-            write.release(set);
+            write.release(set, rev);
         }
         let version = PropertyVersion { rev, tid, rewritten_at: Some(at) };
         let answer = Rewritten { version, info: new.info, replaced: true };

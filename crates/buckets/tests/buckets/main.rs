@@ -4,6 +4,7 @@
 mod archive;
 mod bounded_reads;
 mod catalog;
+mod collecting;
 mod conditions;
 mod faults;
 mod imports;

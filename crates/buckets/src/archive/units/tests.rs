@@ -211,7 +211,7 @@ fn bodies_of_renders_come_back() {
             // A body in chunks, and one that was rewritten.
             let (_, bodies) = unit.renders.last_mut().expect("it has renders");
             let body = bodies.get_mut(&html).expect("it has html");
-            body.place = Place::Chunks(ChunkSet { id: [1; 16], count: 3 });
+            body.place = Place::Chunks(ChunkSet { id: [1; 16], count: 3, begun: None });
             body.info.rewritten_at = Some(at(2_000));
             texts.remove(&(html.clone(), Some(Tid::new(at(102), 5))));
         }

@@ -1,0 +1,323 @@
+//! Garbage collection: chunk sets and blocks that nothing names are deleted.
+//!
+//! Nothing is decided before a failed write can no longer take effect by itself, nor by a read that some replicas did not
+//! answer. See decision 0017.
+
+use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
+
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{
+    Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Schema, TableStore, Value,
+};
+
+use super::{INDEX_PAGE, Revisioned, Shared, rev_key};
+use crate::{
+    Error, Page, PropertyName, Result, Revision,
+    archive::{MIN_AGE, Waiting},
+    content::{BodyRow, Stored},
+    rows::{self, RenderRow, RevisionRow, partition_of},
+    schemas::{
+        BY_REV, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS, CULLED, CULLED_RENDERS, CURRENT, HISTORICAL,
+        RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
+    },
+};
+
+/// Hours of notes, and notes of chunk sets, that are read together.
+const NOTES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// Rows of bodies that are read together. Each may have a megabyte.
+const BODIES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+/// The time of day as garbage collection takes it: no later than when the process began, plus the time that has passed
+/// since. A clock that jumps ahead makes no upload older that is being received, here or in another process.
+#[derive(Debug)]
+pub(crate) struct CollectorClock {
+    begun_at: Timestamp,
+    monotonic: Duration,
+}
+
+impl CollectorClock {
+    pub(super) fn new(clock: &dyn Clock) -> Self {
+        Self { begun_at: clock.now(), monotonic: clock.monotonic() }
+    }
+
+    fn now(&self, clock: &dyn Clock) -> Timestamp {
+        let passed = clock.monotonic().saturating_sub(self.monotonic);
+        clock.now().min(self.begun_at.saturating_add(passed))
+    }
+}
+
+impl Revisioned {
+    /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of writes that
+    /// were refused or cut short, and of bodies that were replaced. `age` is longer than any write may take. Returns the
+    /// number of bodies deleted. Blocks of the archive that no page came to name are deleted, too.
+    ///
+    /// On a cluster an entry waits until a failed write that names it can no longer take effect by itself, and until all
+    /// replicas answer.
+    pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
+        if let Some(blocks) = &self.0.blocks {
+            blocks.collect(self.0.noted_before(age.max(MIN_AGE)).await?, self.0.clock.now()).await?;
+        }
+        self.0.collect_chunk_sets(self.0.noted_before(age).await?).await
+    }
+
+    /// Deletes the blocks of the archive that no page names any more, while nothing else is done in this process: all of
+    /// them where no other process has the store, else those that nobody can be reading, as [`Self::collect_orphans`]
+    /// does. Returns their number.
+    pub async fn collect_blocks(&self) -> Result<u64> {
+        let Some(blocks) = &self.0.blocks else { return Ok(0) };
+        let now = self.0.clock.now();
+        blocks.collect(self.0.placed_until().await?.min(now), now).await
+    }
+
+    /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now, if all replicas answer.
+    pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
+        self.0.count_collectable(self.0.noted_before(age).await?).await
+    }
+}
+
+impl Shared {
+    /// What was noted then or before can be collected at this age: a batch was written at the latest when the age was
+    /// over, and if it failed, it has taken effect since or never will.
+    async fn noted_before(&self, age: Duration) -> Result<Timestamp> {
+        let window = self.store.late_write_window().await?;
+        Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
+    }
+
+    /// No other process has a page name a block any more that was noted then or before, nor does a batch of its that
+    /// failed.
+    pub(crate) async fn placed_until(&self) -> Result<Timestamp> {
+        if self.is_alone() { Ok(Timestamp::MAX) } else { self.noted_before(MIN_AGE).await }
+    }
+
+    /// Deletes the chunk sets noted at `due` or before that nothing names, and their notes. Returns the number of sets
+    /// deleted.
+    pub(super) async fn collect_chunk_sets(&self, due: Timestamp) -> Result<u64> {
+        let (mut collected, mut waiting, mut after) = (0, Waiting::default(), None);
+        loop {
+            let hours = self.store.partitions(&CHUNK_SETS, after, NOTES).await?;
+            for hour in hours.items {
+                collected += self.collect_hour(hour, due, &mut waiting).await?;
+            }
+            after = hours.next;
+            if after.is_none() {
+                waiting.log("chunks of large bodies");
+                return Ok(collected);
+            }
+        }
+    }
+
+    async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, waiting: &mut Waiting) -> Result<u64> {
+        let (mut collected, mut after) = (0, None);
+        loop {
+            let notes = self.store.scan(&CHUNK_SETS, Scan::new(hour.clone(), NOTES).after(after)).await?;
+            for note in notes.items {
+                let Some((page, name)) = noted(&note, due) else { continue };
+                match waiting.unless_unavailable(self.need_for(&page, &name, due).await)? {
+                    None | Some(Need::StillNamed) => continue,
+                    Some(Need::Referenced) => {}
+                    Some(Need::Nobody { released }) => {
+                        self.delete_set(&page, &name, released).await?;
+                        collected += 1;
+                    }
+                }
+                let mut done = Batch::new(hour.clone());
+                done.delete(&CHUNK_SETS, vec![name], note.written_at);
+                self.store.write(Vec::new(), done).await?;
+            }
+            after = notes.next;
+            if after.is_none() {
+                return Ok(collected);
+            }
+        }
+    }
+
+    /// Who needs a set. All replicas have confirmed it: a batch that references or releases the set may have failed and
+    /// have reached one replica only.
+    async fn need_for(&self, page: &Page, name: &Value, due: Timestamp) -> Result<Need> {
+        let reference = ClusteringRange::prefix(vec![name.clone()]);
+        let reference = self.settled_rows(&CHUNK_REFERENCES, page, reference, NonZeroUsize::MIN).await?.pop();
+        let Some(reference) = reference else { return Ok(Need::Nobody { released: None }) };
+        // Another note says when a set is looked at that was released a short time ago.
+        if rows::timestamp(&reference, 0).is_none_or(|released_at| released_at > due) {
+            return Ok(Need::Referenced);
+        }
+        // A store that this process alone writes to has no batches that reached some replicas only.
+        if !self.is_alone() && self.is_still_named(page, &reference, name).await? {
+            return Ok(Need::StillNamed);
+        }
+        Ok(Need::Nobody { released: Some(reference.written_at) })
+    }
+
+    /// Deletes the chunks of a set, and then the reference that was released.
+    async fn delete_set(&self, page: &Page, name: &Value, released: Option<Timestamp>) -> Result<()> {
+        let mut unnamed = Batch::new(partition_of(page));
+        if let Some(written_at) = released {
+            unnamed.delete(&CHUNK_REFERENCES, vec![name.clone()], written_at);
+        }
+        let mut chunks = Batch::new(vec![name.clone()]);
+        chunks.delete_range(&CHUNKS, ClusteringRange::all(), self.clock.now());
+        Ok(self.store.write(vec![chunks], unnamed).await?)
+    }
+
+    /// Whether a row names a set that was released. The release is in one batch with the row that takes the place of the
+    /// body. If this batch failed and has reached one replica only, the others have a row that names the set. The reads
+    /// of all replicas make the whole batch take effect, as far as the revision goes: so the body that was replaced is
+    /// not needed on any replica when its chunks are deleted.
+    async fn is_still_named(&self, page: &Page, reference: &Row, name: &Value) -> Result<bool> {
+        let rev = rows::int(reference, 1).and_then(Revision::new);
+        let named = match rev {
+            Some(rev) => self.revision_names(page, rev, name).await,
+            // Released by a version that did not note the revision.
+            None => self.page_names(page, name).await,
+        };
+        let (domain, title) = (&page.domain, &page.title);
+        match named {
+            Ok(true) => {
+                tracing::warn!(%domain, %title, ?rev, "chunks were released, and a row still names them; they stay");
+                Ok(true)
+            }
+            Err(Error::Store(StoreError::Corrupt(error))) => {
+                tracing::warn!(%domain, %title, ?rev, error, "a damaged row may name released chunks; they stay");
+                Ok(true)
+            }
+            named => named,
+        }
+    }
+
+    /// Whether a row of a revision, of its renders, or of a copy of them names a set, by what all replicas know.
+    async fn revision_names(&self, page: &Page, rev: Revision, name: &Value) -> Result<bool> {
+        let of_rev = || ClusteringRange::prefix(rev_key(rev));
+        for (table, range) in [(&*CULLED, ClusteringRange::all()), (&*CULLED_RENDERS, of_rev())] {
+            self.settled_rows(table, page, range, INDEX_PAGE).await?;
+        }
+        let mut names: BTreeSet<PropertyName> = BTreeSet::new();
+        for row in self.settled_rows(&REVISIONS, page, of_rev(), INDEX_PAGE).await? {
+            names.extend(RevisionRow::from_row(&row)?.properties.into_keys());
+        }
+        for row in self.settled_rows(&RENDERS, page, of_rev(), INDEX_PAGE).await? {
+            names.extend(RenderRow::from_row(&row)?.properties.into_keys());
+        }
+        let mut is_named = false;
+        for property in names {
+            let of_property = ClusteringRange::prefix(vec![property.as_str().into(), Value::Int(rev.get())]);
+            for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
+                is_named |= self.any_names(table, page, of_property.clone(), name).await?;
+            }
+        }
+        for (table, range) in
+            [(&*HISTORICAL, of_rev()), (&*BY_REV, of_rev()), (&*CURRENT, ClusteringRange::all())]
+        {
+            is_named |= self.any_names(table, page, range, name).await?;
+        }
+        Ok(is_named)
+    }
+
+    /// Whether any row of a page names a set, by what all replicas know.
+    async fn page_names(&self, page: &Page, name: &Value) -> Result<bool> {
+        for table in [&*CULLED, &*CULLED_RENDERS, &*REVISIONS, &*RENDERS] {
+            self.settled_rows(table, page, ClusteringRange::all(), INDEX_PAGE).await?;
+        }
+        let mut is_named = false;
+        for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*HISTORICAL, &*BY_REV, &*CURRENT] {
+            is_named |= self.any_names(table, page, ClusteringRange::all(), name).await?;
+        }
+        Ok(is_named)
+    }
+
+    /// Whether a row of bodies in a range names a set. All rows of the range are read, so that all replicas agree on them.
+    async fn any_names(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+        name: &Value,
+    ) -> Result<bool> {
+        let (mut is_named, mut after) = (false, None);
+        loop {
+            let scan = Scan::new(partition_of(page), BODIES).range(range.clone()).after(after);
+            let rows = self.store.scan(table, scan.from_all_replicas()).await?;
+            for row in &rows.items {
+                is_named |=
+                    matches!(BodyRow::from_row(row)?.stored, Stored::Chunks(set) if set.name() == *name);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return Ok(is_named);
+            }
+        }
+    }
+
+    /// The rows of a page in a range, by what all replicas know. Afterwards they agree on these rows.
+    async fn settled_rows(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+        at_a_time: NonZeroUsize,
+    ) -> Result<Vec<Row>> {
+        let (mut settled, mut after) = (Vec::new(), None);
+        loop {
+            let scan = Scan::new(partition_of(page), at_a_time).range(range.clone()).after(after);
+            let rows = self.store.scan(table, scan.from_all_replicas()).await?;
+            settled.extend(rows.items);
+            after = rows.next;
+            if after.is_none() {
+                return Ok(settled);
+            }
+        }
+    }
+
+    /// How many sets [`Self::collect_chunk_sets`] would delete.
+    async fn count_collectable(&self, due: Timestamp) -> Result<u64> {
+        let (mut counted, mut after) = (0, None);
+        loop {
+            let hours = self.store.partitions(&CHUNK_SETS, after, NOTES).await?;
+            for hour in hours.items {
+                counted += self.count_hour(hour, due).await?;
+            }
+            after = hours.next;
+            if after.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+
+    async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
+        let (mut counted, mut after) = (0, None);
+        loop {
+            let notes = self.store.scan(&CHUNK_SETS, Scan::new(hour.clone(), NOTES).after(after)).await?;
+            for note in &notes.items {
+                let Some((page, name)) = noted(note, due) else { continue };
+                let reference = Key::new(partition_of(&page), vec![name]);
+                let counts = match self.store.get(&CHUNK_REFERENCES, &reference).await? {
+                    None => true,
+                    // A set may have two notes. It is counted at the note of its release.
+                    Some(reference) => rows::timestamp(&reference, 0)
+                        .is_some_and(|released_at| rows::timestamp(note, 3) == Some(released_at)),
+                };
+                counted += u64::from(counts);
+            }
+            after = notes.next;
+            if after.is_none() {
+                return Ok(counted);
+            }
+        }
+    }
+}
+
+/// Who needs a chunk set.
+enum Need {
+    /// The page references it, or released it a short time ago.
+    Referenced,
+    /// It was released, and a row still names it.
+    StillNamed,
+    /// Nobody. Its reference was released by a write of this time, if there is one.
+    Nobody { released: Option<Timestamp> },
+}
+
+/// The page and the name of a noted set that is due; `None` where it is not, or the note is not readable.
+fn noted(note: &Row, due: Timestamp) -> Option<(Page, Value)> {
+    let page = Page::parse(rows::text(note, 0)?, rows::text(note, 1)?, rows::text(note, 2)?)?;
+    (rows::timestamp(note, 3)? <= due).then(|| (page, note.key.clustering[0].clone()))
+}

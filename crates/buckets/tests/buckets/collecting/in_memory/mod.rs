@@ -1,0 +1,4 @@
+//! Over stores in memory, wherever other tests have theirs: three replicas, of which a batch reaches some; and clocks
+//! that are set by hand.
+
+mod replicas;

@@ -1,0 +1,336 @@
+//! A batch fails and reaches one replica of three, or none yet. The collector runs before the batch spreads, or after.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_buckets::{Erasing, Page, Settings, Tid, schemas};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_tables::{Batch, Call, Fault, Faulty, Mutation, Plan, Reach, ReplicaStore, Schema};
+
+use crate::{
+    archive::{DAY, HOUR, later, settings},
+    retention,
+    support::{AnyStore, START, World, bytes, name, noise, page, rev},
+};
+
+/// The time within which a hint is applied: the default `gc_grace_seconds` of Cassandra.
+const GRACE: Duration = Duration::from_secs(10 * 24 * 3600);
+
+/// The replica that a failed batch reaches.
+const REACHED: usize = 0;
+
+const ONE: Reach = [true, false, false];
+
+/// No replica: the batch is in a hint.
+const NONE: Reach = [false; 3];
+
+/// When the batch that failed reaches the other replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    CollectThenSpread,
+    SpreadThenCollect,
+}
+
+const ORDERS: [Order; 2] = [Order::CollectThenSpread, Order::SpreadThenCollect];
+
+/// The process that writes, and the store, on which others see only what has reached replicas.
+struct Died {
+    world: World,
+    store: Arc<ReplicaStore>,
+    faulty: Arc<Faulty<Arc<ReplicaStore>>>,
+}
+
+impl Died {
+    /// A process that dies after the first write that fails: it takes nothing back.
+    async fn new(settings: Settings) -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), GRACE));
+        let faulty = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));
+        let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings, 1).await;
+        Self { world, store, faulty }
+    }
+
+    /// Replaces the html of a render. The batch reaches these replicas.
+    async fn rewrite(self, page: &Page, tid: Tid, reach: Reach) -> (World, Arc<ReplicaStore>) {
+        fail(&self.store, &schemas::CHUNK_REFERENCES, reach);
+        self.faulty.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
+        self.world.rewrite(page, tid, "html", SMALL).await.unwrap_err();
+        self.store.clear_plan();
+        let settings = self.world.buckets.settings().clone();
+        let store = Arc::clone(&self.store) as AnyStore;
+        (World::on(store, Arc::clone(&self.world.clock), settings, 2).await, self.store)
+    }
+}
+
+/// A world over three replicas.
+async fn world(settings: Settings) -> (World, Arc<ReplicaStore>) {
+    let clock = Arc::new(ManualClock::new(START));
+    let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), GRACE));
+    let world = World::on(Arc::clone(&store) as AnyStore, clock, settings, 1).await;
+    (world, store)
+}
+
+fn puts(batch: &Batch, of: &Schema) -> bool {
+    let is_it =
+        |mutation: &Mutation| matches!(mutation, Mutation::Put { table, .. } if table.name() == of.name());
+    batch.mutations.iter().any(is_it)
+}
+
+/// From now on a batch that puts a row into the table reaches these replicas, and others all of them.
+fn fail(store: &ReplicaStore, table: &'static Schema, reach: Reach) {
+    store.set_plan(move |batch| if puts(batch, table) { reach } else { [true; 3] });
+}
+
+/// Collects while the failed batch may still be in a hint, while a replica is away, and when neither is so. Each time
+/// `seen` says whether the failed batch is visible to reads of a quorum.
+async fn collect(world: &World, store: &ReplicaStore, order: Order, seen: bool) {
+    // Of the replicas that answer, one has the batch, or none.
+    store.read_without(if seen { (REACHED + 1) % 3 } else { REACHED });
+    world.pass(2 * DAY);
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    if order == Order::SpreadThenCollect {
+        store.spread().await.unwrap();
+    }
+    world.pass(GRACE);
+    store.set_away(Some(REACHED));
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    store.set_away(None);
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    // Readers that do not see the replica that had the batch.
+    store.read_without(REACHED);
+}
+
+/// Panics unless the page has these lines now, when the batch has spread, and when the collector has run again.
+async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &[String], what: &str) {
+    for spread in [false, true] {
+        let world = world.reopened().await;
+        assert!(world.all_of(page).await == before, "{what}, spread: {spread}");
+        world.assert_whole().await;
+        store.spread().await.unwrap();
+        world.pass(2 * DAY + GRACE);
+        world.buckets.collect_orphans(DAY).await.unwrap();
+    }
+    let world = world.reopened().await;
+    assert!(world.all_of(page).await == before, "{what}, collected again");
+    world.assert_whole().await;
+}
+
+#[tokio::test]
+async fn failed_seal_loses_no_revision() {
+    for order in ORDERS {
+        for (seen, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
+            if order == Order::CollectThenSpread && reach == NONE {
+                // A hint does not outlive the grace.
+                continue;
+            }
+            let (world, store) = world(settings()).await;
+            let page = page("Main_Page");
+            world.edit(&page, 1..=5).await;
+            world.pass(later());
+            let before = world.all_of(&page).await;
+            fail(&store, &schemas::ARCHIVE_INDEX, reach);
+            world.try_seal().await.unwrap_err();
+            store.clear_plan();
+            assert_eq!(world.blocks().await, 1);
+            collect(&world, &store, order, seen).await;
+            assert_kept(&world, &store, &page, &before, &format!("{order:?} {seen} {reach:?}")).await;
+            assert_eq!(world.blocks().await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() {
+    let (world, store) = world(settings()).await;
+    world.edit(&page("Main_Page"), 1..=5).await;
+    world.pass(later());
+    fail(&store, &schemas::ARCHIVE_INDEX, NONE);
+    world.try_seal().await.unwrap_err();
+    store.clear_plan();
+    world.pass(GRACE + DAY - Duration::from_secs(1));
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.blocks().await, 1, "the batch may still be in a hint");
+    world.pass(Duration::from_secs(2));
+    store.set_away(Some(1));
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.blocks().await, 1, "a replica that is away may have the batch");
+    store.set_away(None);
+    world.buckets.collect_orphans(DAY).await.unwrap();
+    assert_eq!(world.blocks().await, 0);
+    assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
+}
+
+#[tokio::test]
+async fn failed_merge_loses_no_revision() {
+    for order in ORDERS {
+        for (seen, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
+            if order == Order::CollectThenSpread && reach == NONE {
+                continue;
+            }
+            let (world, store) = world(settings()).await;
+            world.sealed_in_parts().await;
+            let page = page("Main_Page");
+            let before = world.all_of(&page).await;
+            fail(&store, &schemas::ARCHIVE_INDEX, reach);
+            world.try_merge().await.unwrap_err();
+            store.clear_plan();
+            collect(&world, &store, order, seen).await;
+            assert_kept(&world, &store, &page, &before, &format!("{order:?} {seen} {reach:?}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn erasing_keeps_a_block_of_a_failed_seal() {
+    let (world, store) = world(settings()).await;
+    let (main, other) = (page("Main_Page"), page("Other"));
+    world.edit(&main, 1..=4).await;
+    world.edit(&other, 1..=4).await;
+    world.pass(later());
+    let before = world.all_of(&other).await;
+    // The index of the first page names the block, and that of the other page does so on one replica.
+    let other_partition = vec!["enwiki".into(), "page".into(), "Other".into()];
+    store.set_plan(move |batch| {
+        let is_it = batch.partition == other_partition && puts(batch, &schemas::ARCHIVE_INDEX);
+        if is_it { ONE } else { [true; 3] }
+    });
+    world.try_seal().await.unwrap_err();
+    store.clear_plan();
+    store.read_without(REACHED);
+    world.pass(DAY);
+    world.buckets.erase(&main, rev(2), Erasing::default()).await.unwrap();
+    assert_kept(&world, &store, &other, &before, "erased").await;
+}
+
+const SMALL: &str = "<p>of a later time</p>";
+
+fn large(seed: u64) -> Vec<u8> {
+    noise(seed, 1_500_000)
+}
+
+async fn html_of(world: &World, page: &Page, tid: Tid) -> Vec<u8> {
+    bytes(&world.buckets.property(page, tid, &name("html")).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn failed_write_of_a_large_body_is_whole_when_it_spreads() {
+    for order in ORDERS {
+        for (seen, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
+            if order == Order::CollectThenSpread && reach == NONE {
+                continue;
+            }
+            let (world, store) = world(Settings::default()).await;
+            let page = page("Main_Page");
+            let first = world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
+            fail(&store, &schemas::CHUNK_REFERENCES, reach);
+            world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap_err();
+            store.clear_plan();
+            collect(&world, &store, order, seen).await;
+            store.spread().await.unwrap();
+            let world = world.reopened().await;
+            assert!(html_of(&world, &page, first).await == large(1), "{order:?} {seen} {reach:?}");
+            assert!(world.read_latest(&page, "html").await == large(2), "{order:?} {seen} {reach:?}");
+            world.assert_whole().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace() {
+    let (world, store) = world(Settings::default()).await;
+    fail(&store, &schemas::CHUNK_REFERENCES, NONE);
+    world.put_revision(&page("Main_Page"), 1, &[("html", large(1))]).await.unwrap_err();
+    store.clear_plan();
+    world.pass(GRACE + DAY - Duration::from_secs(1));
+    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 0, "the batch may still be in a hint");
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.buckets.count_orphans(DAY).await.unwrap(), 1);
+    store.set_away(Some(1));
+    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 0, "a replica may have the batch");
+    store.set_away(None);
+    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
+    assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0);
+}
+
+/// The body that is replaced is in a row of its render, or (where the page was sealed) named by a block.
+#[tokio::test]
+async fn failed_replacement_of_a_large_body_leaves_one_of_both() {
+    for order in ORDERS {
+        for (seen, sealed, reach) in
+            [(false, false, ONE), (true, false, ONE), (true, true, ONE), (false, false, NONE)]
+        {
+            if order == Order::CollectThenSpread && reach == NONE {
+                continue;
+            }
+            let died = Died::new(settings()).await;
+            let (world, page) = (&died.world, page("Main_Page"));
+            let body = if sealed { noise(1, 4_500_000) } else { large(1) };
+            let tid = world.put_revision(&page, 1, &[("html", &body)]).await.unwrap().tid;
+            world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
+            world.pass(later());
+            if sealed {
+                assert_eq!(world.seal().await.revisions, 1);
+                world.pass(HOUR);
+            }
+            let (world, store) = died.rewrite(&page, tid, reach).await;
+            collect(&world, &store, order, seen).await;
+            for spread in [false, true] {
+                let world = world.reopened().await;
+                let html = html_of(&world, &page, tid).await;
+                let what = format!("{order:?} {seen} {sealed} {reach:?}, spread: {spread}");
+                assert!(html == body || html == SMALL.as_bytes(), "{what}");
+                world.assert_whole().await;
+                store.spread().await.unwrap();
+                world.pass(2 * DAY + GRACE);
+                world.buckets.collect_orphans(DAY).await.unwrap();
+            }
+            let world = world.reopened().await;
+            assert!(html_of(&world, &page, tid).await == SMALL.as_bytes());
+            world.assert_whole().await;
+        }
+    }
+}
+
+/// The chunks of a replaced body are deleted in the end, and all its rows are the later ones before that.
+#[tokio::test]
+async fn chunks_of_a_replaced_body_are_collected() {
+    let died = Died::new(Settings::default()).await;
+    let page = page("Main_Page");
+    let tid = died.world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
+    let (world, store) = died.rewrite(&page, tid, ONE).await;
+    world.pass(GRACE + 2 * DAY);
+    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
+    for replica in 0..3 {
+        store.read_without(replica);
+        let world = world.reopened().await;
+        assert!(html_of(&world, &page, tid).await == SMALL.as_bytes());
+        world.assert_whole().await;
+    }
+}
+
+/// A cull that reached one replica has its effect everywhere before the chunks of what it deletes go.
+#[tokio::test]
+async fn failed_cull_of_large_bodies_leaves_each_of_them_whole_or_culled() {
+    for seen in [false, true] {
+        let (world, store) = world(retention::settings(retention::policy())).await;
+        let page = page("Main_Page");
+        let first = world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
+        world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap();
+        world.pass(DAY + retention::policy().slack);
+        fail(&store, &schemas::CULLED, ONE);
+        world.buckets.sweep(std::num::NonZeroUsize::MIN).await.ok();
+        store.clear_plan();
+        assert!(store.has_missed(), "a cull has failed");
+        collect(&world, &store, Order::CollectThenSpread, seen).await;
+        for spread in [false, true] {
+            let world = world.reopened().await;
+            if let Some(html) = world.read_if_kept(&page, first, "html").await {
+                assert!(html == large(1), "seen: {seen}, spread: {spread}");
+            }
+            assert!(world.read_latest(&page, "html").await == large(2));
+            world.assert_whole().await;
+            store.spread().await.unwrap();
+        }
+    }
+}
