@@ -416,7 +416,10 @@ impl Placing {
         let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
         let mut batch = Batch::new(partition_of(page));
         batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
-        units.iter().for_each(|unit| release_owner(&mut batch, unit));
+        for unit in units {
+            self.check_chunks(unit)?;
+            release_owner(&mut batch, unit);
+        }
         // Later than what was written of its highest, which names chunks, a moment before.
         let written = units.iter().map(|unit| unit.last_written().just_after());
         let first = let_go(&mut batch, page, gone.iter(), written.fold(self.shared.clock.now(), Ord::max));
@@ -428,6 +431,16 @@ impl Placing {
         self.blocks.store.write(first, batch).await?;
         let counted = units.len() - replaced.len();
         self.counts.placed.fetch_add(counted as u64, Relaxed);
+        Ok(())
+    }
+
+    /// `Unavailable` where chunks of a body were received too long ago to be named now.
+    fn check_chunks(&self, unit: &Unit) -> Result<()> {
+        for (_, _, body) in unit.all_bodies() {
+            if let Place::Chunks(set) = &body.place {
+                self.shared.chunks.check_begun(set.begun)?;
+            }
+        }
         Ok(())
     }
 

@@ -50,18 +50,29 @@ impl Shared {
 impl Made {
     /// Until when pages may be made to name it, and others that are made meanwhile.
     pub(super) fn deadline(&self) -> Deadline {
-        Deadline(self.begun.saturating_add(MAX_PLACING))
+        Deadline {
+            wall: self.noted_at.saturating_add(MAX_PLACING),
+            monotonic: self.begun.saturating_add(MAX_PLACING),
+        }
     }
 }
 
-/// A time by the clock that nobody sets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Deadline(Duration);
+/// A time by the time of day, which garbage collectors go by, and by the monotonic clock, which no jump shortens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    wall: Timestamp,
+    monotonic: Duration,
+}
 
 impl Deadline {
-    /// `Unavailable` where it has passed.
+    /// The earlier of two, by each of the clocks.
+    pub(super) fn earlier(self, other: Self) -> Self {
+        Self { wall: self.wall.min(other.wall), monotonic: self.monotonic.min(other.monotonic) }
+    }
+
+    /// `Unavailable` where it has passed by either clock.
     pub(super) fn check(self, clock: &dyn Clock) -> Result<()> {
-        if clock.monotonic() <= self.0 {
+        if clock.monotonic() <= self.monotonic && clock.now() <= self.wall {
             return Ok(());
         }
         let late = "writing a block took too long, and everything stays where it is: try again";

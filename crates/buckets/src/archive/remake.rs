@@ -113,7 +113,8 @@ impl<'a> Remaking<'a> {
             for (page, units) in &made.pages {
                 let Some(of) = self.moves.iter_mut().find(|one| one.page == *page) else { continue };
                 of.made.extend(IndexRow::of(made.id, units));
-                of.deadline = Some(of.deadline.map_or(made.deadline(), |known| known.min(made.deadline())));
+                of.deadline =
+                    Some(of.deadline.map_or(made.deadline(), |known| known.earlier(made.deadline())));
             }
         }
         let (whole, begun) = std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.is_whole);

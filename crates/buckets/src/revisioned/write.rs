@@ -427,6 +427,7 @@ impl Shared {
         let (page, superseded) = (write.page, write.superseded);
         let note = self.note_due(&mut write).await?;
         let after = self.follow(&mut write, note).await?;
+        self.chunks.check_begun(write.chunks_begun)?;
         let begun = self.clock.monotonic();
         self.store.write(write.first, write.then).await?;
         let Some(policy) = note else { return Ok(after) };

@@ -236,6 +236,7 @@ impl Shared {
             let set = self.chunks.copy(Lifetime::Named(page), set).await?;
             let mut write = PageWrite::new(page, self.clock.now());
             write.reference(&set, rev, tid);
+            self.chunks.check_begun(write.chunks_begun)?;
             self.store.write(Vec::new(), write.then).await?;
             body.stored = Stored::Chunks(set);
         }
