@@ -8,5 +8,6 @@ mod fixtures;
 mod limits;
 mod mutations;
 mod repair;
+mod replicas;
 mod schema;
 mod sizes;

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     process::Command,
     sync::LazyLock,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Schema, TableStore as _, contract::block_on};
+use rashomon_tables::{Batch, ClusteringRange, Error, Scan, Schema, TableStore as _, contract::block_on};
 use rashomon_tables_cassandra::{CassandraStore, Options, Replication};
 use serde_json::Value;
 
@@ -142,4 +143,34 @@ fn a_range_delete_spares_later_rows_through_repair() {
     ring.nodetool(1, &["repair", "--full", keyspace.name()]);
     assert_eq!(ring.known(keyspace.name()), [vec![4, 2], vec![4, 2], vec![4, 2]]);
     ring.all(&["enablehandoff"]);
+}
+
+/// A read of all replicas shows that no replica has a row, and so it needs each of them.
+#[test]
+#[ignore = "takes three nodes that may be cut off from one another: `cargo xtask cassandra faults --only none --repair`"]
+fn read_of_all_replicas_is_unavailable_while_a_node_is_away() {
+    let Some(ring) = std::env::var_os(RING).map(|ring| Ring(ring.into())) else {
+        return skip(&format!("{RING} names no folder with three nodes"));
+    };
+    let keyspace = Keyspace::on("127.0.0.1:9042".to_owned());
+    let options = Options { replication: Replication::Simple(3), ..keyspace.options() };
+    let read = |scan: Scan| {
+        block_on(async {
+            let store =
+                CassandraStore::connect(options.clone(), system_clock()).await.expect("two are there");
+            store.create(&CONTENT).await.expect("created, or there");
+            let mut batch = Batch::new(vec!["page".into()]);
+            batch.put(&CONTENT, vec![1.into()], values(1), system_time());
+            store.write(Vec::new(), batch).await.expect("written");
+            store.scan(&CONTENT, scan).await.map(|page| page.items.len())
+        })
+    };
+    let scan = || Scan::new(vec!["page".into()], NonZeroUsize::MIN);
+    assert_eq!(read(scan().from_all_replicas()).expect("all nodes answer"), 1);
+    ring.without(3, || {
+        assert_eq!(read(scan()).expect("a quorum answers"), 1);
+        let of_all = read(scan().from_all_replicas());
+        assert!(matches!(of_all, Err(Error::Unavailable(_))), "{of_all:?}");
+    });
+    assert_eq!(read(scan().from_all_replicas()).expect("all nodes answer again"), 1);
 }
