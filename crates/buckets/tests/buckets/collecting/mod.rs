@@ -3,3 +3,4 @@
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod in_memory;
+mod ring;
