@@ -5,6 +5,7 @@
 //! stands in the tables is held against the model, which computes from what was written when what must be there
 //! and what must be gone. The same seed gives the same history, and in memory the same run of it to the byte.
 
+pub mod collecting;
 mod ground;
 mod history;
 mod many;

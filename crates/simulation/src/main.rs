@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_simulation::{Plan, Store, Variant, many};
+use rashomon_simulation::{Plan, Store, Variant, collecting, many};
 
 /// Runs histories against a model of retention, until one breaks a promise.
 #[derive(Debug, Parser)]
@@ -21,6 +21,9 @@ struct Arguments {
     /// What they stand on.
     #[arg(long, value_enum, default_value = "memory")]
     store: Store,
+    /// Histories of the garbage collector instead, over three replicas in memory.
+    #[arg(long)]
+    collector: bool,
     /// On how many threads. All that there are, unless it is said.
     #[arg(long)]
     threads: Option<usize>,
@@ -53,6 +56,11 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
             println!("{done} of {} histories, {:.0} a second", plan.histories, rate(done));
         }
     };
+    if arguments.collector {
+        collecting::many(plan.histories, plan.seed, plan.threads, &progress)?;
+        println!("{} histories from seed {}: every promise was kept", plan.histories, plan.seed);
+        return Ok(true);
+    }
     let Some(finding) = many(plan, &Variant::SOUND, &progress)? else {
         let time = clock.monotonic().as_secs_f64();
         println!(

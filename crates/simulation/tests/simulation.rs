@@ -22,6 +22,13 @@ fn in_memory_no_promise_is_broken() {
     no_promise_is_broken(Store::Memory, 200);
 }
 
+/// The same of the garbage collector, over three replicas of which a batch may reach some.
+#[test]
+fn collector_loses_no_acknowledged_revision() {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    rashomon_simulation::collecting::many(60, SEED, threads, &|_| {}).unwrap();
+}
+
 #[test]
 fn in_sqlite_no_promise_is_broken() {
     no_promise_is_broken(Store::Sqlite, 10);

@@ -107,6 +107,33 @@ impl ReplicaStore {
         Ok(())
     }
 
+    /// Has every batch reach all replicas that has reached none, as hints do.
+    pub async fn deliver_hints(&self) -> Result<()> {
+        let _call = self.calls.lock().await;
+        for (batch, _) in self.take_hints() {
+            self.apply(&batch, [true; REPLICAS]).await?;
+        }
+        Ok(())
+    }
+
+    /// Batches that have reached no replica never will, as when no hints were kept.
+    pub fn lose_hints(&self) {
+        self.take_hints();
+    }
+
+    /// Whether some batch has reached no replica, and may still reach all.
+    #[must_use]
+    pub fn has_hints(&self) -> bool {
+        self.state().missed.iter().any(is_hint)
+    }
+
+    fn take_hints(&self) -> Vec<(Batch, Reach)> {
+        let mut state = self.state();
+        let (hints, partial) = std::mem::take(&mut state.missed).into_iter().partition(is_hint);
+        state.missed = partial;
+        hints
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,6 +196,11 @@ impl ReplicaStore {
         }
         Ok(page)
     }
+}
+
+/// Whether a batch has missed all replicas.
+fn is_hint((_, missing): &(Batch, Reach)) -> bool {
+    *missing == [true; REPLICAS]
 }
 
 fn put_again(table: &'static Schema, row: &Row) -> Mutation {

@@ -78,7 +78,9 @@ impl Run {
     /// Of the large bodies all chunks are gone that nothing names.
     async fn check_chunks(&mut self) -> Result<()> {
         // What was read or copied under any of the policies is kept for so long, and its chunks for another hour.
-        self.pass(self.kept_for + HINTS).await?;
+        // A collector takes no more of a jump ahead than has passed since.
+        let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
+        self.pass(self.kept_for + HINTS + ahead).await?;
         self.world.processes[0].buckets.collect_orphans(HOUR).await.map_err(broken)?;
         let mut named = 0;
         for page in 0..self.pages.len() {

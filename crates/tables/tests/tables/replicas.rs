@@ -86,6 +86,23 @@ async fn write_on_one_replica_is_unacknowledged_and_invisible_to_the_others() {
 }
 
 #[tokio::test]
+async fn hint_is_delivered_or_lost_apart_from_partial_writes() {
+    let store = store().await;
+    let mut reaches = [ONLY_FIRST, [false; 3], [false; 3]].into_iter();
+    store.set_plan(move |_| reaches.next().unwrap());
+    put(&store, 1, at(0)).await.unwrap_err();
+    put(&store, 2, at(0)).await.unwrap_err();
+    assert!(store.has_hints());
+    store.deliver_hints().await.unwrap();
+    assert!(!store.has_hints() && store.has_missed());
+    assert_eq!(without(&store, 0).await, [2]);
+    put(&store, 3, at(0)).await.unwrap_err();
+    store.lose_hints();
+    store.spread().await.unwrap();
+    assert_eq!(without(&store, 0).await, [2, 1]);
+}
+
+#[tokio::test]
 async fn write_on_two_replicas_is_acknowledged_and_visible_to_every_quorum() {
     let store = store().await;
     store.set_plan(|_| [true, true, false]);

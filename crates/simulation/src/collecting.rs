@@ -1,0 +1,422 @@
+//! Histories of the garbage collector: two processes with an archive on three replicas, of which a batch may reach some
+//! only, and spread later. Whatever happens, acknowledged revisions are there, and none is half there in the end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use fastrand::Rng;
+use rashomon_buckets::{
+    ArchiveSettings, BucketName, DomainName, Error, Expect, Merging, NewProperty, NewRevision, Page,
+    PropertyName, Revision, Revisioned, Sealing, Settings, Tid, Title,
+};
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_tables::{REPLICAS, Reach, ReplicaStore};
+
+use crate::world::{AnyStore, START};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A hint is applied within this time.
+const WINDOW: Duration = Duration::from_secs(10 * 24 * 3600);
+
+const PROCESSES: usize = 2;
+const PAGES: usize = 2;
+const STEPS: usize = 40;
+
+/// Acknowledged revisions are read after so many steps.
+const CHECK_EVERY: usize = 10;
+
+/// Bytes of a body that is stored in chunks.
+const LARGE: usize = 1_050_000;
+
+/// One thing that happens, in one process.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    process: usize,
+    action: Action,
+    /// The replicas that one of the step's batches reaches, by its number.
+    fault: Option<(usize, Reach)>,
+    /// After that batch no other batch of the step reaches any replica.
+    dies: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Put { page: usize, large: bool },
+    Rewrite { which: usize, large: bool },
+    Seal,
+    Merge,
+    Collect,
+    Spread,
+    Pass(Duration),
+    ReadWithout(usize),
+    SetAway(Option<usize>),
+    Restart,
+}
+
+fn steps(rng: &mut Rng) -> Vec<Step> {
+    let number = rng.usize(8..=STEPS);
+    (0..number).map(|_| step(rng)).collect()
+}
+
+fn step(rng: &mut Rng) -> Step {
+    let large = rng.u8(..6) == 0;
+    let action = match rng.u8(..100) {
+        0..28 => Action::Put { page: rng.usize(..PAGES), large },
+        28..40 => Action::Rewrite { which: rng.usize(..64), large },
+        40..52 => Action::Seal,
+        52..58 => Action::Merge,
+        58..70 => Action::Collect,
+        70..74 => Action::Spread,
+        74..88 => Action::Pass([HOUR, 12 * HOUR, 2 * DAY, 5 * DAY, 12 * DAY][rng.usize(..5)]),
+        88..94 => Action::ReadWithout(rng.usize(..REPLICAS)),
+        94..97 => Action::SetAway(rng.bool().then(|| rng.usize(..REPLICAS))),
+        _ => Action::Restart,
+    };
+    let fault = (rng.u8(..3) == 0).then(|| {
+        let reach = match rng.u8(..6) {
+            0 => [false; REPLICAS],
+            1 => std::array::from_fn(|_| rng.bool()),
+            _ => {
+                let reached = rng.usize(..REPLICAS);
+                std::array::from_fn(|replica| replica == reached)
+            }
+        };
+        (rng.usize(..6), reach)
+    });
+    Step { process: rng.usize(..PROCESSES), action, fault, dies: rng.bool() }
+}
+
+/// What may be read of a revision.
+#[derive(Debug, Clone)]
+struct Known {
+    /// `None`: its write was not acknowledged.
+    tid: Option<Tid>,
+    /// The numbers of bodies of which one is there: the last acknowledged one, and those of later writes that failed.
+    bodies: BTreeSet<u64>,
+}
+
+/// A history while it happens.
+struct Run {
+    clock: Arc<ManualClock>,
+    store: Arc<ReplicaStore>,
+    processes: Vec<Revisioned>,
+    known: BTreeMap<(usize, i64), Known>,
+    next_body: u64,
+    seed: u64,
+    /// When the oldest hint may have been written.
+    hinted_at: Option<Timestamp>,
+}
+
+/// What a history did, for those who look for the reason of a failure.
+pub struct Log(Vec<Step>);
+
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(number, step)| writeln!(f, "  {number:>2}. {step:?}"))
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The steps of a seed's history.
+#[must_use]
+pub fn log(seed: u64) -> Log {
+    Log(steps(&mut Rng::with_seed(seed)))
+}
+
+/// Has so many histories happen, on some threads; `progress` is told how many are done.
+///
+/// # Errors
+///
+/// Where a promise is broken, with the steps of the history.
+pub fn many(histories: u64, first: u64, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        // Nothing is waited for but timers, which are virtual.
+        let runtime = runtime.enable_all().start_paused(true).build().context("there is no runtime")?;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= histories {
+                return anyhow::Ok(());
+            }
+            let seed = first.wrapping_add(number);
+            if let Err(error) = runtime.block_on(run(seed)) {
+                next.store(histories, Ordering::Relaxed);
+                return Err(error.context(format!("what happens:\n{}", log(seed))));
+            }
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().map_err(|_| anyhow::anyhow!("a history panicked; see above"))?
+        })
+    })
+}
+
+/// Has the history of a seed happen.
+///
+/// # Errors
+///
+/// Where a promise is broken: which, and after which step.
+pub async fn run(seed: u64) -> Result<()> {
+    let mut rng = Rng::with_seed(seed);
+    let steps = steps(&mut rng);
+    let clock = Arc::new(ManualClock::new(START));
+    let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), WINDOW));
+    let (processes, known) = (Vec::new(), BTreeMap::new());
+    let mut run = Run { clock, store, processes, known, next_body: 0, seed: 0, hinted_at: None };
+    for _ in 0..PROCESSES {
+        let process = run.open().await?;
+        run.processes.push(process);
+    }
+    for (number, step) in steps.into_iter().enumerate() {
+        run.step(step).await.with_context(|| format!("seed {seed}, step {number}: {step:?}"))?;
+        if number % CHECK_EVERY == CHECK_EVERY - 1 {
+            run.check_acknowledged().await.with_context(|| format!("seed {seed}, after step {number}"))?;
+        }
+    }
+    run.end().await.with_context(|| format!("seed {seed}, at the end"))
+}
+
+impl Run {
+    async fn open(&mut self) -> Result<Revisioned> {
+        self.seed += 1;
+        let archive = ArchiveSettings { cache_bytes: 0, ..ArchiveSettings::default() };
+        let settings =
+            Settings { archive: Some(archive), skew: Duration::from_secs(5), ..Settings::default() };
+        let store = Arc::clone(&self.store) as AnyStore;
+        Ok(Revisioned::open(store, Arc::clone(&self.clock) as Arc<dyn Clock>, settings, self.seed).await?)
+    }
+
+    async fn step(&mut self, step: Step) -> Result<()> {
+        self.pass(Duration::from_secs(1)).await?;
+        let (mut number, mut is_dead) = (0, false);
+        self.store.set_plan(move |_| {
+            let planned = step.fault.filter(|(at, _)| *at == number);
+            number += 1;
+            let reach = match planned {
+                Some((_, reach)) => reach,
+                None if is_dead => [false; REPLICAS],
+                None => [true; REPLICAS],
+            };
+            is_dead |= planned.is_some() && step.dies;
+            reach
+        });
+        let done = self.act(step).await;
+        self.store.clear_plan();
+        if step.dies && step.fault.is_some() {
+            // What a dead process would have written after the fault was never sent.
+            self.store.lose_hints();
+        }
+        if self.store.has_hints() && self.hinted_at.is_none() {
+            self.hinted_at = Some(self.clock.now());
+        }
+        match done {
+            // A step fails because of its fault, or of another one whose batch is not there.
+            Err(Error::Store(rashomon_tables::Error::Unavailable(_)) | Error::Conflict(_)) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    async fn act(&mut self, step: Step) -> rashomon_buckets::Result<()> {
+        let process = self.processes[step.process].clone();
+        match step.action {
+            Action::Put { page, large } => self.put(&process, page, large).await,
+            Action::Rewrite { which, large } => self.rewrite(&process, which, large).await,
+            Action::Seal => {
+                let page = page(0);
+                process.seal(&page.domain, &page.bucket, Sealing::default(), &mut |_| {}).await.map(drop)
+            }
+            Action::Merge => {
+                let page = page(0);
+                let (how, mut progress) = (Merging::default(), |_: &_| {});
+                process.merge_archive(&page.domain, &page.bucket, how, &mut progress).await.map(drop)
+            }
+            Action::Collect => process.collect_orphans(DAY).await.map(drop),
+            Action::Spread => {
+                self.hinted_at = None;
+                Ok(self.store.spread().await?)
+            }
+            Action::Pass(by) => Ok(self.pass(by).await?),
+            Action::ReadWithout(replica) => {
+                self.store.read_without(replica);
+                Ok(())
+            }
+            Action::SetAway(replica) => {
+                self.store.set_away(replica);
+                Ok(())
+            }
+            Action::Restart => {
+                if let Ok(opened) = self.open().await {
+                    self.processes[step.process] = opened;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Time passes. Hints are delivered before they are too old.
+    async fn pass(&mut self, by: Duration) -> rashomon_tables::Result<()> {
+        let until = self.clock.now().saturating_add(by);
+        if self.hinted_at.is_some_and(|hinted_at| until.since(hinted_at) >= WINDOW) {
+            self.store.deliver_hints().await?;
+            self.hinted_at = None;
+        }
+        self.clock.advance(by);
+        Ok(())
+    }
+
+    async fn put(
+        &mut self,
+        process: &Revisioned,
+        number: usize,
+        large: bool,
+    ) -> rashomon_buckets::Result<()> {
+        let page = page(number);
+        let last = self.known.range((number, 0)..(number, i64::MAX)).next_back();
+        let rev = last.map_or(1, |((_, rev), _)| rev + 1);
+        let body = self.body(large);
+        // From now on it may be there.
+        self.known.insert((number, rev), Known { tid: None, bodies: BTreeSet::from([body]) });
+        let property = staged(process, &page, body).await?;
+        let new = NewRevision::new(revision(rev), vec![property]);
+        let tid = process.put_revision(&page, new).await?.tid;
+        self.known.entry((number, rev)).and_modify(|known| known.tid = Some(tid));
+        Ok(())
+    }
+
+    async fn rewrite(
+        &mut self,
+        process: &Revisioned,
+        which: usize,
+        large: bool,
+    ) -> rashomon_buckets::Result<()> {
+        let acknowledged: Vec<_> =
+            self.known.iter().filter_map(|(key, known)| Some((*key, known.tid?))).collect();
+        if acknowledged.is_empty() {
+            return Ok(());
+        }
+        let (key, tid) = acknowledged[which % acknowledged.len()];
+        let (page, body) = (page(key.0), self.body(large));
+        let property = staged(process, &page, body).await?;
+        self.known.entry(key).and_modify(|known| known.bodies.extend([body]));
+        process.rewrite(&page, tid, property, Expect::Any).await?;
+        self.known.entry(key).and_modify(|known| known.bodies = BTreeSet::from([body]));
+        Ok(())
+    }
+
+    /// The number of a body that no other write has.
+    fn body(&mut self, large: bool) -> u64 {
+        self.next_body += 2;
+        self.next_body + u64::from(large)
+    }
+
+    /// Every acknowledged revision has one of its bodies.
+    async fn check_acknowledged(&mut self) -> Result<()> {
+        let reader = self.open().await?;
+        for ((number, rev), known) in &self.known {
+            let Some(tid) = known.tid else { continue };
+            let property = reader.property(&page(*number), tid, &html()).await;
+            let body = match property {
+                Ok(property) => property.body.whole().await,
+                Err(error) => Err(error),
+            };
+            let body = body.with_context(|| format!("revision {rev} of page {number} was acknowledged"))?;
+            let is_one = known.bodies.iter().any(|number| body == text(*number));
+            ensure!(is_one, "revision {rev} of page {number} has another body than those that were written");
+        }
+        Ok(())
+    }
+
+    /// In the end every batch has reached all replicas, and each of them has the same, before and after the collector.
+    async fn end(&mut self) -> Result<()> {
+        self.store.set_away(None);
+        self.check_acknowledged().await?;
+        self.store.spread().await?;
+        for round in 0..2 {
+            for replica in 0..REPLICAS {
+                self.store.read_without(replica);
+                self.check_acknowledged().await?;
+                self.check_whole(round > 0)
+                    .await
+                    .with_context(|| format!("round {round}, without {replica}"))?;
+            }
+            self.clock.advance(WINDOW + 2 * DAY);
+            self.open().await?.collect_orphans(DAY).await?;
+        }
+        Ok(())
+    }
+
+    /// A revision that was not acknowledged is whole or not there.
+    async fn check_whole(&mut self, is_collected: bool) -> Result<()> {
+        let reader = self.open().await?;
+        for ((number, rev), known) in self.known.iter().filter(|(_, known)| known.tid.is_none()) {
+            let page = page(*number);
+            let render = match reader.newest_render(&page, revision(*rev)).await {
+                Err(Error::NotFound(_)) => continue,
+                render => render?,
+            };
+            let body = reader.property(&page, render.tid, &html()).await?.body.whole().await?;
+            let is_one = known.bodies.iter().any(|number| body == text(*number));
+            ensure!(is_one, "revision {rev} of page {number} has another body than the one that was written");
+        }
+        let report = reader.verify(&mut |_| {}).await?;
+        // A process that died while it wrote a block has left some pieces of it, until the collector takes them.
+        let is_problem = |problem: &&String| is_collected || !problem.contains("is not whole");
+        match report.problems.iter().find(is_problem) {
+            Some(problem) => bail!("the store is not whole: {problem}"),
+            None => Ok(()),
+        }
+    }
+}
+
+async fn staged(process: &Revisioned, page: &Page, body: u64) -> rashomon_buckets::Result<NewProperty> {
+    let body = process.stage_bytes(page, &html(), &text(body)).await?;
+    Ok(NewProperty { name: html(), content_type: None, other_headers: BTreeMap::new(), body })
+}
+
+/// A body: of an odd number a large one that no compression makes smaller.
+fn text(number: u64) -> Vec<u8> {
+    let mut text =
+        format!("<p>This is what body number {number} says, and no other says it.</p>\n").into_bytes();
+    if number % 2 == 1 {
+        let mut noise = vec![0; LARGE];
+        Rng::with_seed(number).fill(&mut noise);
+        text.extend(noise);
+    }
+    text
+}
+
+fn html() -> PropertyName {
+    PropertyName::new("html").expect("a property's name")
+}
+
+fn revision(number: i64) -> Revision {
+    Revision::new(number).expect("above 0")
+}
+
+fn page(number: usize) -> Page {
+    Page {
+        domain: DomainName::new("enwiki").expect("a domain"),
+        bucket: BucketName::page(),
+        title: Title::new(&format!("Page_{number}")).expect("a title"),
+    }
+}
