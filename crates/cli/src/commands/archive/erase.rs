@@ -155,6 +155,12 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
              hours",
             counted(erased.left, "block")
         ))?;
+        if let Some(time) = erased.kept_for {
+            output::line(format_args!(
+                "if that is too early, a batch that failed may still name them: give it again after {} s",
+                time.as_secs()
+            ))?;
+        }
     }
     match erased.kept_for {
         Some(time) => output::line(format_args!(
