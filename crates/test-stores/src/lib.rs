@@ -5,10 +5,10 @@
 //! connections: making tables takes longer than most tests do, and so does logging in. Those of another process
 //! have another one, since whoever lists a table goes through what all have left in it.
 //!
-//! A [`Ring`] of three nodes is there where `cargo xtask cassandra faults` runs a test.
-//!
-//! A Redis each test starts for itself.
+//! A [`Ring`] of three nodes is there where `cargo xtask cassandra faults` runs a test. Where a test needs several
+//! processes on one store, [`Cluster`] makes one in memory. A Redis each test starts for itself.
 
+mod cluster;
 mod redis;
 mod ring;
 
@@ -26,7 +26,7 @@ use rashomon_tables_cassandra::{CassandraStore, Credentials, Options, Replicatio
 use tokio::{runtime::Runtime, sync::OnceCell};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::{redis::Redis, ring::Ring};
+pub use self::{cluster::Cluster, redis::Redis, ring::Ring};
 
 /// The address of a node for tests, `HOST:PORT`; `elsewhere` where another run of the tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";

@@ -6,7 +6,6 @@
 #![allow(dead_code, unused_imports, unused_macros)] // Each file of tests uses some of it.
 
 mod altered;
-mod cluster;
 mod wanted;
 
 use std::{
@@ -30,9 +29,9 @@ use tempfile::TempDir;
 
 pub(crate) use self::{
     altered::{Altered, Damaged},
-    cluster::Cluster,
     wanted::{Wanted, letters, noise},
 };
+pub(crate) use rashomon_test_stores::Cluster;
 
 /// The store that a test stands on, whichever it is.
 pub(crate) type AnyStore = Arc<dyn TableStore>;

@@ -18,13 +18,15 @@ type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Times
 /// A store as a cluster is one: it has no generations, no call is over at once, and what is deleted hides what
 /// was written before the delete and comes after it.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     memory: Memory,
     deleted: Mutex<Tombstones>,
 }
 
 impl Cluster {
-    pub(crate) fn new(memory: Memory) -> Self {
+    /// As a cluster over this memory.
+    #[must_use]
+    pub fn new(memory: Memory) -> Self {
         Self { memory, deleted: Mutex::default() }
     }
 
