@@ -3,9 +3,9 @@
 //! Redis may forget all of it at any time: then culling is left to the sweep. It may be slow, hang or be gone:
 //! that costs a write no more than [`Settings::patience`], once in [`REST`], and a warning.
 //!
-//! A database of Redis belongs to one store of Rashomon, as it stands. What another store has noted under the
-//! same names would have values culled early, and so would the notes of a store that has been set back to a
-//! backup since: then flush the database.
+//! A database of Redis belongs to one store of Rashomon. Entries of another store under the same names, of a store that
+//! was set back to a backup since, or of a write that was taken back cull nothing early, since whoever culls looks at the
+//! index too. They only leave more to the sweep.
 
 mod connection;
 mod entry;

@@ -9,7 +9,7 @@ use super::{Cull, Policy, cull::Culled, due::Note};
 use crate::{
     Page, Result, Revision, Revisioned, Superseded, Written,
     revisioned::{PageWrite, Shared, rev_key},
-    rows::{RenderRow, clustering_rev, partition_of, unreadable},
+    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -119,6 +119,10 @@ impl Shared {
     }
 
     /// Culls the highest that the timeline knows to have been superseded long enough, and all below.
+    ///
+    /// An entry of the timeline is a hint. Beside the tables it may be of a write that was taken back when its writer had
+    /// lost the page, or of a store that was set back to a backup since. The row of the next higher revision or render tells
+    /// how long what the entry names has been superseded, so nothing is culled unless that row is old enough.
     async fn cull_by_timeline(
         &self,
         page: &Page,
@@ -135,14 +139,22 @@ impl Shared {
             let newer =
                 self.scan(&RENDERS, Scan::new(partition_of(page), ONE).range(newer).reverse()).await?;
             return match newer.items.first().map(RenderRow::from_row).transpose()? {
-                Some(newer) => self.cull_renders_to(page, rev, newer.tid, cutoff, false).await,
-                None => Ok(Culled::default()),
+                Some(newer) if newer.stored_at <= cutoff => {
+                    self.cull_renders_to(page, rev, newer.tid, cutoff, false).await
+                }
+                _ => Ok(Culled::default()),
             };
         }
         if policy.cull == Cull::Renders {
             return Ok(Culled::default());
         }
         let Some(found) = self.superseded_revision(page, cutoff).await? else { return Ok(Culled::default()) };
+        let higher = ClusteringRange::all().above(found.get());
+        let next = self.scan(&REVISIONS, Scan::new(partition_of(page), ONE).range(higher).reverse()).await?;
+        let next = next.items.first().map(RevisionRow::from_row).transpose()?;
+        let Some(next) = next.filter(|next| next.stored_at <= cutoff) else {
+            return Ok(Culled::default());
+        };
         // Never the latest, nor whatever else stays.
         let newest = self.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
         let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
@@ -150,7 +162,7 @@ impl Shared {
         };
         let lowest_kept =
             clustering_rev(lowest_kept, 0).ok_or_else(|| unreadable("revisions", lowest_kept))?;
-        let below = found.next().unwrap_or(found).min(lowest_kept);
+        let below = next.record.rev.min(lowest_kept);
         self.cull_below(page, policy, below, cutoff, &(written..=written)).await
     }
 }

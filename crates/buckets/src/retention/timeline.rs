@@ -1,7 +1,8 @@
 //! When values were superseded: an index that need not be perfect.
 //!
 //! It spares a write that culls the way through the page's index. What it does not know is culled later, by the
-//! sweep; so entries may be sampled, and all of them lost.
+//! sweep; so entries may be sampled, and all of them lost. Nor is an entry believed: a write that culls holds it against
+//! the index, so entries may be wrong.
 
 use std::{collections::BTreeMap, fmt::Debug, num::NonZeroU32, sync::Mutex, time::Duration};
 
@@ -34,7 +35,7 @@ pub trait Timeline: Debug + Send + Sync + 'static {
     async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
     /// The revision of the newest entry at or before `at`. It may have been superseded longer ago than the
-    /// entry says, never later.
+    /// entry says; later, or not at all, where the write of the entry was taken back.
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>>;
 
     /// The same for the renders of one revision.

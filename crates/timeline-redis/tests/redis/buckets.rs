@@ -25,6 +25,17 @@ impl Wiki {
         policy: Policy,
         timeline: Option<Arc<dyn Timeline>>,
     ) -> Self {
+        Self::of_process(1, store, clock, policy, timeline).await
+    }
+
+    /// The same in one of several processes on the store. Each process has another seed.
+    pub(crate) async fn of_process(
+        seed: u64,
+        store: Arc<dyn TableStore>,
+        clock: Arc<dyn Clock>,
+        policy: Policy,
+        timeline: Option<Arc<dyn Timeline>>,
+    ) -> Self {
         let settings = Settings {
             skew: policy.skew,
             retention: Retention {
@@ -35,18 +46,22 @@ impl Wiki {
             },
             ..Settings::default()
         };
-        let buckets = Revisioned::open(Arc::clone(&store), clock, settings, 1).await.unwrap();
+        let buckets = Revisioned::open(Arc::clone(&store), clock, settings, seed).await.unwrap();
         Self { store, buckets }
     }
 
     pub(crate) async fn put(&self, page: &Page, number: i64) -> Tid {
-        let html = PropertyName::new("html").unwrap();
-        let body = self.buckets.stage_bytes(page, &html, format!("<p>{number}").as_bytes()).await.unwrap();
-        let html = NewProperty { name: html, content_type: None, other_headers: Default::default(), body };
-        let new = NewRevision::new(rev(number), vec![html]);
+        let new = NewRevision::new(rev(number), vec![self.html(page, &format!("<p>{number}")).await]);
         let written = self.buckets.put_revision(page, new).await.unwrap();
         self.buckets.settle().await;
         written.tid
+    }
+
+    /// Html that is received and not yet stored.
+    pub(crate) async fn html(&self, page: &Page, body: &str) -> NewProperty {
+        let name = PropertyName::new("html").unwrap();
+        let body = self.buckets.stage_bytes(page, &name, body.as_bytes()).await.unwrap();
+        NewProperty { name, content_type: None, other_headers: Default::default(), body }
     }
 
     /// Whether the html of a render is among the current ones. Reading it would keep it.

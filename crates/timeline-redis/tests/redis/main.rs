@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod buckets;
+mod lost_lease;
 mod outages;
 mod real_time;
 mod suite;

@@ -9,6 +9,7 @@ mod erasing;
 mod generating;
 mod keeping;
 mod late;
+mod lost_lease;
 mod marks;
 mod one_row;
 mod one_strategy;
