@@ -43,7 +43,7 @@ pub(crate) enum ArchiveCommand {
     /// that was cut off is given again, and finishes what is left. No server may have the directory meanwhile; its file
     /// is written anew, for which the disk needs as much room again. Copies that were made before (backups, exports,
     /// caches in front of the server) are not touched. The files of a cluster's nodes have it until they are
-    /// compacted, for sure once gc_grace_seconds have passed: --status says when that is. docs/archive.md says how it is
+    /// compacted, for sure once gc_grace_seconds have passed: --status says when that is. docs/erasing.md says how it is
     /// done at once, and what else has it.
     #[command(
         after_help = "Exit codes:\n  0  it is erased\n  1  an error ended it, or something is left: give the command \

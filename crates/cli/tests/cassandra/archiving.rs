@@ -1,4 +1,4 @@
-//! What was erased leaves the files of a node, as docs/archive.md tells those who run one.
+//! What was erased leaves the files of a node, as docs/erasing.md tells those who run one.
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 

@@ -1,5 +1,5 @@
 //! The same promises under the other strategies, as far as they can keep them; and where one cannot, by its
-//! nature, a test that shows just that. `docs/retention.md` has the table.
+//! nature, a test that shows just that. `docs/testing.md` has the table.
 
 use rashomon_buckets::{Current, Fill, Page, RenderBase, Strategy, Tid, schemas};
 use rashomon_clock::Clock;

@@ -165,7 +165,7 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
     match erased.kept_for {
         Some(time) => output::line(format_args!(
             "the nodes' files have it until they are compacted: for sure by a compaction after {} s (see --status), \
-             at once by `nodetool flush` and `nodetool compact` on each; docs/archive.md says what else has it",
+             at once by `nodetool flush` and `nodetool compact` on each; docs/erasing.md says what else has it",
             time.as_secs()
         )),
         None => Ok(()),
