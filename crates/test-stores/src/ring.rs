@@ -1,6 +1,6 @@
-//! Three nodes of Cassandra that tests may halt and cut off from one another.
+//! Three nodes of Cassandra that tests may cut off from one another.
 
-use std::{env, fs, path::PathBuf, process::Command, sync::Arc, thread::sleep, time::Duration};
+use std::{env, path::PathBuf, process::Command, sync::Arc, thread::sleep, time::Duration};
 
 use rashomon_clock::Clock;
 use rashomon_tables_cassandra::{CassandraStore, Options};
@@ -10,6 +10,10 @@ const RING: &str = "RASHOMON_TEST_RING";
 
 /// The keyspace that a service has made on these nodes, with three replicas.
 const KEYSPACE: &str = "faults";
+
+/// Where nodes speak with one another, and the table of the packet filter that cuts them off.
+const NODES_PORT: &str = "7000";
+const TABLE: &str = "rashomon_ring";
 
 /// How often a node is looked at until the others know of it, and the pause between.
 const LOOKS: usize = 240;
@@ -78,19 +82,29 @@ impl Ring {
         done
     }
 
-    /// Halts nodes 2 and 3 while something is done, which node 1 does alone: what it writes reaches no other replica, and
-    /// is not acknowledged. The nodes go on when node 1 takes them for dead: they drop what came so long ago.
+    /// Drops what goes to nodes 2 and 3 while something is done, which node 1 does alone: what it writes reaches no other
+    /// replica, and is not acknowledged. It ends when node 1 takes them for dead. What the network still delivers then is
+    /// so old that they drop it themselves.
+    ///
+    /// # Panics
+    ///
+    /// Where the network cannot be filtered, which takes root.
     pub async fn on_one_node<T>(&self, act: impl Future<Output = T>) -> T {
-        let halted = [2, 3];
-        for node in halted {
-            // A request of a client would be answered when the node goes on.
+        let cut_off = [2, 3];
+        for node in cut_off {
+            // A client must not ask them.
             self.nodetool(node, &["disablebinary"]);
         }
-        halted.iter().for_each(|node| self.signal(*node, "STOP"));
+        filter(&["add", "table", "ip", TABLE]);
+        filter(&["add", "chain", "ip", TABLE, "out", "{ type filter hook output priority 0; }"]);
+        for node in cut_off {
+            let (host, port) = (format!("127.0.0.{node}"), NODES_PORT);
+            filter(&["add", "rule", "ip", TABLE, "out", "ip", "daddr", &host, "tcp", "dport", port, "drop"]);
+        }
         let done = act.await;
-        halted.iter().for_each(|node| self.await_state(*node, &[1], "DN"));
-        halted.iter().for_each(|node| self.signal(*node, "CONT"));
-        for node in halted {
+        cut_off.iter().for_each(|node| self.await_state(*node, &[1], "DN"));
+        filter(&["delete", "table", "ip", TABLE]);
+        for node in cut_off {
             self.nodetool(node, &["enablebinary"]);
         }
         for node in 1..=3 {
@@ -101,12 +115,6 @@ impl Ring {
 
     fn others(&self, nodes: &[u8]) -> Vec<u8> {
         (1..=3).filter(|node| !nodes.contains(node)).collect()
-    }
-
-    fn signal(&self, node: u8, signal: &str) {
-        let pid = fs::read_to_string(self.0.join(format!("n{node}/pid"))).expect("the node's process");
-        let status = Command::new("kill").args([&format!("-{signal}"), pid.trim()]).status();
-        assert!(status.expect("kill starts").success(), "node {node} was not sent {signal}");
     }
 
     fn await_state(&self, node: u8, others: &[u8], state: &str) {
@@ -122,4 +130,9 @@ impl Ring {
             assert!(is_known, "for node {other}, node {node} is not {state}");
         }
     }
+}
+
+fn filter(arguments: &[&str]) {
+    let output = Command::new("nft").args(arguments).output().expect("nft starts");
+    assert!(output.status.success(), "nft {arguments:?}: {output:?}");
 }

@@ -36,6 +36,11 @@ enum Order {
     RepairThenCollect,
 }
 
+/// Of two processes each has its own, also of two tests: names of blocks and of chunk sets follow from it.
+fn seed() -> u64 {
+    rashomon_test_stores::namespace()
+}
+
 fn ring() -> Option<Ring> {
     let ring = Ring::from_environment();
     if ring.is_none() {
@@ -46,13 +51,13 @@ fn ring() -> Option<Ring> {
 
 /// A store in which a batch that puts a row into a table reaches node 1 alone.
 #[derive(Debug)]
-struct HaltsNodes {
+struct CutsNodesOff {
     store: AnyStore,
     table: &'static Schema,
 }
 
 #[async_trait]
-impl Decorator for HaltsNodes {
+impl Decorator for CutsNodesOff {
     type Store = dyn TableStore;
 
     fn below(&self) -> &dyn TableStore {
@@ -72,14 +77,14 @@ impl Decorator for HaltsNodes {
 
 /// The same world, in which a batch that puts a row into a table reaches node 1 alone.
 async fn failing(world: &World, table: &'static Schema) -> World {
-    let store = Arc::new(HaltsNodes { store: Arc::clone(&world.store), table });
-    World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), 9).await
+    let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table });
+    World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), seed()).await
 }
 
 async fn world(ring: &Ring, settings: Settings) -> World {
     let clock = Arc::new(ManualClock::new(START));
     let store: AnyStore = Arc::new(ring.store(Arc::clone(&clock) as Arc<dyn Clock>).await);
-    World::on(store, clock, settings, 7).await
+    World::on(store, clock, settings, seed()).await
 }
 
 /// A page of a domain that no other test has.
@@ -97,7 +102,7 @@ async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
     other.clock.set(world.clock.now().saturating_add(time));
     // The collector goes by the time at which its process began.
     let clock = Arc::clone(&other.clock);
-    World::on(Arc::clone(&other.store), clock, world.buckets.settings().clone(), 8).await
+    World::on(Arc::clone(&other.store), clock, world.buckets.settings().clone(), seed()).await
 }
 
 /// Collects and repairs. Before that the collector runs while the one node is away that has the batch, and finds nothing
