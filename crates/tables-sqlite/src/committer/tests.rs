@@ -1,4 +1,4 @@
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{future::poll_fn, pin::Pin, sync::atomic::AtomicBool, task::Poll, time::Duration};
 
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_tables::{Batch, ColumnType, Key, Row, TableStore};
@@ -51,24 +51,51 @@ fn failure(code: i32) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
 }
 
-fn slow(connection: &Connection) -> rusqlite::Result<()> {
-    std::thread::sleep(Duration::from_millis(50));
-    commit(connection)
+/// Waits while a test holds commits.
+fn wait_while(held: &AtomicBool) {
+    while held.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+type QueuedWrite = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// Puts so many writes in the queue while commits are held, so that none of them is done yet.
+async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite> {
+    let write = |number: u64| {
+        let store = Arc::clone(store);
+        Box::pin(async move { store.write(Vec::new(), put(&number.to_string(), 1, NOW)).await })
+            as QueuedWrite
+    };
+    let mut writes: Vec<_> = (0..count).map(write).collect();
+    let poll_each = poll_fn(|context| {
+        for write in &mut writes {
+            // Polled once, a write is in the queue.
+            assert!(write.as_mut().poll(context).is_pending(), "commits are held");
+        }
+        Poll::Ready(())
+    });
+    // The budget of a task is smaller than the number of writes.
+    tokio::task::unconstrained(poll_each).await;
+    writes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_share_commits() {
     const CALLS: u64 = 200;
-    let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, slow).await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..CALLS {
-        let store = store.clone();
-        tasks.spawn(async move {
-            store.write(Vec::new(), put(&format!("{number}"), 1, NOW)).await.expect("written");
-        });
+    static HELD: AtomicBool = AtomicBool::new(false);
+    fn held(connection: &Connection) -> rusqlite::Result<()> {
+        wait_while(&HELD);
+        commit(connection)
     }
-    tasks.join_all().await;
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, held).await;
+    HELD.store(true, Ordering::SeqCst);
+    let writes = queued_writes(&store, CALLS).await;
+    HELD.store(false, Ordering::SeqCst);
+    for write in writes {
+        write.await.expect("written");
+    }
     let (calls, commits) = store.calls_and_commits();
     assert_eq!(calls, CALLS);
     assert!(commits >= CALLS / MAX_CALLS as u64, "{commits} commits: more calls share one than may");
@@ -79,20 +106,22 @@ async fn calls_share_commits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_sees_a_commit_that_is_not_over() {
     static VISIBLE: AtomicBool = AtomicBool::new(false);
+    static HELD: AtomicBool = AtomicBool::new(false);
     static OVER: AtomicBool = AtomicBool::new(false);
-    fn commit_and_dawdle(connection: &Connection) -> rusqlite::Result<()> {
+    fn commit_and_wait(connection: &Connection) -> rusqlite::Result<()> {
         commit(connection)?;
         VISIBLE.store(true, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(200));
+        wait_while(&HELD);
         OVER.store(true, Ordering::SeqCst);
         Ok(())
     }
     let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, commit_and_dawdle).await;
+    let store = open(&directory, commit_and_wait).await;
     for scans in [false, true] {
         let title = format!("read by a scan: {scans}");
         VISIBLE.store(false, Ordering::SeqCst);
         OVER.store(false, Ordering::SeqCst);
+        HELD.store(true, Ordering::SeqCst);
         let write = tokio::spawn({
             let (store, title) = (store.clone(), title.clone());
             async move { store.write(Vec::new(), put(&title, 1, NOW)).await }
@@ -103,13 +132,21 @@ async fn nobody_sees_a_commit_that_is_not_over() {
         let partition = key(&title).partition;
         let elsewhere = number(&store, "elsewhere").await;
         assert!(elsewhere.is_none() && !OVER.load(Ordering::SeqCst), "other partitions are read meanwhile");
-        let seen = if scans {
-            let scan = rashomon_tables::Scan::new(partition, std::num::NonZeroUsize::MIN);
-            !store.scan(&PAGES, scan).await.expect("read").items.is_empty()
-        } else {
-            number(&store, &title).await.is_some()
+        let read = async {
+            let seen = if scans {
+                let scan = rashomon_tables::Scan::new(partition, std::num::NonZeroUsize::MIN);
+                !store.scan(&PAGES, scan).await.expect("read").items.is_empty()
+            } else {
+                number(&store, &title).await.is_some()
+            };
+            assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
         };
-        assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
+        let end = async {
+            // A read that does not wait for the end of the commit has time to show it.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            HELD.store(false, Ordering::SeqCst);
+        };
+        tokio::join!(read, end);
         write.await.expect("it ends").expect("written");
     }
 }
@@ -120,9 +157,7 @@ async fn a_call_that_fails_takes_no_other_with_it() {
     static BEGUN: AtomicBool = AtomicBool::new(false);
     fn held(connection: &Connection) -> rusqlite::Result<()> {
         BEGUN.store(true, Ordering::SeqCst);
-        while HELD.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_while(&HELD);
         commit(connection)
     }
     let directory = TempDir::new().expect("a directory");
@@ -143,14 +178,13 @@ async fn a_call_that_fails_takes_no_other_with_it() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (one, half, swap, other, ()) = tokio::join!(
+        biased;
         store.write(Vec::new(), put("one", 1, NOW)),
         store.write(vec![put("first", 1, NOW)], put("then", 1, REFUSED)),
         store.swap(&HEADS, &row.key, Some(&row), None),
         store.write(Vec::new(), put("other", 1, NOW)),
-        async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            HELD.store(false, Ordering::SeqCst);
-        },
+        // The last one to be polled, when the others are in the queue.
+        async { HELD.store(false, Ordering::SeqCst) },
     );
     under_way.await.expect("it ends").expect("written");
     assert_eq!(store.calls_and_commits().1 - before, 2, "they did not share a commit");
@@ -238,18 +272,20 @@ async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_the_queue_is_done_before_the_end() {
-    let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, slow).await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..MAX_CALLS * 2 {
-        let store = store.clone();
-        tasks.spawn(async move { store.write(Vec::new(), put(&number.to_string(), 1, NOW)).await });
+    static HELD: AtomicBool = AtomicBool::new(false);
+    fn held(connection: &Connection) -> rusqlite::Result<()> {
+        wait_while(&HELD);
+        commit(connection)
     }
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, held).await;
+    HELD.store(true, Ordering::SeqCst);
     // The first commit is under way, and the others wait for it.
-    tokio::time::sleep(Duration::from_millis(25)).await;
-    store.shutdown().await;
-    for result in tasks.join_all().await {
-        result.expect("it was accepted");
+    let writes = queued_writes(&store, 2 * MAX_CALLS as u64).await;
+    // Polled first, the end begins while commits are held.
+    tokio::join!(biased; store.shutdown(), async { HELD.store(false, Ordering::SeqCst) });
+    for write in writes {
+        write.await.expect("it was accepted");
     }
 }
 

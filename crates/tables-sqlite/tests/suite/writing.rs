@@ -1,12 +1,21 @@
 //! What the committer does beside the contract: shutting down, sweeping, keeping large values apart.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use super::fixtures::{BODIES, NOTES, NOW, body, key, open, revision, rows, system_clock, write};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock};
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore};
 use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
 use tempfile::TempDir;
+
+/// Longer than a busy machine takes for anything here.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
     let stats = store.stats().expect("counted");
@@ -19,18 +28,25 @@ async fn shutting_down_finishes_what_was_accepted() {
     let directory = TempDir::new().expect("a directory");
     let store = Arc::new(open(directory.path(), system_clock(), Options::default()).await);
     let mut writers = tokio::task::JoinSet::new();
+    let written = Arc::new(AtomicU64::new(0));
     for task in 0..16 {
-        let store = Arc::clone(&store);
+        let (store, written) = (Arc::clone(&store), Arc::clone(&written));
         writers.spawn(async move {
             let title = format!("Title {task}");
             let mut acknowledged = 0;
             while write(&store, revision(&title, acknowledged + 1, 100)).await.is_ok() {
                 acknowledged += 1;
+                written.fetch_add(1, Ordering::Relaxed);
             }
             (title, acknowledged)
         });
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // In the midst of the writes: more than one of each writer is done.
+    let machine = SystemClock::new();
+    while written.load(Ordering::Relaxed) <= 16 {
+        assert!(machine.monotonic() < PATIENCE, "nothing was written in time");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     tokio::join!(store.shutdown(), store.shutdown());
 
     for result in [
@@ -49,7 +65,7 @@ async fn shutting_down_finishes_what_was_accepted() {
         assert!((acknowledged..=acknowledged + 1).contains(&there), "{there} of {acknowledged}");
         all += acknowledged;
     }
-    assert!(all > 16, "nothing was written in time: {all}");
+    assert!(all > 16, "{all} writes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,8 +135,8 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     }
     let full = store.stats().expect("counted");
     clock.advance(Duration::from_secs(1));
-    let (machine, patience) = (SystemClock::new(), Duration::from_secs(300));
-    while machine.monotonic() < patience {
+    let machine = SystemClock::new();
+    while machine.monotonic() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let stats = store.stats().expect("counted");
         let kept = 1_000;
