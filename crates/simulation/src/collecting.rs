@@ -72,18 +72,23 @@ fn steps(rng: &mut Rng) -> Vec<Step> {
 fn step(rng: &mut Rng) -> Step {
     let large = rng.u8(..6) == 0;
     let action = match rng.u8(..100) {
-        0..28 => Action::Put { page: rng.usize(..PAGES), large },
-        28..40 => Action::Rewrite { which: rng.usize(..64), large },
-        40..52 => Action::Seal,
-        52..58 => Action::Merge,
-        58..70 => Action::Collect,
-        70..74 => Action::Spread,
-        74..88 => Action::Pass([HOUR, 12 * HOUR, 2 * DAY, 5 * DAY, 12 * DAY][rng.usize(..5)]),
+        0..24 => Action::Put { page: rng.usize(..PAGES), large },
+        24..34 => Action::Rewrite { which: rng.usize(..64), large },
+        34..48 => Action::Seal,
+        48..54 => Action::Merge,
+        54..68 => Action::Collect,
+        68..71 => Action::Spread,
+        71..88 => Action::Pass([12 * HOUR, 2 * DAY, 2 * DAY, 5 * DAY, 12 * DAY][rng.usize(..5)]),
         88..94 => Action::ReadWithout(rng.usize(..REPLICAS)),
         94..97 => Action::SetAway(rng.bool().then(|| rng.usize(..REPLICAS))),
         _ => Action::Restart,
     };
-    let fault = (rng.u8(..3) == 0).then(|| {
+    // The third batch of a seal, and those that follow, have a page name the block.
+    let (one_in, numbers) = match action {
+        Action::Seal | Action::Merge => (2, 2..5),
+        _ => (3, 0..6),
+    };
+    let fault = (rng.u8(..one_in) == 0).then(|| {
         let reach = match rng.u8(..6) {
             0 => [false; REPLICAS],
             1 => std::array::from_fn(|_| rng.bool()),
@@ -92,7 +97,7 @@ fn step(rng: &mut Rng) -> Step {
                 std::array::from_fn(|replica| replica == reached)
             }
         };
-        (rng.usize(..6), reach)
+        (rng.usize(numbers), reach)
     });
     Step { process: rng.usize(..PROCESSES), action, fault, dies: rng.bool() }
 }
