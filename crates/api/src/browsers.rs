@@ -18,6 +18,7 @@ use http::{
         ACCESS_CONTROL_REQUEST_METHOD, ALLOW, HOST, ORIGIN, VARY,
     },
 };
+use rashomon_buckets::excerpt;
 
 use crate::{
     problem::{Kind, Problem, Result},
@@ -168,6 +169,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
 }
 
 fn misdirected(authority: &str) -> Problem {
+    let authority = excerpt(authority);
     Problem::new(
         Kind::Misdirected,
         format!(
@@ -180,6 +182,7 @@ fn misdirected(authority: &str) -> Problem {
 
 fn cross_site(origin: Option<&HeaderValue>) -> Problem {
     let origin = origin.map_or("another origin", |origin| origin.to_str().unwrap_or("an unreadable origin"));
+    let origin = excerpt(origin);
     Problem::new(
         Kind::CrossSite,
         format!(

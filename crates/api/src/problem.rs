@@ -1,7 +1,7 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457). The one place that knows which status
 //! an error of the bucket layer has.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use axum::{
     body::Body,
@@ -9,7 +9,7 @@ use axum::{
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{
-    Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage,
+    Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage, shorten,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -19,6 +19,12 @@ use crate::{caching::Caching, json};
 
 /// What every `type` begins with; the name of the kind follows. Part of the API, and stable.
 pub const TYPE_BASE: &str = "urn:rashomon:problem:";
+
+/// The most bytes of a problem's `detail`, and of the cause that is logged with it.
+///
+/// Messages shorten input where they are made. This bound holds for those that do not, so that no answer and no log
+/// line grows with the request.
+pub(crate) const MAX_DETAIL_BYTES: usize = 4096;
 
 /// After how many seconds a client may try again what failed because the store did not answer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
@@ -180,7 +186,10 @@ pub(crate) type Result<T> = std::result::Result<T, Problem>;
 impl Problem {
     /// A problem, with a sentence that names the cure.
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self(Arc::new(Inner { kind, detail: detail.into(), headers: Vec::new(), latest: None, cause: None }))
+        let detail = detail.into();
+        let detail =
+            if detail.len() > MAX_DETAIL_BYTES { shorten(detail, MAX_DETAIL_BYTES).into() } else { detail };
+        Self(Arc::new(Inner { kind, detail, headers: Vec::new(), latest: None, cause: None }))
     }
 
     /// The request breaks the grammar: 400.
@@ -227,8 +236,8 @@ impl Problem {
     }
 
     /// The same with what is to stand in the log, and not in the answer.
-    pub(crate) fn with_cause(mut self, cause: impl ToString) -> Self {
-        Arc::make_mut(&mut self.0).cause = Some(cause.to_string());
+    pub(crate) fn with_cause(mut self, cause: impl fmt::Display) -> Self {
+        Arc::make_mut(&mut self.0).cause = Some(shorten(cause, MAX_DETAIL_BYTES));
         self
     }
 
@@ -427,4 +436,20 @@ impl IntoResponse for Problem {
 /// A header of what we wrote ourselves, from parts that are ASCII without control characters.
 pub(crate) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detail_and_cause_are_bounded_whatever_they_repeat() {
+        let long = "x".repeat(1 << 20);
+        let problem =
+            Problem::malformed(format!("begin {long} end")).with_cause(format_args!("begin {long} end"));
+        for text in [problem.detail(), problem.cause().unwrap()] {
+            assert!(text.len() <= MAX_DETAIL_BYTES, "{} bytes", text.len());
+            assert!(text.starts_with("begin ") && text.ends_with(" end"), "{text:.100}");
+        }
+    }
 }

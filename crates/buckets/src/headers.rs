@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::excerpt;
+
 /// The most bytes of all headers that are given for one property, names and values.
 const MAX_BYTES: usize = 8 << 10;
 
@@ -54,7 +56,7 @@ impl GivenHeaders {
             }
             let name = name.to_ascii_lowercase();
             if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-                return Err(HeaderError::Value(name));
+                return Err(HeaderError::Value(excerpt(name)));
             }
             let value = value.trim();
             bytes += name.len() + value.len();
@@ -75,9 +77,9 @@ impl GivenHeaders {
         } else if Headers::is_kept(&name) {
             self.other.insert(name.clone(), value.to_owned()).is_some()
         } else {
-            return Err(HeaderError::NotKept(name));
+            return Err(HeaderError::NotKept(excerpt(name)));
         };
-        if twice { Err(HeaderError::Twice(name)) } else { Ok(()) }
+        if twice { Err(HeaderError::Twice(excerpt(name))) } else { Ok(()) }
     }
 
     /// These, and what only `others` has.

@@ -9,6 +9,7 @@ mod content;
 mod damaged_rows;
 mod definitions;
 mod error;
+mod excerpt;
 mod headers;
 mod locks;
 pub mod migration;
@@ -29,6 +30,7 @@ pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink
 pub use damaged_rows::FoundDamage;
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, Missing, Result};
+pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use headers::{GivenHeaders, HeaderError, Headers};
 pub use model::{
     Erasure, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,

@@ -9,7 +9,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use rashomon_buckets::{DomainName, Title};
+use rashomon_buckets::{DomainName, Title, excerpt};
 
 pub(crate) use self::archive::{
     ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
@@ -443,7 +443,7 @@ pub(crate) struct DemoArguments {
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let mut command = Arguments::command();
     let matches = (command.try_get_matches_from_mut(std::env::args_os()))
-        .map_err(|error| name_variable(error, &command, std::env::args_os()))?;
+        .map_err(|error| name_variable(shorten_value(error), &command, std::env::args_os()))?;
     refuse_two_stores(&matches, &mut command)?;
     Arguments::from_arg_matches(&matches)
 }
@@ -461,6 +461,15 @@ fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Resul
         return Err(command.error(ErrorKind::ArgumentConflict, message));
     }
     Ok(())
+}
+
+/// Shortens the wrong value that an error repeats.
+fn shorten_value(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let value = ContextValue::String(excerpt(value));
+        error.insert(ContextKind::InvalidValue, value);
+    }
+    error
 }
 
 /// Names the variable that a wrong value came from, where no flag gave it.

@@ -1,5 +1,7 @@
 //! Where log lines go: to standard error, as text for people or as JSON for programs.
 
+mod line;
+
 use std::io::IsTerminal as _;
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -7,6 +9,7 @@ use tracing_subscriber::{
     fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,
 };
 
+use self::line::BoundedLines;
 use crate::config::{LogFormat, LogLevel};
 
 /// Lines that wait for whoever reads standard error. When there are as many, further ones are dropped.
@@ -29,7 +32,7 @@ pub(crate) fn start_quietly() {
 }
 
 fn start(format: LogFormat, level: &LogLevel, writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer().with_writer(BoundedLines { inner: writer, format });
     match format {
         LogFormat::Text => {
             let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_target(false);

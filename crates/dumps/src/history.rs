@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rashomon_buckets::{
-    HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title,
+    EXCERPT_BYTES, HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid,
+    Title, excerpt,
 };
 use rashomon_clock::Timestamp;
 
@@ -81,15 +82,11 @@ pub struct LeftOut {
 
 impl LeftOut {
     /// The most bytes that are shown of a title that is none.
-    pub const MAX_NAME: usize = 256;
+    pub const MAX_NAME: usize = EXCERPT_BYTES;
 
-    /// The beginning of a name, to be shown.
+    /// A name, short enough to be shown.
     pub(crate) fn shown(name: &str) -> String {
-        if name.len() <= Self::MAX_NAME {
-            return name.to_owned();
-        }
-        let end = (0..=Self::MAX_NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-        format!("{}...", &name[..end])
+        excerpt(name)
     }
 }
 

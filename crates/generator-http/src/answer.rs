@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
-use rashomon_buckets::GenerateError;
+use rashomon_buckets::{GenerateError, excerpt};
 
 use crate::client::{failed, with_causes};
 
@@ -51,7 +51,8 @@ impl Wanted {
             && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
         {
             return failed(format!(
-                "it answered with the content encoding {encoding:?}, which nobody asked for"
+                "it answered with the content encoding {:?}, which nobody asked for",
+                excerpt(encoding.to_str().unwrap_or("(not ASCII)"))
             ));
         }
         let content_type = self.content_type(&head.headers)?;

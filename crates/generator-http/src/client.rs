@@ -11,7 +11,7 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use rashomon_buckets::GenerateError;
+use rashomon_buckets::{GenerateError, excerpt, shorten};
 use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
@@ -30,6 +30,9 @@ pub const MAX_REDIRECTS: usize = 3;
 
 /// Who asks: operators of a renderer want to know.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
+
+/// The most bytes of an error with its causes, which may repeat what a renderer answered.
+const MAX_CAUSES_BYTES: usize = 1024;
 
 /// Asks renderers.
 #[derive(Debug)]
@@ -96,7 +99,7 @@ impl Client {
     async fn follow(&self, mut url: Url, hosts: &Hosts, wanted: &Wanted) -> Result<Answer, GenerateError> {
         for _ in 0..=MAX_REDIRECTS {
             if !hosts.allow(&url) {
-                let host = url.host_str().unwrap_or_default();
+                let host = excerpt(url.host_str().unwrap_or_default());
                 return failed(format!(
                     "{host} (port {:?}) is none of the allowed hosts",
                     url.port_or_known_default()
@@ -157,7 +160,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    text
+    shorten(text, MAX_CAUSES_BYTES)
 }
 
 fn roots_of(file: &Path) -> Result<RootCertStore, SettingsError> {

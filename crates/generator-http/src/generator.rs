@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize};
 use async_trait::async_trait;
 use futures::future::try_join_all;
 use rashomon_buckets::{
-    BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision,
+    BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, excerpt,
 };
 
 use crate::{
@@ -124,7 +124,8 @@ impl Place {
         if template.has_one_host() && !hosts.allow(&example) {
             let host = example.authority();
             return Err(error(format!(
-                "it leads to {host}, which is none of the allowed hosts: add it to them"
+                "it leads to {}, which is none of the allowed hosts: add it to them",
+                excerpt(host)
             )));
         }
         let media_type = match content_type {

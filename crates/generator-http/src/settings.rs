@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, PropertyName};
+use rashomon_buckets::{BucketName, DomainName, PropertyName, excerpt};
 
 /// The renderers of all buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Source {
 #[non_exhaustive]
 pub enum SettingsError {
     /// A URL is none, or none that a property can be had from.
-    #[error("the URL '{url}' for the property {property}: {why}")]
+    #[error("the URL '{}' for the property {property}: {why}", excerpt(url))]
     Url {
         /// The property.
         property: PropertyName,
@@ -77,7 +77,7 @@ pub enum SettingsError {
         why: String,
     },
     /// A host is none.
-    #[error("the allowed host '{host}': {why}")]
+    #[error("the allowed host '{}': {why}", excerpt(host))]
     Host {
         /// As it was given.
         host: String,
@@ -86,7 +86,8 @@ pub enum SettingsError {
     },
     /// A media type is none.
     #[error(
-        "the content type '{content_type}' of the property {property} is none: write a type and a subtype, such as text/html"
+        "the content type '{}' of the property {property} is none: write a type and a subtype, such as text/html",
+        excerpt(content_type)
     )]
     ContentType {
         /// The property.

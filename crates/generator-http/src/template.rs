@@ -1,7 +1,7 @@
 //! The URL of a property, with places for what differs from revision to revision.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rashomon_buckets::{Page, Revision};
+use rashomon_buckets::{Page, Revision, excerpt};
 use url::Url;
 
 /// What is written otherwise: all but the unreserved characters of RFC 3986, so that a value is whole in a
@@ -106,7 +106,10 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
             "domain" => Piece::Domain,
             "title" => Piece::Title,
             "rev" => Piece::Rev,
-            other => return Err(format!("there is no {{{other}}}: the placeholders are {PLACEHOLDERS}")),
+            other => {
+                let other = excerpt(other);
+                return Err(format!("there is no {{{other}}}: the placeholders are {PLACEHOLDERS}"));
+            }
         });
         rest = after;
     }

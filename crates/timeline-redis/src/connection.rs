@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::StoreError;
+use rashomon_buckets::{StoreError, excerpt};
 use rashomon_clock::Clock;
 use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, Pipeline, RedisError, aio::MultiplexedConnection,
@@ -44,7 +44,9 @@ impl Connection {
         }
         let failure = match tokio::time::timeout(self.patience, self.try_to_ask(commands)).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(Failure::Answer(error))) => return Err(self.unavailable(&format!("answered: {error}"))),
+            Ok(Err(Failure::Answer(error))) => {
+                return Err(self.unavailable(&format!("answered: {}", excerpt(error))));
+            }
             Ok(Err(Failure::Broken(error))) => format!("cannot be asked: {error}"),
             Err(_) => format!("did not answer within {:?}", self.patience),
         };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rashomon_buckets::{Page, Result, Revision, StoreError, Superseded, Tid, Timeline};
+use rashomon_buckets::{Page, Result, Revision, StoreError, Superseded, Tid, Timeline, excerpt};
 use rashomon_clock::{Clock, Timestamp};
 use redis::{Client, Pipeline};
 
@@ -96,7 +96,8 @@ impl RedisTimeline {
         let Some(member) = member else { return Ok(None) };
         let entry = read(member).ok_or_else(|| {
             StoreError::Corrupt(format!(
-                "{member:?} in {key:?} in Redis is no entry of a timeline: give the timeline a database of its own"
+                "{:?} in {key:?} in Redis is no entry of a timeline: give the timeline a database of its own",
+                excerpt(member)
             ))
         })?;
         Ok((entry.until > self.clock.now()).then_some(entry.what))

@@ -11,6 +11,7 @@ mod urlencoded;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
+use rashomon_buckets::excerpt;
 
 pub(crate) use body::{BodyError, BodyLimits, RequestBody};
 pub(crate) use media_type::MediaType;
@@ -93,7 +94,10 @@ impl FormReader {
             }
             "multipart/form-data" => PartNaming::FormData,
             "multipart/mixed" | "multipart/related" => PartNaming::Any,
-            other => return Err(FormError::Unsupported(format!("'{other}' is not taken here; {KNOWN}"))),
+            other => {
+                let other = excerpt(other);
+                return Err(FormError::Unsupported(format!("'{other}' is not taken here; {KNOWN}")));
+            }
         };
         let boundary = media_type
             .parameter("boundary")

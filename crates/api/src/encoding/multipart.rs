@@ -5,6 +5,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
+use rashomon_buckets::excerpt;
 
 use super::{Field, FormError, MAX_NAME, RequestBody, media_type::parse_parameters};
 
@@ -172,6 +173,7 @@ impl Multipart {
                 "content-transfer-encoding" => check_transfer_encoding(value)?,
                 "content-length" | "mime-version" => {}
                 _ if headers.iter().any(|(known, _)| *known == header) => {
+                    let header = excerpt(header);
                     return Err(FormError::malformed(format!("a part has the header {header} twice")));
                 }
                 _ => headers.push((header, value.to_owned())),

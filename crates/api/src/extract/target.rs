@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use http::{HeaderMap, Uri, header};
-use rashomon_buckets::{BucketName, DomainName, Page};
+use rashomon_buckets::{BucketName, DomainName, Page, excerpt};
 
 use super::{encode_title, parse_title};
 use crate::problem::{Problem, Result};
@@ -70,8 +70,9 @@ fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, Domain
     let with_port = port.and_then(|port| hosts.get(&format!("{host}:{port}")));
     with_port.or_else(|| hosts.get(host)).cloned().ok_or_else(|| {
         Problem::not_found(format!(
-            "no domain is configured for the host '{host}': add it to the hosts in the configuration, \
-             or ask for /v1/{{domain}}/page/{{title}}"
+            "no domain is configured for the host '{}': add it to the hosts in the configuration, \
+             or ask for /v1/{{domain}}/page/{{title}}",
+            excerpt(host)
         ))
     })
 }

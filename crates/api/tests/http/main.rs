@@ -9,6 +9,7 @@ mod conditions;
 mod damage;
 mod docs;
 mod documents;
+mod excerpts;
 mod faults;
 mod html;
 mod importing;

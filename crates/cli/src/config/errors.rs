@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::Range, path::Path};
 
+use rashomon_buckets::{excerpt, shorten};
+
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
@@ -23,6 +25,12 @@ impl ConfigError {
     }
 }
 
+/// The most bytes of a message: it may repeat a value of the file.
+const MESSAGE_BYTES: usize = 1024;
+
+/// The most characters that are shown of a line of the file.
+const SHOWN_CHARACTERS: usize = 160;
+
 /// One thing that is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -40,8 +48,10 @@ pub(crate) struct Place {
     line: usize,
     /// Characters, counted from 1.
     column: usize,
-    /// The whole line.
+    /// The line, at most [`SHOWN_CHARACTERS`] of it around the place.
     text: String,
+    /// How many characters of `text` are before the place.
+    indent: usize,
     /// How many characters of it are meant.
     width: usize,
 }
@@ -51,14 +61,18 @@ impl Place {
     pub(crate) fn new(path: &Path, file: &str, span: Range<usize>) -> Self {
         let at = boundary(file, span.start);
         let start = file[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let text = file[start..].lines().next().unwrap_or_default().to_owned();
+        let text = file[start..].lines().next().unwrap_or_default();
         let end = boundary(file, span.end).clamp(at, start + text.len().max(at - start));
+        let before = file[start..at].chars().count();
+        let left_out = before.saturating_sub(SHOWN_CHARACTERS / 2);
+        let indent = before - left_out;
         Self {
             path: path.display().to_string(),
             line: file[..start].matches('\n').count() + 1,
-            column: file[start..at].chars().count() + 1,
-            width: file[at..end].chars().count().max(1),
-            text,
+            column: before + 1,
+            width: file[at..end].chars().count().clamp(1, SHOWN_CHARACTERS - indent),
+            text: text.chars().skip(left_out).take(SHOWN_CHARACTERS).collect(),
+            indent,
         }
     }
 }
@@ -68,15 +82,21 @@ fn boundary(text: &str, byte: usize) -> usize {
     (0..=byte.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
+impl Problem {
+    fn message(&self) -> String {
+        shorten(&self.message, MESSAGE_BYTES)
+    }
+}
+
 impl fmt::Display for Problem {
     /// As compilers do: the place first, so that editors can jump there, and the line below.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(place) = &self.place else { return f.write_str(&self.message) };
-        writeln!(f, "{}:{}:{}: {}", place.path, place.line, place.column, self.message)?;
+        let Some(place) = &self.place else { return f.write_str(&self.message()) };
+        writeln!(f, "{}:{}:{}: {}", place.path, place.line, place.column, self.message())?;
         let margin = " ".repeat(place.line.to_string().len());
         writeln!(f, "{margin} |")?;
         writeln!(f, "{} | {}", place.line, place.text)?;
-        write!(f, "{margin} | {}{}", " ".repeat(place.column - 1), "^".repeat(place.width))
+        write!(f, "{margin} | {}{}", " ".repeat(place.indent), "^".repeat(place.width))
     }
 }
 
@@ -85,11 +105,13 @@ impl fmt::Display for Problem {
 pub(crate) fn explain(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {
-        return format!("{} cannot stand here: write {}", found.replace('`', "'"), in_words(expected));
+        let found = excerpt(found.replace('`', "'"));
+        return format!("{found} cannot stand here: write {}", in_words(expected));
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(wrong) = quoted.next() else { return message.to_owned() };
     let known: Vec<&str> = quoted.collect();
+    let wrong = &excerpt(wrong);
     if message.starts_with("unknown field") {
         format!("there is no setting '{wrong}'{}", suggestion(wrong, &known))
     } else if message.starts_with("unknown variant") {

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{BucketName, Definition, Definitions, DomainName, PropertyName, Versions};
+use rashomon_buckets::{BucketName, Definition, Definitions, DomainName, PropertyName, Versions, excerpt};
 use serde::Serialize;
 use toml::Spanned;
 
@@ -352,7 +352,8 @@ fn unknown_variable(name: &str, known: &BTreeSet<String>) -> Option<String> {
         .map(str::to_lowercase)
         .collect();
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    Some(match nearest(&bare, &settings) {
+    let name = excerpt(name);
+    Some(match nearest(&excerpt(bare), &settings) {
         Some(near) => {
             let near = near.to_uppercase();
             format!("the variable {name} is not a setting; did you mean {ENVIRONMENT_PREFIX}{near}?")

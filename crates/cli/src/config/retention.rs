@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, ops::Range, str::FromStr, sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, Cull, Current, DomainName, Fill, MemoryTimeline, Policy, Timeline};
+use rashomon_buckets::{
+    BucketName, Cull, Current, DomainName, Fill, MemoryTimeline, Policy, Timeline, excerpt,
+};
 use rashomon_clock::Clock;
 use rashomon_timeline_redis::RedisTimeline;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -73,8 +75,9 @@ impl FromStr for TimelineStore {
             "memory" => Ok(Self::Memory),
             url if url.starts_with("redis://") => Ok(Self::Redis(url.to_owned())),
             _ => Err(format!(
-                "'{text}' is no place for the timeline; there are table, memory, and Redis, as in \
-                 redis://127.0.0.1:6379/0"
+                "'{}' is no place for the timeline; there are table, memory, and Redis, as in \
+                 redis://127.0.0.1:6379/0",
+                excerpt(text)
             )),
         }
     }

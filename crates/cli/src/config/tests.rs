@@ -452,6 +452,46 @@ fn a_renderer_or_a_timeline_that_cannot_be_used_is_refused() {
 }
 
 #[test]
+fn errors_repeat_an_excerpt_of_the_file_at_most() {
+    let long = "x".repeat(100_000);
+    for file in [
+        format!("{long} = 1"),
+        format!("[{long}]"),
+        format!("listen = '{long}'"),
+        format!("cache_size = '{long}'"),
+        format!("skew = '{long}'"),
+        format!("log_level = '{long}'"),
+        format!("log_format = '{long}'"),
+        format!("hosts = ['{long}']"),
+        format!("read_only = '{long}'"),
+        format!("store = '{long}'"),
+        format!("store = '{long}:x'"),
+        format!("store = 'cassandra://{long}/a'"),
+        format!("store = 'cassandra://a/{long}'"),
+        format!("store = 'cassandra://a/a?{long}=1'"),
+        format!("store = 'cassandra://a/a?replication={long}'"),
+        format!("[access]\norigins = ['{long}']"),
+        format!("[domains.a]\nhosts = ['a/{long}']"),
+        format!("[domains.'{long}']"),
+        format!("[properties.html]\ncontent_type = '{long}'"),
+        format!("[retention]\ntimeline = '{long}'"),
+        format!("[generator.properties.html]\nurl = '{long}'"),
+        format!("[generator.properties.html]\nurl = 'http://{long}/'"),
+        format!("[generator.properties.html]\nurl = 'http://a/{{{long}}}'"),
+        format!("[generator]\nhosts = ['a/{long}']\n[generator.properties.html]\nurl = 'http://a/'"),
+        format!("skew = {}", "[".repeat(60) + &long),
+    ] {
+        let error = load(&file).expect_err(&file[..40.min(file.len())]);
+        assert!(error.len() < 2500, "{} bytes: {error:.2500}", error.len());
+    }
+    // The caret is below the place, also in a line of which only a part is shown.
+    let error = load(&format!("hosts = [{}'a/b']", "'a',".repeat(1000))).unwrap_err();
+    let lines: Vec<&str> = error.lines().collect();
+    let at = lines[3].find('^').unwrap();
+    assert_eq!(&lines[2][at..at + 3], "'a/", "{error}");
+}
+
+#[test]
 fn hosts_are_checked_on_loopback_unless_any_may_be_asked_for() {
     let api = |file: &str| load(file).unwrap().api();
     assert!(api("").check_host);

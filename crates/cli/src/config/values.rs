@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use rashomon_buckets::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -75,9 +76,9 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.parse::<bytesize::ByteSize>()
-            .map(|size| Self(size.as_u64()))
-            .map_err(|_| format!("'{text}' is not a size; write 256 MiB, 64 MB, or a number of bytes"))
+        text.parse::<bytesize::ByteSize>().map(|size| Self(size.as_u64())).map_err(|_| {
+            format!("'{}' is not a size; write 256 MiB, 64 MB, or a number of bytes", excerpt(text))
+        })
     }
 }
 
@@ -133,7 +134,9 @@ impl FromStr for Span {
             .and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok())
             .and_then(|duration| Duration::try_from(duration).ok())
             .map(Self)
-            .ok_or_else(|| format!("'{text}' is not a length of time; write 250ms, 30s, 5m, 1h 30m or 30d"))
+            .ok_or_else(|| {
+                format!("'{}' is not a length of time; write 250ms, 30s, 5m, 1h 30m or 30d", excerpt(text))
+            })
     }
 }
 
@@ -165,7 +168,10 @@ impl FromStr for Host {
         if host_and_port(text).is_some() {
             Ok(Self(text.to_ascii_lowercase()))
         } else {
-            Err(format!("'{text}' is not a host; write a name as in en.example.org, without https://"))
+            Err(format!(
+                "'{}' is not a host; write a name as in en.example.org, without https://",
+                excerpt(text)
+            ))
         }
     }
 }
@@ -216,8 +222,9 @@ impl FromStr for Origin {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "'{text}' is not an origin; write its scheme, its host and a port that is not the usual one, as in \
-                 https://en.example.org, without a slash at its end"
+                "'{}' is not an origin; write its scheme, its host and a port that is not the usual one, as in \
+                 https://en.example.org, without a slash at its end",
+                excerpt(text)
             )
         };
         let lower = text.to_ascii_lowercase();
@@ -286,7 +293,7 @@ impl FromStr for ContentType {
         if token(kind) && token(subtype) && visible {
             Ok(Self(text.to_owned()))
         } else {
-            Err(format!("'{text}' is not a content type; write it as in text/html; charset=utf-8"))
+            Err(format!("'{}' is not a content type; write it as in text/html; charset=utf-8", excerpt(text)))
         }
     }
 }
@@ -352,7 +359,8 @@ impl FromStr for LogLevel {
         match text.parse::<Targets>() {
             Ok(_) if known => Ok(Self(text.to_owned())),
             _ => Err(format!(
-                "'{text}' is not a level; write {}, or levels by module as in info,rashomon_api=debug",
+                "'{}' is not a level; write {}, or levels by module as in info,rashomon_api=debug",
+                excerpt(text),
                 levels.join(", ")
             )),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{PropertyName, RevisionRecord, Sha1};
+use rashomon_buckets::{PropertyName, RevisionRecord, Sha1, excerpt};
 
 use crate::{SourceProperty, sha1};
 
@@ -56,7 +56,7 @@ pub(super) fn revision(
     let of_slots: Vec<_> = slots.values().map(|is| is.to_base36()).collect();
     let is = sha1::combine(of_slots.iter().map(String::as_str))?;
     let agrees = sha1::agrees36(said, &is);
-    (!agrees).then(|| Disagreement { what: "revision".to_owned(), said: said.to_owned(), is })
+    (!agrees).then(|| Disagreement { what: "revision".to_owned(), said: excerpt(said), is })
 }
 
 fn disagreement(what: &str, said: &str, is: Sha1) -> Option<Disagreement> {
@@ -64,5 +64,5 @@ fn disagreement(what: &str, said: &str, is: Sha1) -> Option<Disagreement> {
         return None;
     }
     let is = if said.len() == 40 { is.to_string() } else { is.to_base36() };
-    Some(Disagreement { what: what.to_owned(), said: said.to_owned(), is })
+    Some(Disagreement { what: what.to_owned(), said: excerpt(said), is })
 }

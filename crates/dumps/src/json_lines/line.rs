@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use rashomon_buckets::{
     Erasure, ExportRecord, GivenHeaders, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo,
-    Tid, Title,
+    Tid, Title, excerpt,
 };
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -224,7 +224,8 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let time = timestamps::parse(&text);
-        time.map(Self).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no time of RFC 3339")))
+        time.map(Self)
+            .ok_or_else(|| serde::de::Error::custom(format!("{:?} is no time of RFC 3339", excerpt(&text))))
     }
 }
 

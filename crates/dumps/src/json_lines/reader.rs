@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, Read},
 };
 
-use rashomon_buckets::{PageInfo, PropertyName, Revision, RevisionRecord, Title};
+use rashomon_buckets::{PageInfo, PropertyName, Revision, RevisionRecord, Title, excerpt};
 use rashomon_clock::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -279,8 +279,9 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(line).map_err(|error| {
         // Each line is a document of its own: where in the input it is, the place says.
         let column = error.column();
-        let what = error.to_string();
-        let what = what.split(" at line ").next().unwrap_or_default();
+        // The text may repeat a name or a value of the line, which may have as many bytes as a body.
+        let what = excerpt(&error);
+        let what = what.rsplit_once(" at line ").map_or(&*what, |(what, _)| what);
         Problem::Malformed(format!("{what} (column {column})"))
     })
 }

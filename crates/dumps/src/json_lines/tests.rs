@@ -46,6 +46,58 @@ fn error(input: &str) -> ReadError {
 }
 
 #[test]
+fn errors_repeat_an_excerpt_of_the_input_at_most() {
+    let long = "x".repeat(100_000);
+    let revision_with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
+    let property = |value: &str| revision_with(&format!(r#""properties":{{"html":{value}}}"#));
+    for bad in [
+        format!(r#"{{"kind":"{long}"}}"#),
+        format!(r#"{{"kind":"{}"}}"#, r"\u0041".repeat(20_000)),
+        format!(r#"{{"kind":"page","title":"x","{long}":1}}"#),
+        format!(r#"{{"kind":"page","title":"x","info":"{long}"}}"#),
+        format!(r#"{{"kind":"siteinfo","version":"{long}"}}"#),
+        format!(r#"{{"kind":"end","pages":"{long}","revisions":0,"renders":0}}"#),
+        format!(r#"{{"kind":"render","tid":"{long}"}}"#),
+        revision_with(&format!(r#""{long}":1"#)),
+        revision_with(&format!(r#""minor":"{long}""#)),
+        revision_with(&format!(r#""export":{{"{long}":1}}"#)),
+        revision_with(&format!(r#""properties":{{"{long}":{{"text":""}}}}"#)),
+        property(&format!(r#"{{"{long}":1}}"#)),
+        property(&format!(r#"{{"base64":"{long}!"}}"#)),
+        property(&format!(r#"{{"text":"","rewritten_at":"{long}"}}"#)),
+    ] {
+        let error = error(&lines(&[PAGE, &bad])).to_string();
+        assert!(error.len() < 600, "{} bytes: {error:.600}", error.len());
+        assert!(error.contains("(column ") || error.contains("base64"), "{error}");
+        assert!(!error.contains(" at line "), "{error}");
+    }
+    let error = error(&lines(&[PAGE, &format!(r#"{{"kind":"{long}"}}"#)])).to_string();
+    assert!(
+        error.contains("unknown variant `xxx") && error.contains("expected one of `siteinfo`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn reasons_to_leave_a_revision_out_repeat_an_excerpt_of_the_input_at_most() {
+    let long = "x".repeat(100_000);
+    let property =
+        |value: &str| REVISION.replace("\"rev\":5", &format!(r#""rev":5,"properties":{{"html":{value}}}"#));
+    for bad in [
+        REVISION.replace("2011", &long),
+        property(&format!(r#"{{"text":"","headers":{{"{long}":"1"}}}}"#)),
+        property(&format!(r#"{{"text":"","headers":{{"x-{long}":"\u00e9"}}}}"#)),
+        property(&format!(r#"{{"text":"","headers":{{"a{}":"1"}}}}"#, "x".repeat(8000))),
+    ] {
+        let (events, end) = events(&lines(&[PAGE, &bad, &end(1, 1, 0)]));
+        end.unwrap();
+        let Some(Event::LeftOut(left_out)) = events.first() else { panic!("{events:?}") };
+        let reason = left_out.reason.to_string();
+        assert!(reason.len() < 600, "{} bytes: {reason:.600}", reason.len());
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_with_its_line() {
     let revision_with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
     let property = |value: &str| revision_with(&format!(r#""properties":{{"html":{value}}}"#));

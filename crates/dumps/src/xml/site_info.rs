@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use rashomon_buckets::{Namespace, SiteInfo};
+use rashomon_buckets::{Namespace, SiteInfo, excerpt};
 
 use super::tokens::{MAX_FIELD, Token, Tokens, attribute, shown};
 use crate::Problem;
@@ -56,7 +56,8 @@ fn namespaces<R: Read>(tokens: &mut Tokens<R>) -> Result<Vec<Namespace>, Problem
         };
         let name = tokens.text(MAX_FIELD)?;
         let key = key.and_then(|key| key.trim().parse().ok());
-        let key = key.ok_or_else(|| Problem::Malformed(format!("namespace {name:?} has no number")))?;
+        let key =
+            key.ok_or_else(|| Problem::Malformed(format!("namespace {:?} has no number", excerpt(&name))))?;
         if namespaces.len() == MAX_NAMESPACES {
             return Err(Problem::TooLarge(format!("there are more than {MAX_NAMESPACES} namespaces")));
         }

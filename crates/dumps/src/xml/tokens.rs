@@ -6,6 +6,7 @@ use quick_xml::{
     Error, Reader, XmlVersion,
     events::{BytesDecl, BytesRef, BytesStart, Event},
 };
+use rashomon_buckets::excerpt;
 
 use super::chars;
 use crate::{
@@ -186,12 +187,13 @@ impl<R: Read> Tokens<R> {
 /// The attributes of an element by their names.
 pub(super) fn attributes(start: &BytesStart<'_>, mut each: impl FnMut(&str, String)) -> Result<(), Problem> {
     for (index, attribute) in start.attributes().enumerate() {
-        let attribute = attribute.map_err(|error| Problem::Malformed(format!("an attribute: {error}")))?;
+        let attribute =
+            attribute.map_err(|error| Problem::Malformed(format!("an attribute: {}", excerpt(error))))?;
         if index == MAX_ATTRIBUTES {
             return Err(Problem::TooLarge(format!("a tag has more than {MAX_ATTRIBUTES} attributes")));
         }
         let value = attribute.normalized_value(XmlVersion::Implicit1_0);
-        let value = value.map_err(|error| Problem::Malformed(format!("an attribute: {error}")))?;
+        let value = value.map_err(|error| Problem::Malformed(format!("an attribute: {}", excerpt(error))))?;
         if let Some(character) = chars::first_forbidden(&value) {
             return Err(forbidden(character));
         }
@@ -229,7 +231,8 @@ fn push_normalised(text: &mut String, raw: &str) {
 
 fn character(reference: &BytesRef<'_>) -> Result<char, Problem> {
     let resolved = reference.resolve_char_ref();
-    let resolved = resolved.map_err(|error| Problem::Malformed(format!("a character reference: {error}")))?;
+    let resolved =
+        resolved.map_err(|error| Problem::Malformed(format!("a character reference: {}", excerpt(error))))?;
     let character = match (resolved, &**reference) {
         (Some(character), _) => character,
         (None, "lt") => '<',
@@ -263,7 +266,7 @@ fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Problem> {
             let encoding = shown(&encoding);
             Err(Problem::Unsupported(format!("the encoding is {encoding:?}: only UTF-8 is read")))
         }
-        Some(Err(error)) => Err(Problem::Malformed(format!("the XML declaration: {error}"))),
+        Some(Err(error)) => Err(Problem::Malformed(format!("the XML declaration: {}", excerpt(error)))),
     }
 }
 
@@ -276,8 +279,8 @@ fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
         }
         Error::Io(error) => Problem::of_io(error),
         // What is missing is what comes after the end.
-        error if saw_end => Problem::CutShort(error.to_string()),
+        error if saw_end => Problem::CutShort(excerpt(error)),
         Error::Encoding(_) => Problem::Malformed("a byte that is not UTF-8".to_owned()),
-        error => Problem::Malformed(error.to_string()),
+        error => Problem::Malformed(excerpt(error)),
     }
 }

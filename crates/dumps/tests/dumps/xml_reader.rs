@@ -42,6 +42,29 @@ fn problem(input: impl AsRef<[u8]>) -> Problem {
 }
 
 #[test]
+fn errors_repeat_an_excerpt_of_the_input_at_most() {
+    let long = "x".repeat(60_000);
+    for bad in [
+        format!("<{long}/>"),
+        format!("<mediawiki><page></{long}></mediawiki>"),
+        format!("<mediawiki><{long}></page></mediawiki>"),
+        with_text(&format!("<text><{long}/></text>")),
+        with_text(&format!("<text {long}></text>")),
+        with_text(&format!("<text id=\"&{long};\"></text>")),
+        with_text(&format!("<text>&{long};</text>")),
+        with_text(&format!("<text>&#{long};</text>")),
+        format!("<?xml version=\"1.0\" encoding=\"{long}\"?><mediawiki/>"),
+        format!(
+            "<mediawiki><siteinfo><namespaces><namespace>{long}</namespace></namespaces></siteinfo></mediawiki>"
+        ),
+        format!("<mediawiki><page><title>{long}</title><{long}></page></mediawiki>"),
+    ] {
+        let error = events(&bad).1.expect_err(&bad[..100]).to_string();
+        assert!(error.len() < 900, "{} bytes: {error:.900}", error.len());
+    }
+}
+
+#[test]
 fn every_field_is_read() {
     let (events, end) = events(fixture("oddities.xml"));
     end.unwrap();

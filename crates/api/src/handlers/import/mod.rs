@@ -19,7 +19,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method, header};
-use rashomon_buckets::{BucketName, DomainName, Page};
+use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress,
     Problem::{NoRoom, TooLarge},
@@ -34,7 +34,7 @@ use crate::{
     Api,
     caching::Caching,
     encoding::{BodyError, BodyLimits, RequestBody},
-    problem::{Kind, Problem, Result},
+    problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::IMPORT_BYTES_UNDER_WAY,
 };
 
@@ -154,7 +154,8 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
             Line::Done(to_line(&ReportJson::of(report, None)))
         }
         Err(error) => {
-            tracing::warn!(%domain, revisions = error.report.revisions(), %error, "an import failed");
+            let shown = shorten(error, MAX_DETAIL_BYTES);
+            tracing::warn!(%domain, revisions = error.report.revisions(), error = %shown, "an import failed");
             let late = broken_off.get().filter(|error| error.is_late());
             let problem = match (&error.failure, late) {
                 (ImportFailure::Read(_), Some(late)) => late.clone().into(),

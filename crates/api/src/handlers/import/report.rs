@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_buckets::Revision;
+use rashomon_buckets::{Revision, shorten};
 use rashomon_dumps::{ImportError, ImportFailure, ImportProgress, ImportReport, Place, ReadError};
 use serde::Serialize;
+
+use crate::problem::MAX_DETAIL_BYTES;
 
 /// A document as a line.
 pub(super) fn to_line(document: &impl Serialize) -> Bytes {
@@ -120,7 +122,7 @@ impl<'a> ReportJson<'a> {
                     ),
                 })
                 .collect(),
-            error: error.map(ToString::to_string),
+            error: error.map(|error| shorten(error, MAX_DETAIL_BYTES)),
             place,
         }
     }

@@ -8,11 +8,11 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
-use rashomon_buckets::DomainName;
+use rashomon_buckets::{DomainName, shorten};
 use tokio::{io::AsyncRead, net::TcpStream};
 use tokio_util::io::ReaderStream;
 
-use super::{ServerUrl, is_standard_input, late_reader::LateReader};
+use super::{ServerUrl, is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES};
 use crate::errors::CommandError;
 
 /// The bytes of the dump that are read at once.
@@ -132,7 +132,7 @@ impl Answer {
         while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.buffer).ok();
         let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());
-        let detail = detail.unwrap_or("it says no more; is it a rashomon server?");
+        let detail = shorten(detail.unwrap_or("it says no more; is it a rashomon server?"), MAX_ERROR_BYTES);
         CommandError::Import(format!("{} refused the import ({status}): {detail}", self.server))
     }
 }

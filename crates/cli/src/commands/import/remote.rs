@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use rashomon_buckets::{excerpt, shorten};
 use rashomon_clock::Clock;
 use serde::Deserialize;
 
@@ -20,6 +21,9 @@ use crate::{
     progress::{Done, Progress},
     signals::Signals,
 };
+
+/// The most bytes that are shown of an error that a server answers with.
+pub(super) const MAX_ERROR_BYTES: usize = 4096;
 
 /// A line of the answer.
 #[derive(Debug, Deserialize)]
@@ -63,7 +67,7 @@ pub(super) async fn run(
         total.add(&outcome);
         if let Some(error) = error {
             output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
-            let message = format!("{}: {error}", shown(file));
+            let message = format!("{}: {}", shown(file), shorten(error, MAX_ERROR_BYTES));
             return Err(CommandError::Import(message + &not_read(&arguments.files, file)));
         }
     }
@@ -95,7 +99,7 @@ async fn next_line(answer: &mut Answer, server: &ServerUrl) -> Result<Line, Comm
     let wrong =
         |what: String| CommandError::Import(format!("{server} answered as no server of ours does: {what}"));
     let line = answer.line().await?.ok_or_else(|| wrong("its answer has no last line".to_owned()))?;
-    serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))
+    serde_json::from_slice(&line).map_err(|error| wrong(excerpt(error)))
 }
 
 /// The bytes of a file, where it is one.

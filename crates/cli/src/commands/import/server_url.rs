@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use rashomon_buckets::excerpt;
+
 /// The server that dumps are sent to: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
@@ -52,7 +54,7 @@ impl ServerUrl {
 }
 
 fn wrong(text: &str) -> String {
-    format!("'{text}' is not the address of a server; write it as in http://127.0.0.1:7231")
+    format!("'{}' is not the address of a server; write it as in http://127.0.0.1:7231", excerpt(text))
 }
 
 impl fmt::Display for ServerUrl {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use rashomon_buckets::excerpt;
 use rashomon_tables_cassandra as cassandra;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -63,13 +64,14 @@ impl FromStr for Replication {
         let parts: Option<Vec<_>> = text.split(',').map(datacenter).collect();
         let Some(parts) = parts else {
             return Err(format!(
-                "'{text}' is not a replication; write how many copies there are, as in 3, or how many in \
-                 each data centre, as in east:3,west:2"
+                "'{}' is not a replication; write how many copies there are, as in 3, or how many in \
+                 each data centre, as in east:3,west:2",
+                excerpt(text)
             ));
         };
         let (named, copies) = (parts.len(), parts.into_iter().collect::<BTreeMap<_, _>>());
         if copies.len() < named {
-            return Err(format!("'{text}' names a data centre twice"));
+            return Err(format!("'{}' names a data centre twice", excerpt(text)));
         }
         Self::ByDatacenter(copies).check()
     }

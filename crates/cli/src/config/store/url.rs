@@ -2,6 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
+use rashomon_buckets::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
@@ -37,10 +38,15 @@ impl FromStr for StoreUrl {
             Some(("memory", "")) => Ok(Self::Memory),
             Some(("memory", _)) => Err("memory: takes nothing after the colon".to_owned()),
             Some(("cassandra", cluster)) => cluster.parse().map(Self::Cassandra),
-            Some((scheme, _)) => Err(format!("there is no store of the kind '{scheme}:'; there are {KINDS}")),
-            None => Err(format!(
-                "a store is one of {KINDS}; for this directory write sqlite:{text}, or --data {text}"
-            )),
+            Some((scheme, _)) => {
+                Err(format!("there is no store of the kind '{}:'; there are {KINDS}", excerpt(scheme)))
+            }
+            None => {
+                let text = excerpt(text);
+                Err(format!(
+                    "a store is one of {KINDS}; for this directory write sqlite:{text}, or --data {text}"
+                ))
+            }
         }
     }
 }
@@ -85,8 +91,9 @@ impl FromStr for ClusterUrl {
             Some(("replication", copies)) => Some(copies.parse()?),
             Some((other, _)) => {
                 return Err(format!(
-                    "cassandra://...?{other} is not known, only ?replication=N; the other settings of a \
-                     cluster are in the [store] of a configuration file"
+                    "cassandra://...?{} is not known, only ?replication=N; the other settings of a \
+                     cluster are in the [store] of a configuration file",
+                    excerpt(other)
                 ));
             }
         };
@@ -125,7 +132,10 @@ impl FromStr for ContactPoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (host, port) = host_and_port(text).ok_or_else(|| {
-            format!("'{text}' is not a node; write HOST or HOST:PORT, and an IPv6 address as in [::1]:9042")
+            format!(
+                "'{}' is not a node; write HOST or HOST:PORT, and an IPv6 address as in [::1]:9042",
+                excerpt(text)
+            )
         })?;
         Ok(Self { host: host.to_owned(), port: port.unwrap_or(CQL_PORT) })
     }
@@ -157,8 +167,9 @@ impl FromStr for Keyspace {
             Ok(Self(text.to_owned()))
         } else {
             Err(format!(
-                "'{text}' is not a keyspace; write a letter and then letters, digits and _, all small, at \
-                 most 48"
+                "'{}' is not a keyspace; write a letter and then letters, digits and _, all small, at \
+                 most 48",
+                excerpt(text)
             ))
         }
     }

@@ -1,0 +1,117 @@
+//! Bounds each log line, whatever its fields repeat.
+
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
+
+use rashomon_buckets::shorten;
+use serde_json::Value;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::config::LogFormat;
+
+/// The most bytes of a log line.
+pub(super) const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// The most bytes that are kept of a string in a line of JSON that has too many bytes.
+const MAX_STRING_BYTES: usize = 1 << 10;
+
+/// Makes writers that shorten each line to [`MAX_LINE_BYTES`].
+#[derive(Debug)]
+pub(super) struct BoundedLines<M> {
+    pub(super) inner: M,
+    pub(super) format: LogFormat,
+}
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for BoundedLines<M> {
+    type Writer = LineWriter<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        LineWriter { inner: self.inner.make_writer(), format: self.format }
+    }
+}
+
+/// A writer whose every call is one line.
+#[derive(Debug)]
+pub(super) struct LineWriter<W> {
+    inner: W,
+    format: LogFormat,
+}
+
+impl<W: Write> Write for LineWriter<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.inner.write_all(&bounded(line, self.format))?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// The line, shortened if it has too many bytes. JSON stays JSON.
+fn bounded(line: &[u8], format: LogFormat) -> Cow<'_, [u8]> {
+    if line.len() <= MAX_LINE_BYTES {
+        return Cow::Borrowed(line);
+    }
+    let shortened = match format {
+        LogFormat::Text => shorten(String::from_utf8_lossy(line), MAX_LINE_BYTES),
+        LogFormat::Json => shorten_json(line) + "\n",
+    };
+    Cow::Owned(shortened.into_bytes())
+}
+
+fn shorten_json(line: &[u8]) -> String {
+    let mut event: Value = serde_json::from_slice(line).unwrap_or_default();
+    shorten_strings(&mut event);
+    let shortened = event.to_string();
+    if shortened.len() < MAX_LINE_BYTES {
+        return shortened;
+    }
+    let message = format!("log line left out: it has {} bytes", line.len());
+    let field = |name: &str| event.get(name).filter(|value| value.is_string()).cloned().unwrap_or_default();
+    serde_json::json!({ "timestamp": field("timestamp"), "level": field("level"), "message": message })
+        .to_string()
+}
+
+fn shorten_strings(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = shorten(&*text, MAX_STRING_BYTES),
+        Value::Array(values) => values.iter_mut().for_each(shorten_strings),
+        Value::Object(fields) => fields.values_mut().for_each(shorten_strings),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_line_of_text_is_shortened_and_keeps_its_end() {
+        let line = format!("INFO request url={} status=400\n", "x".repeat(1 << 20));
+        let shortened = bounded(line.as_bytes(), LogFormat::Text).into_owned();
+        assert!(shortened.len() <= MAX_LINE_BYTES, "{}", shortened.len());
+        assert!(shortened.starts_with(b"INFO request") && shortened.ends_with(b" status=400\n"));
+        assert_eq!(&*bounded(b"short\n", LogFormat::Text), b"short\n");
+    }
+
+    #[test]
+    fn long_line_of_json_stays_json() {
+        let line = format!(r#"{{"level":"INFO","detail":"{}","status":400}}"#, "x".repeat(1 << 20)) + "\n";
+        let shortened = bounded(line.as_bytes(), LogFormat::Json).into_owned();
+        assert!(shortened.len() <= MAX_LINE_BYTES && shortened.ends_with(b"}\n"), "{}", shortened.len());
+        let event: Value = serde_json::from_slice(&shortened).unwrap();
+        assert_eq!((&event["level"], &event["status"]), (&Value::from("INFO"), &Value::from(400)));
+    }
+
+    #[test]
+    fn line_of_very_many_fields_is_left_out_by_name() {
+        let fields: Vec<String> = (0..5000).map(|field| format!("\"field{field}\":true")).collect();
+        let line = format!(r#"{{"level":"WARN",{}}}"#, fields.join(","));
+        let event: Value = serde_json::from_slice(&bounded(line.as_bytes(), LogFormat::Json)).unwrap();
+        assert_eq!(event["level"], "WARN");
+        assert!(event["message"].as_str().unwrap().contains("left out"), "{event}");
+    }
+}
