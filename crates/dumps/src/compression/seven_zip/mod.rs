@@ -4,6 +4,7 @@
 //! Archives are read as far as dumps need it: one file, one method of compression. See decision 0014.
 
 mod header;
+mod need;
 
 use std::{
     fs::File,
@@ -119,38 +120,40 @@ fn open<'a>(
     }
     file.seek(SeekFrom::Start(packed.begin))?;
     let input = BufReader::with_capacity(1 << 16, file.take(packed.size));
-    let decoder = decoder(input, packed.coder, memory)?;
+    let decoder = decoder(input, packed, memory)?;
     Ok(Content { decoder, left: packed.unpack_size, crc: flate2::Crc::new(), expected: packed.crc })
 }
 
 /// What undoes a method of compression, within the limit of memory.
-fn decoder<'a>(input: impl BufRead + 'a, coder: &Coder, memory: u64) -> io::Result<Box<dyn Read + 'a>> {
-    let properties = &coder.properties[..];
+fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io::Result<Box<dyn Read + 'a>> {
+    let Packed { coder: Coder { method, properties }, size: packed, unpack_size: unpacked, .. } = *packed;
     let lacking = || damaged("the properties of its method of compression are wrong");
     let raw = |filters: &liblzma::stream::Filters| liblzma::stream::Stream::new_raw_decoder(filters);
-    let size = |bytes: &[u8]| bytes.iter().rev().fold(0, |size: u64, byte| size << 8 | u64::from(*byte));
-    Ok(match (&coder.method[..], properties) {
+    Ok(match (&method[..], &properties[..]) {
         ([] | [0x00], []) => Box::new(input),
-        ([0x03, 0x01, 0x01], [_, dictionary @ ..]) if dictionary.len() == 4 => {
-            memory::check("LZMA", size(dictionary).saturating_add(DECODER_MEMORY), memory)?;
+        ([0x03, 0x01, 0x01], &[a, b, c, d, e]) => {
+            let (properties, dictionary) = need::lzma([a, b, c, d, e], unpacked);
+            memory::check("LZMA", dictionary.saturating_add(DECODER_MEMORY), memory)?;
             let mut filters = liblzma::stream::Filters::new();
-            let stream = raw(filters.lzma1_properties(properties).map_err(|_| lacking())?)?;
+            let stream = raw(filters.lzma1_properties(&properties).map_err(|_| lacking())?)?;
             let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
             Box::new(MemoryErrors::new(decoder, "LZMA", memory))
         }
-        ([0x21], [bits @ 0..=40]) => {
-            // 40 means 4 GiB less one byte.
-            let dictionary = (2 | u64::from(bits & 1)) << (bits / 2 + 11);
+        ([0x21], &[declared @ 0..=40]) => {
+            let (property, dictionary) = need::lzma2(declared, unpacked);
             memory::check("LZMA2", dictionary.saturating_add(DECODER_MEMORY), memory)?;
             let mut filters = liblzma::stream::Filters::new();
-            let stream = raw(filters.lzma2_properties(properties).map_err(|_| lacking())?)?;
+            let stream = raw(filters.lzma2_properties(&[property]).map_err(|_| lacking())?)?;
             let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
             Box::new(MemoryErrors::new(decoder, "LZMA2", memory))
         }
-        ([0x03, 0x04, 0x01], [order, model @ ..]) if model.len() == 4 => {
-            let model = u32::try_from(size(model)).map_err(|_| lacking())?;
+        ([0x03, 0x04, 0x01], &[order, a, b, c, d]) => {
+            if unpacked > need::ppmd_unpacked(packed) {
+                return Err(damaged("it declares a content that its packed bytes cannot have"));
+            }
+            let model = need::ppmd(u32::from_le_bytes([a, b, c, d]), u32::from(order), unpacked);
             memory::check("PPMd", u64::from(model).saturating_add(DECODER_MEMORY), memory)?;
-            let decoder = ppmd_rust::Ppmd7Decoder::new(input, u32::from(*order), model);
+            let decoder = ppmd_rust::Ppmd7Decoder::new(input, u32::from(order), model);
             Box::new(decoder.map_err(|_| lacking())?)
         }
         ([0x04, 0x02, 0x02], []) => {

@@ -160,18 +160,68 @@ fn declared_counts_are_compared_with_the_bytes_of_the_header() {
 
 #[test]
 fn dictionaries_and_models_are_compared_with_the_memory_that_is_allowed() {
-    for coder in [
-        coder(&[3, 1, 1], &[0x5d, 0xff, 0xff, 0xff, 0xff]),
-        coder(&[0x21], &[40]),
-        coder(&[3, 4, 1], &[6, 0xdb, 0xff, 0xff, 0xff]),
-        coder(&[3, 4, 1], &[6, 0, 0, 0, 0x10]),
+    let packed = vec![0; 2 << 20];
+    for (coder, unpacked) in [
+        (coder(&[3, 1, 1], &[0x5d, 0xff, 0xff, 0xff, 0xff]), HUGE),
+        (coder(&[0x21], &[40]), HUGE),
+        (coder(&[3, 4, 1], &[6, 0xdb, 0xff, 0xff, 0xff]), 1 << 30),
+        (coder(&[3, 4, 1], &[6, 0, 0, 0, 0x10]), 1 << 30),
     ] {
-        refused(&one_file(&[0; 20], &coder), io::ErrorKind::FileTooLarge, "smaller dictionary");
-        // In the header of the header, too.
-        let encoded = streams(20, &coder, 100, 0);
-        let input = archive(&[0; 20], &[&[0x17][..], &encoded].concat());
-        refused(&input, io::ErrorKind::FileTooLarge, "smaller dictionary");
+        let declared = header(&streams(packed.len() as u64, &coder, unpacked, 0));
+        refused(&archive(&packed, &declared), io::ErrorKind::FileTooLarge, "smaller dictionary");
+        // The header of the header is decompressed too, and has to be small.
+        let encoded = streams(packed.len() as u64, &coder, unpacked, 0);
+        let input = archive(&packed, &[&[0x17][..], &encoded].concat());
+        refused(&input, io::ErrorKind::Unsupported, "its header has");
     }
+}
+
+#[test]
+fn declared_dictionaries_and_models_are_not_reserved_beyond_what_the_content_can_use() {
+    let mut lzma2 = liblzma::stream::Filters::new();
+    lzma2.lzma2(liblzma::stream::LzmaOptions::new_preset(6).unwrap().dict_size(1 << 20));
+    let mut ppmd = ppmd_rust::Ppmd7Encoder::new(Vec::new(), 6, 1 << 20).unwrap();
+    ppmd.write_all(TEXT).unwrap();
+    for (packed, coder) in [
+        (lzma1(TEXT).0, coder(&[3, 1, 1], &[0x5d, 0xff, 0xff, 0xff, 0xff])),
+        (raw(&lzma2, TEXT), coder(&[0x21], &[40])),
+        (ppmd.finish(false).unwrap(), coder(&[3, 4, 1], &[6, 0, 0, 0, 0xf0])),
+    ] {
+        let needed = DECODER_MEMORY + (128 << 10);
+        assert_eq!(read_all(&one_file(&packed, &coder), needed).unwrap(), TEXT, "{coder:?}");
+    }
+}
+
+#[test]
+fn ppmd_that_declares_more_than_its_bytes_can_have_is_refused() {
+    let coder = coder(&[3, 4, 1], &[64, 0, 0, 0xe0, 0x0f]);
+    let declared = |unpacked| archive(&[0; 20], &header(&streams(20, &coder, unpacked, 0)));
+    refused(&declared(1 << 40), io::ErrorKind::InvalidData, "cannot have");
+    refused(&declared(20 * 2837 + 1), io::ErrorKind::InvalidData, "cannot have");
+    // As many zeros as there are; the model takes less than the 254 MiB that it declares.
+    let limit = DECODER_MEMORY + (70 << 20);
+    let error = read_all(&declared(20 * 2837), limit).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+}
+
+/// What `fixtures/ppmd_model_254m.7z` has: lines of a random word and a random number.
+fn words_and_numbers() -> String {
+    let mut state: u32 = 1;
+    let mut below = |bound| {
+        state = state.wrapping_mul(1_103_515_245).wrapping_add(12345) & 0x7fff_ffff;
+        (state >> 8) % bound
+    };
+    let lines: Vec<_> = (0..3000).map(|_| format!("w{} {}", below(400), below(50))).collect();
+    lines.join("\n")
+}
+
+/// Written by 7-Zip 26.02: `7zz a -si -m0=PPMd:mem=254m:o=32 -mhc=off ppmd_model_254m.7z`. From standard input, 7-Zip
+/// does not know the size, and does not choose a smaller model.
+#[test]
+fn archive_of_7zip_with_a_large_model_is_read_in_little_memory() {
+    let archive = include_bytes!("../../../tests/fixtures/ppmd_model_254m.7z");
+    let memory = DECODER_MEMORY + (20 << 20);
+    assert_eq!(read_all(archive, memory).unwrap(), words_and_numbers().into_bytes());
 }
 
 #[test]
