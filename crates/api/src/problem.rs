@@ -156,10 +156,10 @@ impl Kind {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The store does not answer")
             }
             Self::StorageFault => {
-                (StatusCode::SERVICE_UNAVAILABLE, "storage-fault", "The disk of the store cannot be used")
+                (StatusCode::SERVICE_UNAVAILABLE, "storage-fault", "A disk of the server cannot be used")
             }
             Self::InsufficientStorage => {
-                (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "The disk of the store is full")
+                (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "A disk of the server is full")
             }
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server has too much to do"),
         }
@@ -221,6 +221,11 @@ impl Problem {
     /// Others use up what the request needs: 503.
     pub(crate) fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// The disk for temporary files is full, or fails in another way.
+    pub(crate) fn temporary_files(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
     /// The same with a header.
@@ -316,7 +321,7 @@ impl Problem {
                 "this is not stored, and the renderer did not answer in time; nothing was stored, try again",
             ),
             GenerateError::Busy(_) => {
-                Self::unavailable("this is not stored, and too much is being rendered already; try again")
+                Self::busy("this is not stored, and too much is being rendered already; try again")
             }
             _ => Self::new(
                 Kind::BadGateway,

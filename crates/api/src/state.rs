@@ -155,7 +155,7 @@ impl Api {
     /// Runs an import to its end, unless there are too many already, or no memory for it.
     pub(crate) async fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
-            Problem::unavailable("as many imports as may be are under way; try again when one is done")
+            Problem::busy("as many imports as may be are under way; try again when one is done")
         })?;
         let claim = self.staging.claim_import().await?;
         self.tasks.spawn(async move {

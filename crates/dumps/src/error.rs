@@ -2,6 +2,8 @@
 
 use std::{fmt, io, sync::Arc};
 
+use crate::compression::SpoolError;
+
 /// An input could not be read to its end. What is complete before that has been given.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{place}: {problem}")]
@@ -35,9 +37,15 @@ pub enum Problem {
     /// Something in it is larger than it may be.
     #[error("{0}")]
     TooLarge(String),
-    /// The disk has no room for a temporary file now. The input itself is not to blame.
+    /// Other imports take the space for temporary files now. The input itself is not to blame.
     #[error("{0}")]
     NoRoom(String),
+    /// The disk for temporary files is full. The input itself is not to blame.
+    #[error("{0}")]
+    DiskFull(String),
+    /// A temporary file cannot be written. The input itself is not to blame.
+    #[error("{0}")]
+    Disk(String),
 }
 
 /// A place in an input.
@@ -89,14 +97,38 @@ impl Problem {
         if crate::compression::source_failed(&error) {
             return Self::Source(error);
         }
+        if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<SpoolError>()) {
+            return match error {
+                SpoolError::InUse(_) => Self::NoRoom(error.to_string()),
+                SpoolError::Disk { .. } if error.is_full_disk() => Self::DiskFull(error.to_string()),
+                SpoolError::Disk { .. } => Self::Disk(error.to_string()),
+            };
+        }
         match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 Self::CutShort("the compressed data ends before its end".to_owned())
             }
             io::ErrorKind::Unsupported => Self::Unsupported(error.to_string()),
             io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
-            io::ErrorKind::QuotaExceeded => Self::NoRoom(error.to_string()),
             _ => Self::Damaged(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_other_faults_and_other_imports_are_told_apart() {
+        let of = |error: SpoolError| Problem::of_io(io::Error::from(error));
+        // ENOSPC, EDQUOT, EROFS.
+        for (code, is_full) in [(28, true), (122, true), (30, false)] {
+            let problem = of(SpoolError::disk(io::Error::from_raw_os_error(code)));
+            assert_eq!(matches!(problem, Problem::DiskFull(_)), is_full, "{problem:?}");
+            assert_eq!(matches!(problem, Problem::Disk(_)), !is_full, "{problem:?}");
+            assert!(problem.to_string().contains("TMPDIR"), "{problem}");
+        }
+        assert!(matches!(of(SpoolError::InUse(5)), Problem::NoRoom(_)));
     }
 }

@@ -206,6 +206,7 @@ async fn archives_of_all_imports_share_their_space_on_disk() {
     sender.send(Ok(Bytes::new())).await.unwrap();
     sender.reserve().await.unwrap();
     let refused = import(&world, [DECLARES_900, &[0; 868]].concat()).await.expect(503);
+    assert_eq!(refused.json()["type"], "urn:rashomon:problem:busy");
     assert!(refused.text().contains("try again when other imports are done"), "{}", refused.text());
     assert!(!refused.header("retry-after").is_empty());
     drop(sender);
@@ -234,6 +235,8 @@ async fn an_import_that_fails_is_answered_although_most_of_it_is_not_read() {
 async fn imports_are_bounded_and_refused_where_nothing_is_written() {
     let world = World::with(Settings { max_imports: 0, ..Settings::default() }).await;
     let answer = import(&world, export()).await.expect(503);
+    assert_eq!(answer.json()["type"], "urn:rashomon:problem:busy");
+    assert_eq!(answer.json()["title"], "The server has too much to do");
     assert!(!answer.header("retry-after").is_empty());
     let world = World::with(Settings { read_only: true, ..Settings::default() }).await;
     import(&world, export()).await.expect(403);

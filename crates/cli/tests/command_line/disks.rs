@@ -13,7 +13,7 @@ use rashomon_clock::{Clock as _, SystemClock};
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    http::{get, post},
+    http::{get, post, post_bytes},
     process::{Running, rashomon, run},
 };
 
@@ -229,6 +229,33 @@ fn full_disk_is_named_and_recovered_from_without_traffic() {
     let store = server.store.clone();
     let acknowledged = server.stop(1, 1);
     check_restarted(directory.path(), &store, acknowledged);
+}
+
+/// The start header of a 7z archive of 8 MiB.
+const ARCHIVE_OF_8_MIB: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\x0c\x7d\xbe\xa1\x00\x00\x80\x00\x00\
+    \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+
+#[test]
+fn full_disk_for_temporary_files_is_named() {
+    let (directory, mount) = setting();
+    let Some(_disk) = Mounted::in_memory(&mount, 2) else { return };
+    let mut command = rashomon(directory.path());
+    command.env("TMPDIR", &mount).args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
+    let mut running = Running::start(&mut command);
+    let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
+    let import = || post_bytes(&address, "/v1/wiki/import", &[ARCHIVE_OF_8_MIB, &[0; 8 << 20]].concat());
+    let answer = import();
+    assert!(answer.starts_with("HTTP/1.1 507"), "{answer}");
+    assert!(answer.contains("A disk of the server is full") && answer.contains("TMPDIR"), "{answer}");
+    assert!(get(&address, "/readyz").starts_with("HTTP/1.1 200"));
+
+    let mut command = rashomon(directory.path());
+    command.env("TMPDIR", mount.join("missing"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
+    let mut running = Running::start(&mut command);
+    let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
+    let answer = post_bytes(&address, "/v1/wiki/import", ARCHIVE_OF_8_MIB);
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("storage-fault"), "{answer}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn get(address: &str, target: &str) -> String {
 pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) -> String {
     exchange(
         address,
-        &format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n"),
+        format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n"),
     )
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) ->
 pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
     exchange(
         address,
-        &format!(
+        format!(
             "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\
              Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
             form.len()
@@ -30,9 +30,18 @@ pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
     )
 }
 
-fn exchange(address: &str, request: &str) -> String {
+/// The whole answer to a POST of bytes.
+pub(crate) fn post_bytes(address: &str, target: &str, body: &[u8]) -> String {
+    let head = format!(
+        "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    exchange(address, [head.as_bytes(), body].concat())
+}
+
+fn exchange(address: &str, request: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_ref()).unwrap();
     answer(stream)
 }
 

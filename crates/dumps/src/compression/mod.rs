@@ -15,6 +15,7 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use self::spool::SpoolError;
 use self::{
     memory::MemoryErrors,
     source::{Counted, Input},

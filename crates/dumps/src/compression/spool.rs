@@ -12,6 +12,54 @@ use std::{
 /// The bytes that are copied, and reserved, at once.
 const PIECE: usize = 1 << 18;
 
+/// Why an archive that arrives as a stream cannot be kept, although it may be right.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpoolError {
+    /// Other archives take the space that all of them may have.
+    #[error(
+        "the {0} bytes of disk for 7z archives that come as streams are in use: try again when other imports are done, \
+         or send what is in it as .xz or .zst, which need no space on the disk"
+    )]
+    InUse(u64),
+    /// The disk failed.
+    #[error(
+        "cannot write the temporary file of a 7z archive to {folder}: {error}; make room there, or name another folder in \
+         TMPDIR"
+    )]
+    Disk {
+        /// Where temporary files are.
+        folder: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl SpoolError {
+    /// The temporary file failed, not the archive.
+    pub(crate) fn disk(error: io::Error) -> Self {
+        Self::Disk { folder: std::env::temp_dir().display().to_string(), error }
+    }
+
+    /// Whether the disk has no room.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        matches!(self, Self::Disk { error, .. } if is_full(error))
+    }
+}
+
+impl From<SpoolError> for io::Error {
+    fn from(error: SpoolError) -> Self {
+        let kind = match &error {
+            SpoolError::InUse(_) => io::ErrorKind::QuotaExceeded,
+            SpoolError::Disk { error, .. } => error.kind(),
+        };
+        Self::new(kind, error)
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Space on disk for 7z archives that arrive as streams. Imports that share one have their archives counted
 /// together.
 #[derive(Debug)]
@@ -51,8 +99,11 @@ impl SpoolSpace {
 
     /// Keeps a stream in a temporary file, which is gone when it is closed.
     pub(super) fn fill(self: &Arc<Self>, mut stream: impl Read) -> io::Result<SpooledFile> {
-        let mut spooled =
-            SpooledFile { file: tempfile::tempfile().map_err(no_space)?, space: Arc::clone(self), bytes: 0 };
+        let mut spooled = SpooledFile {
+            file: tempfile::tempfile().map_err(SpoolError::disk)?,
+            space: Arc::clone(self),
+            bytes: 0,
+        };
         let mut piece = vec![0; PIECE];
         loop {
             let count = match stream.read(&mut piece) {
@@ -62,7 +113,7 @@ impl SpoolSpace {
                 Err(error) => return Err(error),
             };
             spooled.reserve(count as u64)?;
-            spooled.file.write_all(&piece[..count]).map_err(no_space)?;
+            spooled.file.write_all(&piece[..count]).map_err(SpoolError::disk)?;
         }
         spooled.file.rewind()?;
         Ok(spooled)
@@ -87,14 +138,7 @@ impl SpooledFile {
         self.space.check(self.bytes.saturating_add(bytes))?;
         let add = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.space.total);
         if self.space.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
-            return Err(io::Error::new(
-                io::ErrorKind::QuotaExceeded,
-                format!(
-                    "the {} bytes of disk for 7z archives that come as streams are in use: try again when other \
-                     imports are done, or send what is in it as .xz or .zst, which need no space on the disk",
-                    self.space.total
-                ),
-            ));
+            return Err(SpoolError::InUse(self.space.total).into());
         }
         self.bytes += bytes;
         Ok(())
@@ -105,16 +149,4 @@ impl Drop for SpooledFile {
     fn drop(&mut self) {
         self.space.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
-}
-
-/// The temporary file failed, not the archive.
-fn no_space(error: io::Error) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::QuotaExceeded,
-        format!(
-            "cannot write the temporary file of a 7z archive to {}: {error}; make room there, or name another \
-             folder in TMPDIR",
-            std::env::temp_dir().display()
-        ),
-    )
 }

@@ -206,9 +206,12 @@ impl<R: Read> Steps for XmlReader<R> {
         // What is malformed is named by where it begins; what is missing, by where it is missing.
         let (line, offset) = match problem {
             Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
-            Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_) | Problem::NoRoom(_) => {
-                self.tokens.reached()
-            }
+            Problem::Source(_)
+            | Problem::Damaged(_)
+            | Problem::CutShort(_)
+            | Problem::NoRoom(_)
+            | Problem::DiskFull(_)
+            | Problem::Disk(_) => self.tokens.reached(),
         };
         Place { line, offset, ..self.place.clone() }
     }

@@ -22,7 +22,7 @@ use http::{HeaderValue, Method, header};
 use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress,
-    Problem::{NoRoom, TooLarge},
+    Problem::{Disk, DiskFull, NoRoom, TooLarge},
     ReadError, Source, SpoolSpace, import,
 };
 use tokio::sync::mpsc;
@@ -178,7 +178,13 @@ fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
             ),
         ),
         ImportFailure::Read(ReadError { problem: NoRoom(reason), .. }) => {
-            Problem::unavailable(format!("the import cannot be read now: {reason}"))
+            Problem::busy(format!("the import cannot be read now: {reason}"))
+        }
+        ImportFailure::Read(ReadError { problem: DiskFull(reason), .. }) => {
+            Problem::temporary_files(Kind::InsufficientStorage, reason.clone())
+        }
+        ImportFailure::Read(ReadError { problem: Disk(reason), .. }) => {
+            Problem::temporary_files(Kind::StorageFault, reason.clone())
         }
         ImportFailure::Read(_) => Problem::malformed(format!("the import cannot be read: {error}")),
         ImportFailure::Store { title, error, .. } => {

@@ -31,7 +31,7 @@ const FULL: Answer = answer(
     507,
     Problem,
     &["Retry-After"],
-    "The disk of the store is full: reads go on, and the write can be repeated when there is room.",
+    "A disk of the server is full: reads go on, and the write can be repeated when there is room.",
 );
 
 /// What changes what is stored.
@@ -180,6 +180,7 @@ pub(super) const WRITING: &[Operation] = &[
                 ),
                 problem(400, "Nothing of it can be read."),
                 FORBIDDEN,
+                FULL,
                 problem(
                     503,
                     "As many imports as may be are under way, or no memory is left; Retry-After says when to try again.",

@@ -196,6 +196,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { headers: &[], ..post("importHistory", 400, "/v1/imported/import", "<html/>") },
     Scenario { headers: &[], ..post("importHistory", 403, "/v1/imported/import", EXPORT) }
         .on(Server::ReadOnly),
+    Scenario { headers: &[], ..post("importHistory", 507, "/v1/imported/import", EXPORT) }.on(Server::Full),
     Scenario { headers: &[], ..post("importHistory", 503, "/v1/imported/import", EXPORT) }.on(Server::Busy),
     get("health", 200, "/healthz"),
     get("readiness", 200, "/readyz"),
