@@ -4,6 +4,7 @@
 //! wrong often enough. What goes out is told by the ending of its name, since nothing else says what is
 //! wanted.
 
+mod bzip2_streams;
 mod memory;
 mod output;
 mod seven_zip;
@@ -17,6 +18,7 @@ use std::{
 
 pub(crate) use self::spool::SpoolError;
 use self::{
+    bzip2_streams::Bzip2Streams,
     memory::MemoryErrors,
     source::{Counted, Input},
 };
@@ -134,7 +136,7 @@ fn stream<T>(
     let mut reader: Box<dyn Read> = match compression {
         Compression::None | Compression::SevenZip => Box::new(input),
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
-        Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(input)),
+        Compression::Bzip2 => Box::new(Bzip2Streams::new(input)),
         Compression::Xz => {
             let concatenated = liblzma::stream::CONCATENATED;
             let stream = liblzma::stream::Stream::new_stream_decoder(limits.memory, concatenated)?;

@@ -15,6 +15,7 @@ use std::{
 use self::header::{Coder, Contents, Header, Packed, START_HEADER_BYTES, StartHeader, crc32, unsupported};
 use super::{
     Compression,
+    bzip2_streams::Bzip2Streams,
     memory::{self, MemoryErrors},
     source::Counted,
     spool::{SpoolSpace, SpooledFile},
@@ -158,7 +159,7 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
         }
         ([0x04, 0x02, 0x02], []) => {
             memory::check("bzip2", BZIP2_MEMORY, memory)?;
-            Box::new(bzip2::bufread::MultiBzDecoder::new(input))
+            Box::new(Bzip2Streams::new(input))
         }
         ([0x03, 0x01, 0x01] | [0x21] | [0x03, 0x04, 0x01], _) => return Err(lacking()),
         (method, _) => {

@@ -1,0 +1,145 @@
+//! bzip2 data of any number of streams, of which empty ones cost next to nothing.
+//!
+//! A decoder of bzip2 allocates 4 MB before it sees that its stream is empty. An empty stream has 14 bytes, so that a
+//! small input could occupy a processor for minutes.
+
+use std::io::{self, BufRead, Chain, Cursor, Read};
+
+use bzip2::bufread::BzDecoder;
+
+/// The bytes of an empty stream, which is the shortest that there is.
+const EMPTY_BYTES: usize = 14;
+
+/// What follows the magic bytes and the level in an empty stream: the mark of the end, and a checksum of nothing.
+const EMPTY_END: &[u8] = &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0];
+
+/// The first bytes of a stream, and the rest of the input.
+type Stream<R> = Chain<Cursor<Vec<u8>>, R>;
+
+/// Reads what any number of streams hold, one after another.
+pub(super) struct Bzip2Streams<R> {
+    state: State<R>,
+}
+
+enum State<R> {
+    /// Before a stream, or at the end of the input.
+    Between(R),
+    Within(Box<BzDecoder<Stream<R>>>),
+    /// After an error.
+    Failed,
+}
+
+impl<R: BufRead> Bzip2Streams<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self { state: State::Between(input) }
+    }
+}
+
+impl<R: BufRead> Read for Bzip2Streams<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            match std::mem::replace(&mut self.state, State::Failed) {
+                State::Between(mut input) => {
+                    let first = pass_over_empty(&mut input)?;
+                    if first.is_empty() {
+                        self.state = State::Between(input);
+                        return Ok(0);
+                    }
+                    self.state = State::Within(Box::new(BzDecoder::new(Cursor::new(first).chain(input))));
+                }
+                State::Within(mut decoder) => {
+                    let count = decoder.read(buffer)?;
+                    if count > 0 {
+                        self.state = State::Within(decoder);
+                        return Ok(count);
+                    }
+                    // Each stream has the bytes of an empty one at least, so that the first bytes are used up.
+                    self.state = State::Between(decoder.into_inner().into_inner().1);
+                }
+                State::Failed => return Err(io::Error::other("the bzip2 data is damaged before this")),
+            }
+        }
+    }
+}
+
+/// Reads past empty streams. Returns the first bytes of the next stream, or none at the end.
+fn pass_over_empty(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut first = Vec::with_capacity(EMPTY_BYTES);
+    loop {
+        first.clear();
+        input.take(EMPTY_BYTES as u64).read_to_end(&mut first)?;
+        let is_empty_stream =
+            matches!(&first[..], [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest == EMPTY_END);
+        if !is_empty_stream {
+            return Ok(first);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, time::Duration};
+
+    use rashomon_clock::{Clock as _, SystemClock};
+
+    use super::*;
+
+    fn packed(content: &[u8]) -> Vec<u8> {
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn unpack(input: &[u8]) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        // Buffers of every length put ends of streams at every place.
+        let input = io::BufReader::with_capacity(1 + input.len() % 40, input);
+        Bzip2Streams::new(input).read_to_end(&mut content).map(|_| content)
+    }
+
+    #[test]
+    fn streams_of_which_some_are_empty_are_read_as_one() {
+        let (empty, one) = (packed(b""), packed(b"one"));
+        assert_eq!(empty.len(), EMPTY_BYTES);
+        assert_eq!(unpack(b"").unwrap(), b"");
+        assert_eq!(unpack(&empty).unwrap(), b"");
+        for before in 0..30 {
+            let input =
+                [empty.repeat(before), one.clone(), empty.repeat(2), one.clone(), empty.clone()].concat();
+            assert_eq!(unpack(&input).unwrap(), b"oneone");
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_after_what_is_whole() {
+        let (empty, one) = (packed(b""), packed(b"one"));
+        let cut = [&empty[..], &one[..one.len() - 1]].concat();
+        assert_eq!(unpack(&cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        for end in 1..EMPTY_BYTES {
+            let input = [&one[..], &empty[..end]].concat();
+            assert_eq!(unpack(&input).unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{end}");
+        }
+        for bad in [&b"garbage that is long"[..], b"BZh0", &[b"BZh9", EMPTY_END, b"x"].concat()] {
+            let mut streams = Bzip2Streams::new(io::Cursor::new([&one[..], bad].concat()));
+            let mut content = [0; 3];
+            streams.read_exact(&mut content).unwrap();
+            assert_eq!(&content, b"one");
+            streams.read(&mut content).unwrap_err();
+            streams.read(&mut content).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn empty_streams_cost_next_to_nothing() {
+        let input = packed(b"").repeat(300_000);
+        let clock = SystemClock::new();
+        let begun = clock.monotonic();
+        assert_eq!(Bzip2Streams::new(&input[..]).read(&mut [0; 10]).unwrap(), 0);
+        // With a decoder for each, it takes a minute.
+        let took = clock.monotonic() - begun;
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+}
