@@ -114,33 +114,68 @@ impl Catalog {
     /// The domains that have anything stored, in order. Of a damaged row the domain is taken from its key, if some title
     /// of a page is noted for it.
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
-        let mut domains = Vec::new();
-        let mut after = None;
+        let (mut domains, mut after) = (Vec::new(), None);
         loop {
-            let scan = Scan::new(vec![CATALOG.into()], DOMAINS_PAGE).after(after).reporting_damage();
-            let rows = self.store.scan(&DOMAINS, scan).await?;
+            let listing = self.domain_list(after.as_ref(), DOMAINS_PAGE.get()).await?;
+            domains.extend(listing.items);
+            after = listing.next;
+            if after.is_none() {
+                return Ok(domains);
+            }
+        }
+    }
+
+    /// At most `limit` of the domains, in order, from the one after `after` on. Reads no more rows than that needs.
+    pub async fn domain_list(
+        &self,
+        after: Option<&DomainName>,
+        limit: usize,
+    ) -> Result<Listing<DomainName, DomainName>> {
+        let range = match after {
+            Some(domain) => ClusteringRange::all().above(domain.as_str()),
+            None => ClusteringRange::all(),
+        };
+        let rows = NonZeroUsize::MIN.saturating_add(limit);
+        let mut scan = Scan::new(vec![CATALOG.into()], rows).range(range).reporting_damage();
+        let mut items = Vec::new();
+        loop {
+            let rows = self.store.scan(&DOMAINS, scan.clone()).await?;
             self.damage.note(&DOMAINS, &rows.damaged);
             for row in &rows.damaged {
                 if let Some(Value::Text(name)) = row.key.clustering.first()
                     && let Ok(domain) = DomainName::new(name)
                     && self.has_titles(&domain).await?
                 {
-                    domains.push(domain);
+                    items.push(domain);
                 }
             }
             for row in &rows.items {
                 match row.key.clustering.first() {
                     Some(Value::Text(name)) => {
-                        domains.push(DomainName::new(name).map_err(|_| rows::unreadable("domains", row))?);
+                        items.push(DomainName::new(name).map_err(|_| rows::unreadable("domains", row))?);
                     }
                     _ => return Err(rows::unreadable("domains", row)),
                 }
             }
-            after = rows.next;
-            if after.is_none() {
-                domains.sort();
-                return Ok(domains);
+            scan.after = rows.next;
+            if items.len() > limit || scan.after.is_none() {
+                break;
             }
+        }
+        items.sort();
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| has_more).cloned();
+        Ok(Listing { items, next })
+    }
+
+    /// Whether anything is stored of a domain. A damaged row counts if some title of a page is noted for the domain.
+    pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
+        let key = Key::new(vec![CATALOG.into()], vec![domain.as_str().into()]);
+        match self.store.get(&DOMAINS, &key).await {
+            Ok(row) => Ok(row.is_some()),
+            Err(rashomon_tables::Error::Corrupt(_)) => self.has_titles(domain).await,
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -261,7 +261,7 @@ impl Sample {
 /// The latest render of the main page, or of whichever comes first.
 async fn find_render(api: &Api) -> Option<(Page, Render)> {
     let catalog = api.buckets.catalog();
-    let domain = catalog.domains().await.ok()?.into_iter().next()?;
+    let domain = catalog.domain_list(None, 1).await.ok()?.items.into_iter().next()?;
     let titles = catalog.titles(&domain, &api.page_bucket, None, 1).await.ok()?.items;
     for title in Title::new("Main_Page").into_iter().chain(titles) {
         let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title };

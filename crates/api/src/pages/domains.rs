@@ -43,16 +43,11 @@ pub(super) async fn list(api: &Api, query: Option<&str>, headers: &HeaderMap) ->
             None => return Err(Problem::malformed("This page takes nothing but ?after= and a domain.")),
         },
     };
-    let domains = api.read(api.buckets.catalog().domains()).await?.map_err(Problem::of_bucket)?;
-    let mut rest =
-        domains.into_iter().filter(|name| after.as_ref().is_none_or(|after| name > after)).peekable();
-    let names: Vec<_> = rest.by_ref().take(DOMAINS).collect();
-    let next = match (rest.peek(), names.last()) {
-        (Some(_), Some(last)) => Some(format!("/?after={last}")),
-        _ => None,
-    };
+    let listing = api.read(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
+    let listing = listing.map_err(Problem::of_bucket)?;
+    let next = listing.next.map(|last| format!("/?after={last}"));
     let domains =
-        stream::iter(names).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
+        stream::iter(listing.items).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
     html(&DomainsPage { domains, next, base: base_url(headers) })
 }
 

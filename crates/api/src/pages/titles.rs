@@ -60,7 +60,9 @@ pub(super) async fn list(api: &Api, domain: &DomainName, query: Option<&str>) ->
     let catalog = api.buckets.catalog();
     let listing = catalog.titles(domain, &api.page_bucket, after.as_ref(), TITLES);
     let listing = api.read(listing).await?.map_err(Problem::of_bucket)?;
-    if listing.items.is_empty() && !is_known(api, domain).await? {
+    if listing.items.is_empty()
+        && !api.read(api.buckets.catalog().has_domain(domain)).await?.map_err(Problem::of_bucket)?
+    {
         return Err(Problem::not_found(format!("There is no domain {domain} here.")));
     }
     let line = |title: &Title| TitleLine { text: title.to_text(), url: page_url(domain, title) };
@@ -96,10 +98,4 @@ async fn exists(api: &Api, domain: &DomainName, title: &Title) -> Result<bool> {
         Err(problem) if problem.kind() == crate::problem::Kind::NotFound => Ok(false),
         Err(problem) => Err(problem),
     }
-}
-
-/// Whether anything is stored of a domain.
-async fn is_known(api: &Api, domain: &DomainName) -> Result<bool> {
-    let domains = api.read(api.buckets.catalog().domains()).await?.map_err(Problem::of_bucket)?;
-    Ok(domains.contains(domain))
 }

@@ -204,7 +204,7 @@ impl Revisioned {
         if let Some(outage) = self.0.store.outage() {
             return Err(rashomon_tables::Error::Unavailable(outage).into());
         }
-        self.0.catalog.domains().await.map(drop)
+        self.0.catalog.domain_list(None, 1).await.map(drop)
     }
 
     /// Starts receiving the body of a property.

@@ -39,7 +39,7 @@ async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i6
 }
 
 /// The calls and the rows of what is read.
-async fn cost<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64, u64) {
+pub(crate) async fn cost<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64, u64) {
     let before = store.counts();
     let done = read.await;
     let counts = store.counts();

@@ -6,6 +6,7 @@ mod bounded_reads;
 mod catalog;
 mod collecting;
 mod conditions;
+mod domains;
 mod faults;
 mod imports;
 mod latest_cache;
