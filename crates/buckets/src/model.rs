@@ -243,7 +243,8 @@ pub struct RevisionSummary {
     /// Its newest render, of those that the archive's policy kept if it kept any. What is the revision's can be read
     /// by any.
     pub tid: Tid,
-    /// How many renders it has; [`crate::MAX_COUNTED_RENDERS`] or more where it has so many.
+    /// How many renders it has, or how many were counted: at most [`crate::MAX_COUNTED_RENDERS`], and fewer where their
+    /// rows have very many bytes.
     pub renders: u64,
     /// The newest of its renders, newest first: all of them, or four.
     pub newest_renders: Vec<Tid>,

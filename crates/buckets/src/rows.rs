@@ -325,6 +325,13 @@ impl RenderRow {
         read().ok_or_else(|| unreadable("renders", row))
     }
 
+    /// Whether the row names a property. Does not read the properties, of which there may be many.
+    pub(crate) fn names(row: &Row, name: &PropertyName) -> Result<bool> {
+        let json = text(row, 0).ok_or_else(|| unreadable("renders", row))?;
+        // A name is written in JSON as it is. Another place that has it costs a needless look.
+        Ok(json.contains(&format!("\"{name}\"")))
+    }
+
     /// When the bodies were written that it names, as far as it says so: the row itself may have been written since, when a
     /// replacement was taken back, and what was culled by then did not come back with it.
     pub(crate) fn bodies_written_at(&self) -> Timestamp {
@@ -335,6 +342,28 @@ impl RenderRow {
     /// Whether it has the property, and the archive's policy did not keep it. What is its revision's is kept.
     pub(crate) fn is_left_out_with(&self, name: &PropertyName) -> bool {
         self.left_out && self.properties.contains_key(name)
+    }
+}
+
+/// The key of a row of `renders`, and what says of it whether its bodies are stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RenderHead {
+    pub(crate) rev: Revision,
+    pub(crate) tid: Tid,
+    pub(crate) left_out: bool,
+}
+
+impl RenderHead {
+    /// Does not read the properties, of which there may be many.
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
+        let read = || {
+            Some(Self {
+                rev: clustering_rev(row, 0)?,
+                tid: clustering_tid(row, 1)?,
+                left_out: int(row, 3).is_some(),
+            })
+        };
+        read().ok_or_else(|| unreadable("renders", row))
     }
 }
 

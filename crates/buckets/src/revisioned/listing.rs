@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
-    rows::{Properties, RenderRow, RevisionRow, partition_of, rev_in},
+    rows::{Properties, RenderHead, RenderRow, RevisionRow, partition_of, rev_in},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -23,6 +23,9 @@ const MAX_LIST_BYTES: usize = 4 << 20;
 /// The most renders that a page of the list of revisions counts. A page of revisions that have more ends early. A
 /// single revision that has more is said to have so many.
 pub const MAX_COUNTED_RENDERS: u64 = 5_000;
+
+/// The most bytes of rows that are read to count renders. A page of the list ends early there, too.
+const MAX_COUNTED_BYTES: usize = 12 << 20;
 
 /// How many of a revision's newest renders its line in the list of revisions names.
 const NAMED_RENDERS: usize = 4;
@@ -244,10 +247,11 @@ impl Shared {
         Ok(Summaries { lines, whole_from })
     }
 
-    /// Counts the renders in a range by revision, up to [`MAX_COUNTED_RENDERS`] of them or a page of the store more.
+    /// Counts the renders in a range by revision, up to [`MAX_COUNTED_RENDERS`] of them, [`MAX_COUNTED_BYTES`], or a page
+    /// of the store more. Reads the properties of the newest alone.
     async fn count_renders(&self, page: &Page, range: ClusteringRange) -> Result<RenderCounts> {
         let mut counts = RenderCounts::default();
-        let (mut after, mut renders, mut lowest) = (None, 0, None);
+        let (mut after, mut renders, mut bytes, mut lowest) = (None, 0, 0, None);
         loop {
             let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).after(after);
             let rows = self.scan_beside_damage(&RENDERS, scan).await?;
@@ -260,27 +264,31 @@ impl Shared {
                 renders += 1;
             }
             for row in &rows.items {
-                let row = RenderRow::from_row(row)?;
-                lowest = lowest.min(Some(row.rev)).or(Some(row.rev));
+                let RenderHead { rev, tid, left_out } = RenderHead::from_row(row)?;
+                lowest = lowest.min(Some(rev)).or(Some(rev));
                 renders += 1;
+                bytes += row.size();
                 match counts.counted.last_mut() {
-                    Some(of) if of.newest.rev == row.rev => {
+                    Some(of) if of.newest.rev == rev => {
                         of.count += 1;
                         if of.named.len() < NAMED_RENDERS {
-                            of.named.push(row.tid);
+                            of.named.push(tid);
                         }
-                        if of.newest.left_out && !row.left_out {
-                            of.newest = row;
+                        if of.newest.left_out && !left_out {
+                            of.newest = RenderRow::from_row(row)?;
                         }
                     }
-                    _ => counts.counted.push(CountedRenders { count: 1, named: vec![row.tid], newest: row }),
+                    _ => {
+                        let newest = RenderRow::from_row(row)?;
+                        counts.counted.push(CountedRenders { count: 1, named: vec![tid], newest });
+                    }
                 }
             }
             after = rows.next;
             if after.is_none() {
                 return Ok(counts);
             }
-            if renders >= MAX_COUNTED_RENDERS {
+            if renders >= MAX_COUNTED_RENDERS || bytes >= MAX_COUNTED_BYTES {
                 // Those of the lowest have not all been counted. Where there is no other, as many as were are enough.
                 let highest = (counts.counted.first().map(|of| of.newest.rev))
                     .max(counts.damaged.last_key_value().map(|(rev, _)| *rev));

@@ -4,10 +4,10 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use rashomon_buckets::{
-    Error, ImportRender, ImportRevision, MAX_COUNTED_RENDERS, Missing, Page, PropertyVersion, Tid,
+    Error, ImportRender, ImportRevision, MAX_COUNTED_RENDERS, Missing, Page, PropertyVersion, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Counting, Kind, Memory};
+use rashomon_tables::{Batch, Counting, Kind, Memory, Scan, TableStore, Value};
 
 use crate::support::{World, at, name, page, record, rev};
 
@@ -170,4 +170,81 @@ async fn renders_of_a_revision_are_counted_up_to_a_bound() {
     let at_second = |second| Tid::imported(&page, rev(2), at(second));
     assert_eq!((beside.newer[0], beside.newer[49]), (at_second(3_050), at_second(3_001)));
     assert_eq!((beside.older[0], beside.older[49]), (at_second(2_999), at_second(2_950)));
+}
+
+/// The bytes of the rows that are read.
+async fn bytes_read<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64) {
+    let bytes = || {
+        let counts = store.counts();
+        counts.total(Kind::Get).bytes + counts.total(Kind::Scan).bytes
+    };
+    let before = bytes();
+    let done = read.await;
+    (done, bytes() - before)
+}
+
+/// Imports a revision with renders of 64 properties each.
+async fn import_many_properties(world: &World, page: &Page, number: i64, renders: i64) {
+    let names: Vec<String> = (0..64).map(|property| format!("p{property}-{}", "x".repeat(55))).collect();
+    let given: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    let properties = world.untouched(page, &given).await;
+    for first in (1..=renders).step_by(100) {
+        let renders = (first..(first + 100).min(renders + 1))
+            .map(|second| ImportRender {
+                tid: Tid::imported(page, rev(number), at(second)),
+                properties: properties.clone(),
+            })
+            .collect();
+        let revision = ImportRevision { record: record(number, at(1)), properties: Vec::new(), renders };
+        world.buckets.import(page, vec![revision]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn search_and_count_are_bounded_by_the_bytes_of_renders() {
+    const MIB: u64 = 1 << 20;
+    let (world, store) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    import_many_properties(&world, &page, 5, 1_300).await;
+    let (all, bytes) = bytes_read(&store, async {
+        store.scan(&schemas::RENDERS, all_renders(&page, 1_300)).await.unwrap().items.len()
+    })
+    .await;
+    assert!(all == 1_300 && bytes > 13 * MIB, "{all} rows, {bytes} bytes");
+    for time in [None, Some(at(100_000))] {
+        let (found, bytes) = bytes_read(&store, world.buckets.memento(&page, &name("nothing"), time)).await;
+        assert!(matches!(found, Err(Error::NotFound(_))), "{found:?}");
+        assert!(bytes < 5 * MIB, "{bytes} bytes");
+    }
+    let (list, bytes) = bytes_read(&store, world.buckets.revisions(&page, None, 50)).await;
+    let counted = list.unwrap().items[0].renders;
+    assert!(bytes < 13 * MIB && (1_100..1_300).contains(&counted), "{bytes} bytes, {counted} renders");
+}
+
+fn all_renders(page: &Page, rows: usize) -> Scan {
+    let partition = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
+    let mut scan = Scan::new(partition.map(Value::from).to_vec(), NonZeroUsize::new(rows).unwrap());
+    scan.max_bytes = usize::MAX;
+    scan
+}
+
+#[tokio::test]
+async fn properties_of_older_renders_are_not_read_to_count_or_to_search() {
+    let (world, store) = World::over_memory(Counting::new).await;
+    let page = page("Main_Page");
+    import_many_properties(&world, &page, 5, 10).await;
+    // Properties that cannot be read show who reads them.
+    let rows = store.scan(&schemas::RENDERS, all_renders(&page, 20)).await.unwrap().items;
+    assert_eq!(rows.len(), 10);
+    for row in &rows[1..] {
+        let mut batch = Batch::new(row.key.partition.clone());
+        let mut values = row.values.clone();
+        values[0] = Some("unreadable".into());
+        batch.put(&schemas::RENDERS, row.key.clustering.clone(), values, row.written_at.just_after());
+        store.write(Vec::new(), batch).await.unwrap();
+    }
+    let list = world.buckets.revisions(&page, None, 50).await.unwrap();
+    assert_eq!(list.items[0].renders, 10);
+    let found = world.buckets.memento(&page, &name("nothing"), Some(at(100_000))).await;
+    assert!(matches!(found, Err(Error::NotFound(_))), "{found:?}");
 }

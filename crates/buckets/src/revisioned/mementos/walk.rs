@@ -13,10 +13,10 @@ use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
 
 use super::{MementoPosition, State, second};
 use crate::{
-    Error, Missing, Page, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
+    Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
     retention::Culls,
     revisioned::{Shared, read::INDEX_PAGE, rev_key},
-    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    rows::{RenderHead, RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
@@ -24,10 +24,10 @@ use crate::{
 const MAX_REVISIONS: usize = 2_000;
 
 /// The most that the rows cost that a walk reads, as [`cost`] has it. The last revision may pass it.
-const MAX_COST: usize = 20_000;
+const MAX_COST: usize = 10_000;
 
 /// The most that the renders of one revision cost. Of a revision that has more, only the newest are states.
-const MAX_COST_OF_STATE: usize = 10_000;
+const MAX_COST_OF_STATE: usize = 4_000;
 
 /// The revisions that are looked up first. Each further step is four times as long, up to a page of the index.
 const FIRST_STEP: usize = 8;
@@ -239,8 +239,10 @@ impl<'a> Walk<'a> {
         };
         for row in &rows.items {
             if is_of_render {
-                let row = RenderRow::from_row(row)?;
-                self.rows_ahead.renders.entry(row.rev).or_default().push(row);
+                if RenderRow::names(row, self.name)? {
+                    let row = RenderRow::from_row(row)?;
+                    self.rows_ahead.renders.entry(row.rev).or_default().push(row);
+                }
             } else {
                 let row = RevisionRow::from_row(row)?;
                 self.rows_ahead.revisions.insert(row.record.rev, row);
@@ -283,33 +285,49 @@ impl<'a> Walk<'a> {
                 None => return Ok(Vec::new()),
             }
         };
-        let rows = match of_revision {
-            None if is_whole => self.rows_ahead.renders.remove(&rev).unwrap_or_default(),
-            _ => self.renders_of(shared, rev).await?,
-        };
         let mut versions = Vec::new();
-        for row in rows {
-            let own = row.properties.get(self.name).filter(|_| self.rows_ahead.culls.has_render(&row));
-            if let Some(info) = of_revision.as_ref().or(own) {
-                versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at: info.rewritten_at });
+        if let Some(PropertyInfo { rewritten_at, .. }) = of_revision {
+            for row in self.renders_of(shared, rev).await? {
+                let RenderHead { tid, .. } = RenderHead::from_row(&row)?;
+                versions.push(PropertyVersion { rev, tid, rewritten_at });
+            }
+        } else {
+            let renders = if is_whole {
+                self.rows_ahead.renders.remove(&rev).unwrap_or_default()
+            } else {
+                let mut renders = Vec::new();
+                for row in self.renders_of(shared, rev).await? {
+                    if RenderRow::names(&row, self.name)? {
+                        renders.push(RenderRow::from_row(&row)?);
+                    }
+                }
+                renders
+            };
+            for row in renders {
+                if let Some(PropertyInfo { rewritten_at, .. }) = row.properties.get(self.name)
+                    && self.rows_ahead.culls.has_render(&row)
+                {
+                    versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at: *rewritten_at });
+                }
             }
         }
         versions.reverse();
         Ok(versions)
     }
 
-    /// The renders of a revision, newest first, as far as [`MAX_COST_OF_STATE`] goes.
-    async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<RenderRow>> {
+    /// The rows of a revision's renders, newest first, as far as [`MAX_COST_OF_STATE`] goes. Their properties are not read
+    /// yet: there may be many.
+    async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<Row>> {
         let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
         loop {
             let range = ClusteringRange::prefix(rev_key(rev));
             let scan = Scan::new(partition_of(self.page), INDEX_PAGE).range(range).after(after);
             let rows = shared.scan(&RENDERS, scan).await?;
             self.pay(&rows.items);
-            for row in &rows.items {
-                let Some(rest) = left.checked_sub(cost(row)) else { return Ok(renders) };
+            for row in rows.items {
+                let Some(rest) = left.checked_sub(cost(&row)) else { return Ok(renders) };
                 left = rest;
-                renders.push(RenderRow::from_row(row)?);
+                renders.push(row);
             }
             after = rows.next;
             if after.is_none() {
