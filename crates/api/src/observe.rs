@@ -14,6 +14,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri::PathAndQuery};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
+use rashomon_buckets::shorten;
 use tower::{Layer, Service};
 
 use crate::{
@@ -24,6 +25,9 @@ use crate::{
     request_id::REQUEST_ID,
     settings::{AccessLog, Settings},
 };
+
+/// The most bytes of a URL in the log.
+const MAX_LOGGED_URL_BYTES: usize = 2 << 10;
 
 /// Wraps every route.
 #[derive(Debug, Clone)]
@@ -203,7 +207,7 @@ impl Record {
                 tracing::$level!(
                     id = self.id.to_str().unwrap_or_default(),
                     method = %self.method,
-                    url = %self.uri,
+                    url = %shorten(&self.uri, MAX_LOGGED_URL_BYTES),
                     status = status.as_u16(),
                     microseconds = duration.as_micros(),
                     detail = problem.map(Problem::detail),

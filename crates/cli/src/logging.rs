@@ -1,10 +1,11 @@
 //! Where log lines go: to standard error, as text for people or as JSON for programs.
 
 mod line;
+mod queue;
 
 use std::io::IsTerminal as _;
 
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
     fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,
 };
@@ -12,16 +13,10 @@ use tracing_subscriber::{
 use self::line::BoundedLines;
 use crate::config::{LogFormat, LogLevel};
 
-/// Lines that wait for whoever reads standard error. When there are as many, further ones are dropped.
-const WAITING_LINES: usize = 10_000;
-
 /// Begins to log beside serving: nobody who asks the server waits until standard error is read. Called once;
 /// what is logged last is written when the guard goes.
 pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
-    let (lines, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(WAITING_LINES)
-        .thread_name("log")
-        .finish(std::io::stderr());
+    let (lines, guard) = queue::start(std::io::stderr());
     start(format, level, lines);
     guard
 }
