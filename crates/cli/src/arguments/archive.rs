@@ -15,9 +15,9 @@ pub(crate) enum ArchiveCommand {
     /// its configuration seals by itself. Where a cluster is the store, that table has to stand in the configuration
     /// of every server before the first of them seals.
     #[command(
-        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it; what was sealed is sealed\n  2  the \
-        command line is wrong, there is no store, or a cluster is served without [archive]\n  130, 143  \
-        interrupted; what was sealed is sealed\n\nExamples:\n  rashomon archive seal --data \
+        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it, or damaged revisions were passed over: \
+        they stay in the tables, and all others were sealed\n  2  the command line is wrong, there is no store, or a \
+        cluster is served without [archive]\n  130, 143  interrupted; what was sealed is sealed\n\nExamples:\n  rashomon archive seal --data \
         /var/lib/rashomon\n  rashomon archive seal --after 0s"
     )]
     Seal(SealArguments),

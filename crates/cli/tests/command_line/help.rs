@@ -36,6 +36,8 @@ fn each_command_has_a_manual() {
     import.prints(&["Exit codes:", "conflict", "--jobs <N>", "--to <URL>", "standard input"]);
     run(directory.path(), &["export", "--help"]).ends_with(0).prints(&["--history", ".zst", "Exit codes:"]);
     run(directory.path(), &["verify", "--help"]).ends_with(0).prints(&["the store is sound"]);
+    let seal = run(directory.path(), &["archive", "seal", "--help"]).ends_with(0);
+    seal.prints(&["damaged revisions were passed over"]);
     run(directory.path(), &["stats", "--help"]).ends_with(0).prints(&["--json"]);
 }
 
