@@ -35,10 +35,13 @@ pub fn target() -> std::path::PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
-/// Builds the benchmarks and the service as users get them, and runs the benchmarks with these arguments.
+/// The profile of packages and benchmarks.
+pub const DIST: &str = "dist";
+
+/// Builds the benchmarks and the service as packages have them, and runs the benchmarks with these arguments.
 pub fn bench(arguments: &[String]) -> Result<bool> {
     let status = Command::new(process::cargo())
-        .args(["run", "--quiet", "--release", "--package", "xtask", "--features", "bench"])
+        .args(["run", "--quiet", "--profile", DIST, "--package", "xtask", "--features", "bench"])
         .args(["--bin", "xtask-bench", "--"])
         .args(arguments)
         .current_dir(root())

@@ -150,6 +150,7 @@ fn flags_in_the_documents_are_known() {
         "--seed",
         "--histories",
         "--release",
+        "--profile",
         "--all",
     ];
     fn flags(command: &clap::Command, known: &mut BTreeSet<String>) {

@@ -20,11 +20,11 @@ pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
     }
     eprintln!("building the service");
     let status = Command::new(xtask::process::cargo())
-        .args(["build", "--quiet", "--release", "--locked", "--package", "rashomon"])
+        .args(["build", "--quiet", "--profile", xtask::DIST, "--locked", "--package", "rashomon"])
         .current_dir(xtask::root())
         .status()?;
     ensure!(status.success(), "the service does not build");
-    Ok(xtask::target().join("release/rashomon"))
+    Ok(xtask::target().join(xtask::DIST).join("rashomon"))
 }
 
 /// A new folder for data, in the target directory: other temporary folders may lie in memory, where nothing
