@@ -6,7 +6,7 @@
 //! the last one of a scan, too) is therefore audited in the same snapshot: all pages on the way are read, and the
 //! keys of each have to lie between the two rows of the page above that lead to it. See decision 0013.
 
-mod page;
+pub(crate) mod page;
 
 use std::{
     cell::RefCell,
@@ -19,14 +19,14 @@ use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::page::TreePage;
-use crate::errors::from_sqlite;
+use self::page::{Record, TreePage};
+use crate::{damaged_keys::DamagedKeys, definitions, errors::from_sqlite, salvage::flipped, walk::Tables};
 
 /// Parsed pages that a connection keeps: about 2 MB.
 const MAX_KEPT_PAGES: usize = 256;
 
 /// No tree of SQLite is deeper.
-const MAX_DEPTH: usize = 20;
+pub(crate) const MAX_DEPTH: usize = 20;
 
 /// The page that says what the first pages are, and its entry for a root.
 const FIRST_MAP_PAGE: u32 = 2;
@@ -39,17 +39,34 @@ pub(crate) struct Audited {
     connection: Connection,
     /// By their numbers, with the hash of the bytes that were parsed.
     pages: RefCell<HashMap<u32, (u64, Arc<TreePage>)>>,
+    damaged_keys: Arc<DamagedKeys>,
+    /// The tables, as they were last read.
+    tables: RefCell<Arc<Tables>>,
 }
 
 /// What an audit found about a range of keys.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Rows in the range.
     pub(crate) rows: usize,
-    /// The last key before the range.
-    pub(crate) before: Option<Vec<u8>>,
-    /// The first key behind the range.
-    pub(crate) behind: Option<Vec<u8>>,
+    /// The last row before the range.
+    pub(crate) before: Option<Neighbour>,
+    /// The first row behind the range.
+    pub(crate) behind: Option<Neighbour>,
+}
+
+/// A row beside a range.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    number: u32,
+    page: Arc<TreePage>,
+    row: usize,
+}
+
+impl Neighbour {
+    pub(crate) fn key(&self) -> &[u8] {
+        self.page.key(self.row)
+    }
 }
 
 /// A page to look at: rows from `low` to `high` alone may be on it, neither of the two included.
@@ -62,7 +79,16 @@ struct Place<'a> {
 
 impl Audited {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, pages: RefCell::default() }
+        Self::sharing(connection, Arc::default())
+    }
+
+    /// A connection that shares with others what is known of damaged keys.
+    pub(crate) fn sharing(connection: Connection, damaged_keys: Arc<DamagedKeys>) -> Self {
+        Self { connection, pages: RefCell::default(), damaged_keys, tables: RefCell::default() }
+    }
+
+    pub(crate) fn damaged_keys(&self) -> &DamagedKeys {
+        &self.damaged_keys
     }
 
     pub(crate) fn into_inner(self) -> Connection {
@@ -107,11 +133,17 @@ impl Audited {
         }
         let (first, last) = (page.rows_before(range.start), page.rows_before(range.end));
         found.rows += last.saturating_sub(first);
+        for row in first.checked_sub(1).into_iter().chain((last < page.rows()).then_some(last)) {
+            if !page.is_checked(row) {
+                self.check_separator(place.number, &page, row)?;
+            }
+        }
+        let neighbour = |row| Neighbour { number: place.number, page: Arc::clone(&page), row };
         if first > 0 {
-            found.before = Some(page.key(first - 1).to_vec());
+            found.before = Some(neighbour(first - 1));
         }
         if last < page.rows() {
-            found.behind = Some(page.key(last).to_vec());
+            found.behind = Some(neighbour(last));
         }
         for row in first..=last {
             let Some(number) = page.child(row) else { return Ok(()) };
@@ -122,8 +154,45 @@ impl Audited {
         Ok(())
     }
 
+    /// The tables. They are read again if there is none for this key.
+    pub(crate) fn tables_for(&self, key: &[u8]) -> Result<Arc<Tables>> {
+        let known = Arc::clone(&self.tables.borrow());
+        if known.index_of(key).is_ok() {
+            return Ok(known);
+        }
+        let tables = definitions::read_all(self).map_err(|error| from_sqlite(&error))?;
+        let tables = Arc::new(Tables::new(tables));
+        *self.tables.borrow_mut() = Arc::clone(&tables);
+        Ok(tables)
+    }
+
+    /// Checks the key of a row that separates two pages: if one of its bits is flipped, a search looks on the wrong one of
+    /// the two. A row that is damaged elsewhere separates them as before.
+    fn check_separator(&self, number: u32, page: &Arc<TreePage>, row: usize) -> Result<()> {
+        let tables = self.tables_for(page.key(row))?;
+        let record = self.record(&Neighbour { number, page: Arc::clone(page), row })?;
+        let envelope = record.envelope(self)?;
+        let stored = record.stored(envelope.as_deref());
+        if !tables.is_whole_under(&stored, page.key(row))
+            && flipped(page.key(row)).any(|(_, key)| tables.is_whole_under(&stored, &key))
+        {
+            return Err(damaged_page(number, &format!("a bit in the key of its row {row} is flipped")));
+        }
+        page.set_checked(row);
+        Ok(())
+    }
+
+    /// A row beside a range that was audited, inside the same snapshot.
+    pub(crate) fn record(&self, neighbour: &Neighbour) -> Result<Record> {
+        let Neighbour { number, page, row } = neighbour;
+        self.with_page(*number, |bytes| {
+            page.record(bytes, *row, |first, length| self.overflow(first, length))
+        })?
+        .map_err(|what| damaged_page(*number, &what))
+    }
+
     /// The first page of the tree of rows.
-    fn root(&self) -> Result<u32> {
+    pub(crate) fn root(&self) -> Result<u32> {
         let sqlite = |error| from_sqlite(&error);
         let mut statement = self
             .prepare_cached("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'rows'")
@@ -158,7 +227,7 @@ impl Audited {
     }
 
     /// The rest of a long key, from a chain of pages.
-    fn overflow(&self, first: u32, length: usize) -> std::result::Result<Vec<u8>, String> {
+    pub(crate) fn overflow(&self, first: u32, length: usize) -> std::result::Result<Vec<u8>, String> {
         let mut rest = Vec::new();
         let mut number = first;
         while rest.len() < length {
@@ -174,7 +243,7 @@ impl Audited {
         Ok(rest)
     }
 
-    fn with_page<T>(&self, number: u32, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    pub(crate) fn with_page<T>(&self, number: u32, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let sqlite = |error| from_sqlite(&error);
         let mut statement =
             self.prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1").map_err(sqlite)?;
@@ -216,6 +285,6 @@ pub(crate) fn check_is_possible(connection: &Connection) -> Result<()> {
     })
 }
 
-fn damaged_page(number: u32, what: &str) -> Error {
+pub(crate) fn damaged_page(number: u32, what: &str) -> Error {
     Error::Corrupt(format!("page {number} of the file is damaged, and rows may be missing: {what}"))
 }

@@ -108,6 +108,14 @@ impl Change {
         Self::Put { table, key, written_at, expires_at, envelope }
     }
 
+    /// The keys that it changes rows of.
+    pub(crate) fn span(&self) -> Span {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key, .. } => Span::of_key(key),
+            Self::DeleteSpan { span, .. } => span.clone(),
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Put { key, envelope, .. } => key.len() + envelope.len(),

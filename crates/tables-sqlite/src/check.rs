@@ -1,6 +1,8 @@
 //! Whether the store is what was written: every row against its checksum, and the file by SQLite's own check.
 
-use rashomon_tables::{ColumnType, Error, Result};
+use std::ops::ControlFlow;
+
+use rashomon_tables::{ColumnType, Error, Order, Result};
 use rusqlite::Connection;
 
 use crate::{
@@ -10,6 +12,8 @@ use crate::{
     errors::from_sqlite,
     file,
     row::{Stored, corrupt, stored_columns},
+    salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage},
+    span::Span,
     walk::{self, Tables},
 };
 
@@ -17,7 +21,7 @@ use crate::{
 const MAX_PROBLEMS: usize = 100;
 
 /// The numbers that keys begin with never reach this.
-const BEHIND_ALL_KEYS: [u8; 3] = [0xff; 3];
+pub(crate) const BEHIND_ALL_KEYS: [u8; 3] = [0xff; 3];
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,15 +88,16 @@ impl SqliteStore {
         let mut step = |step, report: &CheckReport| {
             progress(CheckProgress { step, rows: report.rows, bytes: report.bytes, file_bytes });
         };
+        let connection = Audited::new(connection);
+        let by_pages = check_pages(&connection, &mut report)?;
         match definitions::read_all(&connection) {
+            Ok(_) if by_pages => {}
             Ok(tables) => check_rows(&connection, &Tables::new(tables), &mut report, |report| {
                 step(CheckStep::Rows, report);
             })?,
-            Err(error) => damage_or_failure(&error, "the schemas", &mut report)?,
+            Err(error) => damage_or_failure(&from_sqlite(&error), "the schemas", &mut report)?,
         }
         step(CheckStep::File, &report);
-        let connection = Audited::new(connection);
-        check_pages(&connection, &mut report)?;
         check_large_values(&connection, &mut report)?;
         check_file(&connection, &mut report)?;
         Ok(report)
@@ -101,7 +106,7 @@ impl SqliteStore {
 
 /// Reads the keys of the rows, then each row by itself, so that one that cannot be read hides no other.
 fn check_rows(
-    connection: &Connection,
+    connection: &Audited,
     tables: &Tables,
     report: &mut CheckReport,
     mut progress: impl FnMut(&CheckReport),
@@ -112,7 +117,7 @@ fn check_rows(
             Ok(keys) => keys,
             Err(error) => {
                 let what = format!("the rows behind {}", last.escape_ascii());
-                return damage_or_failure(&error, &what, report);
+                return damage_or_failure(&from_sqlite(&error), &what, report);
             }
         };
         for key in &keys {
@@ -168,20 +173,53 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
     Ok(Some(stored.bytes()))
 }
 
-/// Every page of rows holds what the page above it says, as each read checks it where it finds no row.
-fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<()> {
-    match connection.snapshot(|| connection.audit(&[]..&BEHIND_ALL_KEYS)) {
-        Ok(_) => Ok(()),
-        Err(Error::Corrupt(problem)) => {
+/// Every page of rows holds what the page above it says, as each read checks it where it finds no row. Where rows are
+/// out of order, SQLite's search may miss others: all rows are then checked by their pages, and this is true.
+fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
+    let audited = connection.snapshot(|| connection.audit(&[]..&BEHIND_ALL_KEYS));
+    let Err(Error::Corrupt(problem)) = audited else { return audited.map(|_| false) };
+    let mut by_pages = CheckReport::default();
+    match connection.snapshot(|| check_rows_by_pages(connection, &mut by_pages)) {
+        Ok(()) => {
+            *report = by_pages;
+            Ok(true)
+        }
+        Err(Error::Corrupt(_)) => {
             report.problem(problem);
-            Ok(())
+            Ok(false)
         }
         Err(error) => Err(error),
     }
 }
 
+/// Checks every row, although keys are damaged. `Corrupt` where more than that is.
+fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+    let salvage = Salvage::new(connection)?;
+    let all = Span { start: Vec::new(), end: BEHIND_ALL_KEYS.to_vec() };
+    salvage.walk(&all, Order::Forward, &mut |row, _| {
+        let (tables, stored) = (salvage.tables(), row.stored());
+        let table = tables.index_of(&row.key).ok().map(|index| &tables.all()[index].definition);
+        let name = table.map_or("unknown", |table| &table.name);
+        let damaged = match row.state {
+            KeyState::Flipped(_) => Err(corrupt(name, &row.key, FLIPPED_KEY)),
+            KeyState::Lost => Err(corrupt(name, &row.key, LOST_KEY)),
+            KeyState::InOrder if stored.is_whole_under(envelope::seed(name), &row.key) => Ok(()),
+            KeyState::InOrder => Err(corrupt(name, &row.key, "its checksum does not agree")),
+        };
+        match damaged {
+            Ok(()) => {
+                report.rows += 1;
+                report.bytes += (row.key.len() + stored.bytes()) as u64;
+            }
+            Err(Error::Corrupt(problem)) => report.problem(problem),
+            Err(error) => return Err(error),
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
 /// Every large value belongs to a row. The other way round is what [`check_row`] sees.
-fn check_large_values(connection: &Connection, report: &mut CheckReport) -> Result<()> {
+fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     // One statement, and so one moment.
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM large_values), (SELECT count(large) FROM rows)",
@@ -194,11 +232,11 @@ fn check_large_values(connection: &Connection, report: &mut CheckReport) -> Resu
             Ok(())
         }
         Ok(_) => Ok(()),
-        Err(error) => damage_or_failure(&error, "the large values", report),
+        Err(error) => damage_or_failure(&from_sqlite(&error), "the large values", report),
     }
 }
 
-fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<()> {
+fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
     let lines = connection.prepare(&sql).and_then(|mut check| {
         check.query_map((), |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
@@ -211,17 +249,22 @@ fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<()> {
                 .for_each(|line| report.problem(format!("the file: {line}")));
             Ok(())
         }
-        Err(error) => damage_or_failure(&error, "the file", report),
+        Err(error) => damage_or_failure(&from_sqlite(&error), "the file", report),
     }
 }
 
 /// Damage is what a check is after; anything else stands in its way.
-fn damage_or_failure(error: &rusqlite::Error, what: &str, report: &mut CheckReport) -> Result<()> {
-    match from_sqlite(error) {
+fn damage_or_failure(error: &Error, what: &str, report: &mut CheckReport) -> Result<()> {
+    match error {
         Error::Corrupt(problem) => {
             report.problem(format!("{what} cannot be read: {problem}"));
             Ok(())
         }
-        other => Err(other),
+        other => Err(other.clone()),
     }
+}
+
+/// Whether a line of SQLite's check is about the structure of pages, and not about what rows and indexes say.
+pub(crate) fn is_structural(line: &str) -> bool {
+    line.starts_with("*** in database")
 }

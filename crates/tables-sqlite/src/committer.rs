@@ -26,7 +26,7 @@ use self::upkeep::Upkeep;
 use crate::{
     Options, apply,
     audit::Audited,
-    call::{SwapCall, Write},
+    call::{Change, SwapCall, Write},
     catalog::Catalog,
     definitions,
     errors::{from_sqlite, is_fatal},
@@ -34,6 +34,8 @@ use crate::{
     log_mark,
     panics::Panics,
     queue::{Queued, closed},
+    restore,
+    span::Span,
 };
 
 /// At most so many calls share a commit.
@@ -58,6 +60,8 @@ pub(crate) enum Job {
     Create(&'static Schema, Reply<()>),
     Sweep(Reply<usize>),
     Scrub(Reply<()>),
+    /// Put back the flipped bits of the keys on a page.
+    RestoreKeys(u32, Reply<()>),
     Stop,
 }
 
@@ -168,6 +172,10 @@ impl Committer {
                 let scrubbed = self.scrub();
                 let _ = reply.send(scrubbed);
             }
+            Job::RestoreKeys(page, reply) => {
+                let restored = self.restore_keys(page);
+                let _ = reply.send(restored);
+            }
             // Ends the loop before it comes here.
             Job::Stop => {}
         }
@@ -194,6 +202,12 @@ impl Committer {
     }
 
     fn commit_group(&mut self, group: Vec<Call>) {
+        // A write to a page whose rows are out of order would go to a wrong place.
+        for page in self.parts.connection.damaged_keys().take_flipped() {
+            if let Err(error) = self.restore_keys(page) {
+                tracing::warn!(page, %error, "flipped bits of keys could not be put back");
+            }
+        }
         let bytes = group.iter().map(Call::bytes).sum();
         let now = self.parts.clock.now();
         let applied = self.transaction(|connection, touched| {
@@ -222,6 +236,20 @@ impl Committer {
                 group.into_iter().for_each(|call| call.answer(Err(error.clone())));
             }
         }
+    }
+
+    fn restore_keys(&mut self, page: u32) -> Result<()> {
+        let generations = Arc::clone(&self.parts.generations);
+        let restored = self.transaction(|connection, touched| {
+            let restored = restore::restore_page(connection, page)?;
+            let partitions = restored.iter().filter_map(|row| row.partition.as_ref());
+            touched.extend(partitions.map(|partition| generations.slot(partition)));
+            Ok(restored)
+        });
+        for row in restored.map_err(|error| self.parts.health.failed(error, 0))? {
+            tracing::warn!(page, row = row.name, "flipped bit in the key of a row put back");
+        }
+        Ok(())
     }
 
     fn create(&mut self, schema: &'static Schema) -> Result<()> {
@@ -346,10 +374,23 @@ impl Call {
 
     /// Changes what it asks for, or fails halfway.
     fn apply(&self, connection: &Audited, now: Timestamp) -> Result<Option<Swap>> {
+        // The page of a lost row stays out of order.
+        if connection.damaged_keys().has_lost() {
+            self.check_pages(connection)?;
+        }
         match self {
             Self::Write(write, _) => apply::write(connection, write).map(|()| None),
             Self::Swap(swap, _) => apply::swap(connection, swap, now).map(Some),
         }
+    }
+
+    /// Checks the pages that the call changes: their rows are in order.
+    fn check_pages(&self, connection: &Audited) -> Result<()> {
+        let spans = match self {
+            Self::Write(write, _) => write.changes.iter().map(Change::span).collect(),
+            Self::Swap(swap, _) => vec![Span::of_key(&swap.key)],
+        };
+        spans.iter().try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
     }
 
     /// Tells the caller, if it still waits.

@@ -1,4 +1,9 @@
 //! Reads, on a connection that only reads.
+//!
+//! SQLite finds the rows, and an audit proves that none is missing. Where either finds damage, the read is made again
+//! from the pages themselves (`salvaged`), so that a damaged key stops no other row.
+
+mod salvaged;
 
 use std::num::NonZeroUsize;
 
@@ -15,7 +20,8 @@ use crate::{
     errors::from_sqlite,
     key,
     row::{self, Stored, corrupt, stored_columns},
-    span::{self, Span},
+    salvage::flipped,
+    span::{self, Span, behind},
 };
 
 /// A page of a scan ends after so many rows that have expired, or so many partitions without a visible row.
@@ -24,10 +30,12 @@ const MAX_PASSED_OVER: usize = 1_000;
 /// The visible row under a key. That there is none is audited.
 pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp) -> Result<Option<Row>> {
     let key = span::row_key(table, &name.partition, &name.clustering);
-    let mut row = row::find(connection, table, name, &key)?;
-    if row.is_none() {
-        row = connection.snapshot(|| find_or_audit(connection, table, name, &key))?;
-    }
+    let row = match row::find(connection, table, name, &key) {
+        Ok(None) | Err(Error::Corrupt(_)) => {
+            connection.snapshot(|| find_or_audit(connection, table, name, &key))?
+        }
+        found => found?,
+    };
     Ok(row.filter(|row| row.is_visible(now)))
 }
 
@@ -38,21 +46,20 @@ pub(crate) fn find_or_audit(
     name: &Key,
     key: &[u8],
 ) -> Result<Option<Row>> {
-    let row = row::find(connection, table, name, key)?;
-    if row.is_none() {
-        let span = Span { start: key.to_vec(), end: behind(key) };
-        audit(connection, table, &span, 0)?;
+    let found = row::find(connection, table, name, key).and_then(|row| {
+        if row.is_none() {
+            audit(connection, table, &Span::of_key(key), 0)?;
+        }
+        Ok(row)
+    });
+    match found {
+        Err(Error::Corrupt(_)) => salvaged::find(connection, table, name, key),
+        found => found,
     }
-    Ok(row)
-}
-
-/// The first key there can be behind this one.
-fn behind(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
 }
 
 /// Checks that a span holds so many rows, inside the snapshot that they were counted in.
-pub(crate) fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result<()> {
+fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result<()> {
     if span.start >= span.end {
         return Ok(());
     }
@@ -69,30 +76,23 @@ pub(crate) fn audit(connection: &Audited, table: Table, span: &Span, rows: usize
     check_neighbours(connection, table, span, &found)
 }
 
-/// Checks that no flipped bit of a key took a row out of a span: it would lie beside the span now, where it was.
+/// Checks that no flipped bit of a key took a row out of a span: it would lie beside the span now, where it was. The row
+/// is read from its page, since SQLite's search for a key that is out of order may end at another row.
 fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Found) -> Result<()> {
     for neighbour in found.before.iter().chain(&found.behind) {
-        let mut candidates = flipped(neighbour).filter(|key| span.contains(key)).peekable();
+        let candidates = flipped(neighbour.key()).map(|(_, key)| key);
+        let mut candidates = candidates.filter(|key| span.contains(key)).peekable();
         if candidates.peek().is_none() {
             continue;
         }
-        row::with_stored(connection, neighbour, |stored| {
-            let moved = candidates.find(|key| stored.is_whole_under(table.seed, key));
-            moved.map_or(Ok(()), |key| {
-                Err(corrupt(table.schema.name(), &key, "its key is damaged, and it is in another place"))
-            })
-        })?;
+        let record = connection.record(neighbour)?;
+        let envelope = record.envelope(connection)?;
+        let stored = record.stored(envelope.as_deref());
+        if let Some(key) = candidates.find(|key| stored.is_whole_under(table.seed, key)) {
+            return Err(corrupt(table.schema.name(), &key, "its key is damaged, and it is in another place"));
+        }
     }
     Ok(())
-}
-
-/// A key with each of its bits flipped alone.
-fn flipped(key: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
-    (0..key.len() * 8).map(|bit| {
-        let mut flipped = key.to_vec();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        flipped
-    })
 }
 
 /// A page of rows, of one snapshot. Audited: no row of the span that it covers is missing.
@@ -107,18 +107,31 @@ pub(crate) fn scan(connection: &Audited, table: Table, scan: &Scan, now: Timesta
             Order::Reverse => span.end = span.end.min(after),
         }
     }
-    connection.snapshot(|| {
-        let ReadPage { page, seen } = read_page(connection, table, scan, &span, &table_key, now)?;
-        if let Some(Cursor(last)) = &page.next {
-            let last = [&table_key[..], last].concat();
-            match scan.order {
-                Order::Forward => span.end = behind(&last),
-                Order::Reverse => span.start = last,
-            }
-        }
-        audit(connection, table, &span, seen)?;
-        Ok(page)
+    connection.snapshot(|| match scan_and_audit(connection, table, scan, span.clone(), &table_key, now) {
+        Ok(page) if page.damaged.is_empty() => Ok(page),
+        Ok(_) | Err(Error::Corrupt(_)) => salvaged::scan(connection, table, scan, &span, &table_key, now),
+        Err(error) => Err(error),
     })
+}
+
+fn scan_and_audit(
+    connection: &Audited,
+    table: Table,
+    scan: &Scan,
+    mut span: Span,
+    table_key: &[u8],
+    now: Timestamp,
+) -> Result<Page<Row>> {
+    let ReadPage { page, seen } = read_page(connection, table, scan, &span, table_key, now)?;
+    if let Some(Cursor(last)) = &page.next {
+        let last = [table_key, last].concat();
+        match scan.order {
+            Order::Forward => span.end = behind(&last),
+            Order::Reverse => span.start = last,
+        }
+    }
+    audit(connection, table, &span, seen)?;
+    Ok(page)
 }
 
 /// A page that was read, before it is audited.
@@ -200,14 +213,11 @@ fn read_visible(
     Ok(Some(Visible { values: stored.values(table, key)?, written_at, expires_at }))
 }
 
-/// Whether a row of a scan has not expired. `Corrupt`: it has by a time that is damaged, or cannot be read.
+/// Whether a row of a scan has not expired. `Corrupt`: it is damaged.
 fn is_visible(row: &rusqlite::Row<'_>, table: Table, key: &[u8], now: Timestamp) -> Result<bool> {
     let stored = read_stored(row, table, key)?;
-    let visible = stored.is_visible(now);
-    if !visible {
-        stored.check_times(table, key)?;
-    }
-    Ok(visible)
+    stored.check_times(table, key)?;
+    Ok(stored.is_visible(now))
 }
 
 fn read_stored<'a>(row: &'a rusqlite::Row<'_>, table: Table, key: &[u8]) -> Result<Stored<'a>> {
@@ -312,7 +322,10 @@ pub(crate) fn partitions(
         None => shape.clone(),
     };
     let span = Span { start, end: key::successor(shape) };
-    connection.snapshot(|| partitions_in(connection, table, span, limit, now))
+    connection.snapshot(|| match partitions_in(connection, table, span.clone(), limit, now) {
+        Err(Error::Corrupt(_)) => salvaged::partitions(connection, table, span, limit, now),
+        listed => listed,
+    })
 }
 
 fn partitions_in(
@@ -364,8 +377,7 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row, or a damaged one, which a scan of the partition reports. That there is
-/// none is audited.
+/// Whether the partition has a visible row. That there is none is audited. `Corrupt` at a damaged row.
 fn has_visible_row(
     connection: &Audited,
     table: Table,
@@ -380,11 +392,10 @@ fn has_visible_row(
     let mut seen = 0;
     while let Some(row) = rows.next().map_err(sqlite)? {
         let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
-        match is_visible(row, table, key, now) {
-            Ok(false) => seen += 1,
-            Ok(true) | Err(Error::Corrupt(_)) => return Ok(true),
-            Err(error) => return Err(error),
+        if is_visible(row, table, key, now)? {
+            return Ok(true);
         }
+        seen += 1;
     }
     audit(connection, table, &span, seen)?;
     Ok(false)

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::{
     Options,
     audit::Audited,
+    damaged_keys::DamagedKeys,
     errors::from_sqlite,
     file,
     panics::Panics,
@@ -33,6 +34,7 @@ impl Readers {
         directory: &Path,
         options: &Options,
         panics: Arc<Panics>,
+        damaged_keys: &Arc<DamagedKeys>,
     ) -> Result<(Self, Vec<JoinHandle<()>>)> {
         let capacity = u32::try_from(options.queued_reads.get()).unwrap_or(u32::MAX);
         let (queue, jobs) = Queue::new(capacity);
@@ -42,9 +44,10 @@ impl Readers {
         let count = connections.len();
         let threads = connections.into_iter().map(|connection| {
             let jobs = jobs.clone();
+            let connection = Audited::sharing(connection, Arc::clone(damaged_keys));
             std::thread::Builder::new()
                 .name("tables-read".to_owned())
-                .spawn(move || run(&Audited::new(connection), &jobs))
+                .spawn(move || run(&connection, &jobs))
                 .map_err(|error| Error::unavailable(format!("no thread to read with: {error}")))
         });
         let threads = threads.collect::<Result<Vec<_>>>()?;

@@ -5,6 +5,7 @@ use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
 use rusqlite::Connection;
 
 use crate::{
+    audit::{Audited, page::Record},
     catalog::Table,
     envelope::{self, Identity},
     errors::from_sqlite,
@@ -18,6 +19,9 @@ macro_rules! stored_columns {
 }
 pub(crate) use stored_columns;
 
+/// How many these are.
+const STORED_COLUMNS: usize = 4;
+
 /// A row whose key is known, borrowed from SQLite.
 #[derive(Debug)]
 pub(crate) struct Stored<'a> {
@@ -27,6 +31,14 @@ pub(crate) struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
+    pub(crate) const fn new(
+        written_at: Timestamp,
+        expires_at: Option<Timestamp>,
+        envelope: Option<&'a [u8]>,
+    ) -> Self {
+        Self { written_at, expires_at, envelope }
+    }
+
     /// Takes the columns from the one numbered `first` on.
     pub(crate) fn read(row: &'a rusqlite::Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let small = row.get_ref(first + 2)?.as_blob_or_null()?;
@@ -91,6 +103,22 @@ impl<'a> Stored<'a> {
     }
 }
 
+impl Record {
+    /// The values with their checksum. `None` where they cannot be read.
+    pub(crate) fn envelope(&self, connection: &Audited) -> Result<Option<Vec<u8>>> {
+        let large = self.large.map(|id| connection.large_value(id)).transpose()?.flatten();
+        Ok(large.or_else(|| self.value.clone()))
+    }
+
+    pub(crate) fn stored<'a>(&self, envelope: Option<&'a [u8]>) -> Stored<'a> {
+        Stored {
+            written_at: Timestamp::from_micros(self.written_at),
+            expires_at: self.expires_at.map(Timestamp::from_micros),
+            envelope,
+        }
+    }
+}
+
 /// The row under a key, visible or expired.
 pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]) -> Result<Option<Row>> {
     with_stored(connection, key, |stored| {
@@ -103,7 +131,8 @@ pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]
     })
 }
 
-/// Reads the row under a key, and looks at it; `None` where there is none.
+/// Reads the row under a key, and looks at it; `None` where there is none. Where keys are out of order, SQLite may give
+/// another row: that is `Corrupt`.
 pub(crate) fn with_stored<T>(
     connection: &Connection,
     key: &[u8],
@@ -112,12 +141,18 @@ pub(crate) fn with_stored<T>(
     const SQL: &str = concat!(
         "SELECT ",
         stored_columns!(),
-        " FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large WHERE r.key = ?1"
+        ", r.key FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large WHERE r.key = ?1"
     );
     let sqlite = |error| from_sqlite(&error);
     let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
     let mut rows = statement.query([key]).map_err(sqlite)?;
     let Some(row) = rows.next().map_err(sqlite)? else { return Ok(None) };
+    if row.get_ref(STORED_COLUMNS).and_then(|found| Ok(found.as_blob()?)).map_err(sqlite)? != key {
+        return Err(Error::Corrupt(format!(
+            "the row {}: the rows beside it are out of order",
+            key.escape_ascii()
+        )));
+    }
     look(Stored::read(row, 0).map_err(sqlite)?).map(Some)
 }
 

@@ -13,6 +13,11 @@ pub(crate) struct Span {
     pub(crate) end: Vec<u8>,
 }
 
+/// The first key there can be behind this one.
+pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
 /// What all keys of a partition begin with, in whatever table.
 pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     let size: usize = partition.iter().map(Value::size).sum();
@@ -53,6 +58,11 @@ pub(crate) fn pop_clustering(table: Table, mut rest: &[u8]) -> Option<Vec<Value>
 }
 
 impl Span {
+    /// One key.
+    pub(crate) fn of_key(key: &[u8]) -> Self {
+        Self { start: key.to_vec(), end: behind(key) }
+    }
+
     /// Whether a key is one of these.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.start.as_slice() <= key && key < self.end.as_slice()

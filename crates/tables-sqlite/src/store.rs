@@ -23,6 +23,7 @@ use crate::{
     call::{SwapCall, Write},
     catalog::Catalog,
     committer::{self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply},
+    damaged_keys::DamagedKeys,
     errors::{at, from_sqlite},
     file,
     health::Health,
@@ -47,6 +48,7 @@ pub struct SqliteStore {
     generations: Arc<Generations>,
     counters: Arc<Counters>,
     health: Arc<Health>,
+    damaged_keys: Arc<DamagedKeys>,
     shared: Arc<Shared>,
 }
 
@@ -99,14 +101,16 @@ impl SqliteStore {
         let connection = file::open_writer(directory, &options)?;
         audit::check_is_possible(&connection)?;
         let counters = Arc::new(Counters::default());
-        let (readers, reader_threads) = Readers::start(directory, &options, Arc::clone(&counters.panics))?;
+        let damaged_keys = Arc::new(DamagedKeys::default());
+        let (readers, reader_threads) =
+            Readers::start(directory, &options, Arc::clone(&counters.panics), &damaged_keys)?;
         let (writes, queue) = Queue::new(QUEUED_KIB);
         let catalog = Arc::new(Catalog::default());
         let generations = Arc::new(Generations::new());
         let health = Arc::new(Health::new(directory));
         let committer = Committer::new(Parts {
             directory: directory.to_owned(),
-            connection: Audited::new(connection),
+            connection: Audited::sharing(connection, Arc::clone(&damaged_keys)),
             queue,
             clock: Arc::clone(&clock),
             options: options.clone(),
@@ -124,7 +128,7 @@ impl SqliteStore {
         let running = Running { readers: reader_threads, committer, _lock: lock };
         let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
         let directory = directory.to_owned();
-        Ok(Self { directory, options, clock, catalog, generations, counters, health, shared })
+        Ok(Self { directory, options, clock, catalog, generations, counters, health, damaged_keys, shared })
     }
 
     /// The directory that it was opened in.
@@ -135,6 +139,15 @@ impl SqliteStore {
 
     pub(crate) const fn options(&self) -> &Options {
         &self.options
+    }
+
+    pub(crate) fn damaged_keys(&self) -> &DamagedKeys {
+        &self.damaged_keys
+    }
+
+    /// Puts back the flipped bits of the keys on a page.
+    pub(crate) async fn restore_keys(&self, page: u32) -> Result<()> {
+        self.ask(1, |reply| Job::RestoreKeys(page, reply)).await
     }
 
     /// Finishes what was accepted and closes the store; what comes later is `Unavailable`. Doing it again

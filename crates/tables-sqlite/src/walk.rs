@@ -1,42 +1,62 @@
 //! Every row of every table, by what the file says of itself: for checking it, and for counting.
 
-use rashomon_tables::Direction;
+use rashomon_tables::{Direction, Value};
 use rusqlite::Connection;
 
-use crate::{definitions::Stored, key};
+use crate::{definitions::Stored, envelope, key, row};
 
 /// At most so many keys are read at a time, so that no read transaction lasts long.
 const KEYS_AT_A_TIME: i64 = 1_000;
 
 /// The tables in the file, to tell whose a key is.
-#[derive(Debug)]
-pub(crate) struct Tables(Vec<Stored>);
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    all: Vec<Stored>,
+    /// The seeds of the checksums of each.
+    seeds: Vec<u64>,
+}
 
 impl Tables {
-    pub(crate) const fn new(tables: Vec<Stored>) -> Self {
-        Self(tables)
+    pub(crate) fn new(all: Vec<Stored>) -> Self {
+        let seeds = all.iter().map(|table| envelope::seed(&table.definition.name)).collect();
+        Self { all, seeds }
     }
 
     pub(crate) fn all(&self) -> &[Stored] {
-        &self.0
+        &self.all
+    }
+
+    /// Whether a row is what was written under this key of some table.
+    pub(crate) fn is_whole_under(&self, row: &row::Stored<'_>, key: &[u8]) -> bool {
+        self.index_of(key).is_ok_and(|table| row.is_whole_under(self.seeds[table], key))
     }
 
     /// The index of the table whose row is under this key, or what is wrong with the key.
     pub(crate) fn index_of(&self, key: &[u8]) -> Result<usize, &'static str> {
         let mut rest = key;
         let shape = key::pop_number(&mut rest).ok_or("its key is cut off")?;
-        let alike = self.0.iter().find(|table| table.shape == shape).ok_or("its key is of no known shape")?;
+        let alike =
+            self.all.iter().find(|table| table.shape == shape).ok_or("its key is of no known shape")?;
         for column_type in alike.definition.shape() {
             key::pop(&mut rest, column_type, Direction::Ascending).ok_or("its partition cannot be read")?;
         }
         let number = key::pop_number(&mut rest).ok_or("its key is cut off")?;
-        let index = self.0.iter().position(|table| table.number == number && table.shape == shape);
+        let index = self.all.iter().position(|table| table.number == number && table.shape == shape);
         let index = index.ok_or("its key is of no known table")?;
-        for column in &self.0[index].definition.clustering {
+        for column in &self.all[index].definition.clustering {
             key::pop(&mut rest, column.column_type, column.direction)
                 .ok_or("its clustering columns cannot be read")?;
         }
         if rest.is_empty() { Ok(index) } else { Err("its key is too long") }
+    }
+
+    /// The partition of the row under this key.
+    pub(crate) fn partition_of(&self, key: &[u8]) -> Option<Vec<Value>> {
+        let mut rest = key;
+        let shape = key::pop_number(&mut rest)?;
+        let alike = self.all.iter().find(|table| table.shape == shape)?;
+        let columns = alike.definition.shape();
+        columns.map(|column_type| key::pop(&mut rest, column_type, Direction::Ascending)).collect()
     }
 }
 

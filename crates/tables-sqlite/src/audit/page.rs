@@ -1,6 +1,9 @@
 //! One page of a tree of rows, taken apart and checked by itself: <https://www.sqlite.org/fileformat2.html>.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 const LEAF: u8 = 0x0a;
 const INTERIOR: u8 = 0x02;
@@ -15,13 +18,17 @@ const NUMBER_BYTES: usize = 4;
 /// Columns of a row, the key first.
 const COLUMNS: usize = 5;
 
-/// A page whose structure is sound: its rows ascend, and they, its free blocks and its fragments fill it.
+/// A page whose structure is sound: its rows, its free blocks and its fragments fill it.
 #[derive(Debug)]
-pub(super) struct TreePage {
+pub(crate) struct TreePage {
     keys: Vec<u8>,
     ends: Vec<usize>,
+    /// Where each row lies on the page.
+    cells: Vec<usize>,
     /// The pages before each row and behind the last one; none in a leaf.
     children: Vec<u32>,
+    /// Whether each row's key was held against its checksum; none in a leaf.
+    checked: Vec<AtomicBool>,
 }
 
 /// A cell, where it lies on its page.
@@ -37,9 +44,21 @@ enum Key {
 }
 
 impl TreePage {
-    /// Takes a page apart. `overflow` gives the rest of a key from a chain of pages: its first page, and how many
-    /// bytes.
-    pub(super) fn parse(
+    /// Takes a page apart whose rows have to ascend. `overflow` gives the rest of a key from a chain of pages: its
+    /// first page, and how many bytes.
+    pub(crate) fn parse(
+        page: &[u8],
+        overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
+    ) -> Result<Self, String> {
+        let parsed = Self::parse_unordered(page, overflow)?;
+        match (1..parsed.rows()).find(|row| parsed.key(row - 1) >= parsed.key(*row)) {
+            Some(row) => Err(format!("its row {row} is not behind the one before")),
+            None => Ok(parsed),
+        }
+    }
+
+    /// Takes a page apart, in whatever order its rows are.
+    pub(crate) fn parse_unordered(
         page: &[u8],
         mut overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
     ) -> Result<Self, String> {
@@ -58,7 +77,13 @@ impl TreePage {
         if content > page.len() || header + 2 * rows > content {
             return Err("its rows lie outside of it".to_owned());
         }
-        let mut parsed = Self { keys: Vec::new(), ends: Vec::with_capacity(rows), children: Vec::new() };
+        let mut parsed = Self {
+            keys: Vec::new(),
+            ends: Vec::with_capacity(rows),
+            cells: Vec::with_capacity(rows),
+            children: Vec::new(),
+            checked: Vec::new(),
+        };
         let mut used = free_blocks(page, content)?;
         for row in 0..rows {
             let at = short(page, header + 2 * row).ok_or_else(cut)?;
@@ -66,8 +91,8 @@ impl TreePage {
             let cell = cell.ok_or_else(|| format!("its row {row} cannot be read"))?;
             if kind == INTERIOR {
                 parsed.children.push(number(page, at).ok_or_else(cut)?);
+                parsed.checked.push(AtomicBool::new(false));
             }
-            let start = parsed.keys.len();
             match cell.key {
                 Key::Here(key) => parsed.keys.extend_from_slice(&page[key]),
                 Key::Continued { start, local_end, bytes, next } => {
@@ -75,10 +100,8 @@ impl TreePage {
                     parsed.keys.extend(overflow(next, bytes - (local_end - start))?);
                 }
             }
-            if row > 0 && parsed.key(row - 1) >= &parsed.keys[start..] {
-                return Err(format!("its row {row} is not behind the one before"));
-            }
             parsed.ends.push(parsed.keys.len());
+            parsed.cells.push(at);
             used.push(cell.bytes);
         }
         if kind == INTERIOR {
@@ -88,17 +111,26 @@ impl TreePage {
         Ok(parsed)
     }
 
-    pub(super) const fn rows(&self) -> usize {
+    pub(crate) const fn rows(&self) -> usize {
         self.ends.len()
     }
 
-    pub(super) fn key(&self, row: usize) -> &[u8] {
+    pub(crate) fn key(&self, row: usize) -> &[u8] {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         &self.keys[start..self.ends[row]]
     }
 
+    /// Whether the key of a row that separates pages was held against the row's checksum.
+    pub(crate) fn is_checked(&self, row: usize) -> bool {
+        self.checked.get(row).is_none_or(|checked| checked.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_checked(&self, row: usize) {
+        self.checked.iter().skip(row).take(1).for_each(|checked| checked.store(true, Ordering::Relaxed));
+    }
+
     /// How many rows have keys before this one.
-    pub(super) fn rows_before(&self, key: &[u8]) -> usize {
+    pub(crate) fn rows_before(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.rows());
         while low < high {
             let middle = usize::midpoint(low, high);
@@ -108,9 +140,92 @@ impl TreePage {
     }
 
     /// The page before a row, or behind the last one; `None` in a leaf.
-    pub(super) fn child(&self, row: usize) -> Option<u32> {
+    pub(crate) fn child(&self, row: usize) -> Option<u32> {
         self.children.get(row).copied()
     }
+}
+
+/// A row on a page: its record, and where its key lies on the page.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) written_at: i64,
+    pub(crate) expires_at: Option<i64>,
+    pub(crate) large: Option<i64>,
+    pub(crate) value: Option<Vec<u8>>,
+    /// As much of the key as is on this page.
+    pub(crate) key: Range<usize>,
+}
+
+impl TreePage {
+    /// What a row of the page says beside its key. `page` is what was parsed.
+    pub(crate) fn record(
+        &self,
+        page: &[u8],
+        row: usize,
+        mut overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
+    ) -> Result<Record, String> {
+        let unreadable = || format!("its row {row} cannot be read");
+        let mut at = self.cells[row] + if self.children.is_empty() { 0 } else { NUMBER_BYTES };
+        let payload = varint(page, &mut at).and_then(|bytes| usize::try_from(bytes).ok());
+        let payload = payload.ok_or_else(unreadable)?;
+        let local = local_bytes(page.len(), payload);
+        let mut record = page.get(at..at + local).ok_or_else(unreadable)?.to_vec();
+        if local < payload {
+            record.extend(overflow(number(page, at + local).ok_or_else(unreadable)?, payload - local)?);
+        }
+        let (mut place, mut columns) = (0, Vec::with_capacity(COLUMNS));
+        let mut value_at = varint(&record, &mut place)
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .ok_or_else(unreadable)?;
+        for _ in 0..COLUMNS {
+            let kind = varint(&record, &mut place).ok_or_else(unreadable)?;
+            let bytes = column_bytes(kind).ok_or_else(unreadable)?;
+            let bytes = value_at..value_at + bytes;
+            value_at = bytes.end;
+            columns.push((kind, bytes));
+        }
+        let int = |column: usize| {
+            let (kind, bytes) = &columns[column];
+            int(*kind, record.get(bytes.clone())?)
+        };
+        let key = columns[0].1.clone();
+        Ok(Record {
+            written_at: int(1).ok_or_else(unreadable)?,
+            expires_at: int(2),
+            large: int(3),
+            value: (columns[4].0 != 0)
+                .then(|| record.get(columns[4].1.clone()).map(<[u8]>::to_vec))
+                .flatten(),
+            key: at + key.start..at + key.end.min(local),
+        })
+    }
+}
+
+/// An integer column; `None` where it is null.
+fn int(kind: u64, bytes: &[u8]) -> Option<i64> {
+    match kind {
+        8 => Some(0),
+        9 => Some(1),
+        1..=6 => {
+            let negative = bytes.first().is_some_and(|byte| *byte >= 0x80);
+            let start = if negative { -1 } else { 0 };
+            Some(bytes.iter().fold(start, |number, byte| number << 8 | i64::from(*byte)))
+        }
+        _ => None,
+    }
+}
+
+/// How many bytes a column of this kind takes.
+fn column_bytes(kind: u64) -> Option<usize> {
+    usize::try_from(match kind {
+        0 | 8 | 9 => 0,
+        5 => 6,
+        6 => 8,
+        small @ 1..=4 => small,
+        10 | 11 => return None,
+        long => (long - 12) / 2,
+    })
+    .ok()
 }
 
 /// The free blocks, a chain in ascending order.
@@ -169,14 +284,7 @@ fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
         if !fits {
             return None;
         }
-        let bytes = match kind {
-            0 | 8 | 9 => 0,
-            5 => 6,
-            6 => 8,
-            small @ 1..=4 => small,
-            long => (long - 12) / 2,
-        };
-        let bytes = usize::try_from(bytes).ok()?;
+        let bytes = column_bytes(kind)?;
         columns_bytes = columns_bytes.checked_add(bytes)?;
         if column == 0 {
             key_bytes = bytes;
@@ -196,7 +304,11 @@ fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
 
 /// How many bytes of a row's record lie on its page; the rest lies on others.
 const fn local_bytes(page: usize, payload: usize) -> usize {
-    let most = (page - 12) * 64 / 255 - 23;
+    local_bytes_up_to(page, payload, (page - 12) * 64 / 255 - 23)
+}
+
+/// The same, for pages of which a record takes at most so many bytes.
+pub(crate) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
     if payload <= most {
         return payload;
     }
@@ -205,17 +317,18 @@ const fn local_bytes(page: usize, payload: usize) -> usize {
     if local <= most { local } else { least }
 }
 
-fn short(page: &[u8], at: usize) -> Option<usize> {
+/// A number of two bytes.
+pub(crate) fn short(page: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(page.get(at..at + 2)?.try_into().ok()?)))
 }
 
 /// A number of four bytes, as that of a page.
-pub(super) fn number(page: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn number(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(page.get(at..at + NUMBER_BYTES)?.try_into().ok()?))
 }
 
 /// Up to nine bytes, the highest first; all of the ninth counts.
-fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
+pub(crate) fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for byte in 0..9 {
         let next = *page.get(*at)?;

@@ -3,6 +3,7 @@
 mod contract;
 mod corruption;
 mod crash;
+mod damaged_keys;
 mod fixtures;
 mod full_disk;
 mod lost_log;

@@ -1,0 +1,63 @@
+//! What reads found of damaged keys, for the thread that writes: it must not change a page whose rows are out of order.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// So many pages are remembered. Reads find the others again.
+const MAX_PAGES: usize = 10_000;
+
+/// The damaged keys that were found since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct DamagedKeys {
+    has_flipped: AtomicBool,
+    /// Pages with keys in which one bit is flipped, until that is put back.
+    flipped: Mutex<BTreeSet<u32>>,
+    has_lost: AtomicBool,
+    reads_as_restored: AtomicBool,
+}
+
+impl DamagedKeys {
+    /// Notes a page with a key in which one bit is flipped.
+    pub(crate) fn note_flipped(&self, page: u32) {
+        let mut pages = self.flipped.lock().unwrap_or_else(PoisonError::into_inner);
+        if pages.len() < MAX_PAGES {
+            pages.insert(page);
+            self.has_flipped.store(true, Ordering::Release);
+        }
+    }
+
+    /// The pages that were noted since this was last called.
+    pub(crate) fn take_flipped(&self) -> BTreeSet<u32> {
+        if !self.has_flipped.load(Ordering::Acquire) {
+            return BTreeSet::new();
+        }
+        let mut pages = self.flipped.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_flipped.store(false, Ordering::Release);
+        std::mem::take(&mut *pages)
+    }
+
+    /// Notes a row that is out of order, and whose true key is not known.
+    pub(crate) fn note_lost(&self) {
+        self.has_lost.store(true, Ordering::Release);
+    }
+
+    /// Whether such a row was found.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Acquire)
+    }
+
+    /// From now on, reads give rows with flipped keys as a repair would leave them.
+    pub(crate) fn read_as_restored(&self) {
+        self.reads_as_restored.store(true, Ordering::Release);
+    }
+
+    /// Whether reads do that.
+    pub(crate) fn are_read_as_restored(&self) -> bool {
+        self.reads_as_restored.load(Ordering::Acquire)
+    }
+}

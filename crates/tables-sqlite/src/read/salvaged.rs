@@ -1,0 +1,180 @@
+//! The same reads on pages with damaged keys: each by itself reads the pages, and costs more than SQLite's search.
+
+use std::ops::ControlFlow;
+
+use super::{
+    Audited, Builder, Cursor, DamagedRow, Error, Key, MAX_PASSED_OVER, NonZeroUsize, OnDamage, Order, Page,
+    Partition, ReadPage, Result, Row, Scan, Span, Table, Timestamp, corrupt, key, pop_partition, span,
+};
+use crate::salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage, SalvagedRow};
+
+/// The row under a key, visible or expired.
+pub(super) fn find(connection: &Audited, table: Table, name: &Key, key: &[u8]) -> Result<Option<Row>> {
+    let mut found = None;
+    Salvage::new(connection)?.walk(&Span::of_key(key), Order::Forward, &mut |row, _| {
+        check_key(connection, table, key, row)?;
+        let stored = row.stored();
+        found = Some(Row {
+            key: name.clone(),
+            values: stored.values(table, key)?,
+            written_at: stored.written_at,
+            expires_at: stored.expires_at,
+        });
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// Checks that a row has its key, or reads as if it had.
+fn check_key(connection: &Audited, table: Table, key: &[u8], row: &SalvagedRow) -> Result<()> {
+    let what = match row.state {
+        KeyState::InOrder => return Ok(()),
+        KeyState::Flipped(_) if connection.damaged_keys().are_read_as_restored() => return Ok(()),
+        KeyState::Flipped(_) => FLIPPED_KEY,
+        KeyState::Lost => LOST_KEY,
+    };
+    Err(corrupt(table.schema.name(), key, what))
+}
+
+/// A page of rows. `span` is what is left of the scan.
+pub(super) fn scan(
+    connection: &Audited,
+    table: Table,
+    scan: &Scan,
+    span: &Span,
+    table_key: &[u8],
+    now: Timestamp,
+) -> Result<Page<Row>> {
+    let mut page = Some(Builder::new(scan));
+    let mut full = None;
+    Salvage::new(connection)?.walk(span, scan.order, &mut |row, _| {
+        let Some(builder) = page.as_mut() else { return Ok(ControlFlow::Break(())) };
+        if builder.is_full() {
+            full = page.take().map(|page| page.build(true));
+            return Ok(ControlFlow::Break(()));
+        }
+        add(connection, builder, table, table_key, row, now)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let ended = page.map(|page| page.build(false));
+    let ReadPage { page, .. } = full.or(ended).ok_or_else(|| Error::unavailable("a scan without a page"))?;
+    Ok(page)
+}
+
+fn add(
+    connection: &Audited,
+    page: &mut Builder<'_>,
+    table: Table,
+    table_key: &[u8],
+    row: &SalvagedRow,
+    now: Timestamp,
+) -> Result<()> {
+    let unreadable = |what| corrupt(table.schema.name(), &row.key, what);
+    // A lost row may be of another table or partition: then its key says nothing.
+    let clustering_key = row.key.strip_prefix(table_key).ok_or_else(|| unreadable(LOST_KEY))?;
+    let stored = row.stored();
+    let is_lost = row.state == KeyState::Lost;
+    let checked = check_key(connection, table, &row.key, row);
+    if !is_lost && !stored.is_visible(now) && stored.check_times(table, &row.key).is_ok() {
+        page.pass_over(clustering_key);
+        return Ok(());
+    }
+    let clustering =
+        span::pop_clustering(table, clustering_key).ok_or_else(|| unreadable("its key cannot be read"))?;
+    let name = Key::new(page.scan.partition.clone(), clustering);
+    let values = checked.and_then(|()| {
+        let values = stored.values(table, &row.key)?;
+        if !stored.is_visible(now) {
+            stored.check_times(table, &row.key)?;
+        }
+        Ok(values)
+    });
+    match values {
+        Ok(values) => {
+            let (written_at, expires_at) = (stored.written_at, stored.expires_at);
+            page.push(Row { key: name, values, written_at, expires_at }, clustering_key);
+        }
+        Err(Error::Corrupt(reason)) if page.scan.on_damage == OnDamage::Report => {
+            let row = DamagedRow { key: name, reason };
+            // A lost row is no place to continue at.
+            if is_lost { page.damaged.push(row) } else { page.push_damaged(row, clustering_key) }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// A page of partitions.
+pub(super) fn partitions(
+    connection: &Audited,
+    table: Table,
+    mut span: Span,
+    limit: NonZeroUsize,
+    now: Timestamp,
+) -> Result<Page<Partition>> {
+    let salvage = Salvage::new(connection)?;
+    let (mut items, mut last) = (Vec::new(), Vec::new());
+    let mut examined = 0;
+    while let Some(found) = first_key(&salvage, table, &span)? {
+        if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_PASSED_OVER) {
+            return Ok(Page::new(items, Some(Cursor(last.into()))));
+        }
+        examined += 1;
+        let partition_key = partition_key_of(table, &found)
+            .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
+        let partition = pop_partition(table, &mut &partition_key[key::NUMBER_BYTES..])
+            .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
+        last = partition_key[key::NUMBER_BYTES..].to_vec();
+        span.start = key::successor(partition_key.to_vec());
+        if has_visible_row(&salvage, table, &partition, now)? {
+            items.push(partition);
+        }
+    }
+    Ok(Page::new(items, None))
+}
+
+/// The first key of a span. An error where a lost row may have been the only one of its partition.
+fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<Vec<u8>>> {
+    let mut found = None;
+    salvage.walk(span, Order::Forward, &mut |row, between| {
+        if row.state != KeyState::Lost {
+            found = Some(row.key.clone());
+            return Ok(ControlFlow::Break(()));
+        }
+        let partition = |key: Option<&[u8]>| partition_key_of(table, key?).map(<[u8]>::to_vec);
+        let (low, high) = (partition(between.low), partition(between.high));
+        if low.is_some() && low == high {
+            return Ok(ControlFlow::Continue(()));
+        }
+        Err(corrupt(table.schema.name(), &row.key, LOST_KEY))
+    })?;
+    Ok(found)
+}
+
+/// What a key begins with: the number of the shape and the partition.
+fn partition_key_of(table: Table, found: &[u8]) -> Option<&[u8]> {
+    let mut rest = found.get(key::NUMBER_BYTES..)?;
+    pop_partition(table, &mut rest)?;
+    Some(&found[..found.len() - rest.len()])
+}
+
+/// Whether the partition has a visible row, or a damaged one, which a scan of the partition reports.
+fn has_visible_row(
+    salvage: &Salvage<'_>,
+    table: Table,
+    partition: &Partition,
+    now: Timestamp,
+) -> Result<bool> {
+    let start = span::table_key(table, partition);
+    let span = Span { end: key::successor(start.clone()), start };
+    let mut found = false;
+    salvage.walk(&span, Order::Forward, &mut |row, _| {
+        let stored = row.stored();
+        let has_expired = row.state != KeyState::Lost
+            && !stored.is_visible(now)
+            && stored.check_times(table, &row.key).is_ok();
+        found |= !has_expired;
+        Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,134 @@
+//! Repair of damaged keys: a flipped bit is put back on its page, where the row's checksum proves the true key.
+
+use std::{collections::BTreeSet, ops::ControlFlow};
+
+use rashomon_tables::{Error, Order, Result, Value};
+use rusqlite::Connection;
+
+use crate::{
+    SqliteStore,
+    audit::Audited,
+    check::{BEHIND_ALL_KEYS, is_structural},
+    errors::{at, from_sqlite},
+    file,
+    salvage::{KeyState, Salvage},
+    span::Span,
+};
+
+/// Problems of SQLite's own check that are read. One is enough to refuse a repair.
+const MAX_PROBLEMS: usize = 100;
+
+/// The repair of keys that a store needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyRepair {
+    pages: BTreeSet<u32>,
+    /// What is done, each in a sentence.
+    pub repairs: Vec<String>,
+}
+
+/// A row whose key was restored.
+#[derive(Debug)]
+pub(crate) struct RestoredRow {
+    /// The row, in words.
+    pub(crate) name: String,
+    pub(crate) partition: Option<Vec<Value>>,
+}
+
+impl SqliteStore {
+    /// Looks for rows in whose key one bit is flipped. Changes nothing. Reads the whole file, and blocks the thread for
+    /// that long.
+    ///
+    /// `Corrupt` where the structure of the file's pages is damaged: then no repair may write to the file.
+    pub fn plan_key_repair(&self) -> Result<KeyRepair> {
+        self.plan().map_err(|error| match at(&file::path(self.directory()), error) {
+            Error::Corrupt(what) => Error::Corrupt(format!(
+                "repair refused, nothing was changed: the page structure of the file is damaged, and a write could \
+                 damage more. Restore a backup; without one, `rashomon export` and `rashomon migrate` copy what can \
+                 still be read. The damage: {what}"
+            )),
+            error => error,
+        })
+    }
+
+    fn plan(&self) -> Result<KeyRepair> {
+        let connection =
+            file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
+        let connection = Audited::new(connection);
+        connection.snapshot(|| {
+            check_structure(&connection)?;
+            find_flipped(&connection)
+        })
+    }
+
+    /// Carries out a repair, each page in one transaction.
+    pub async fn repair_keys(&self, repair: &KeyRepair) -> Result<()> {
+        for page in &repair.pages {
+            self.restore_keys(*page).await?;
+        }
+        Ok(())
+    }
+
+    /// From now on reads give the rows as [`SqliteStore::repair_keys`] would leave them: for a repair that writes
+    /// nothing, and says what it would do.
+    pub fn read_as_repaired(&self) {
+        self.damaged_keys().read_as_restored();
+    }
+}
+
+/// Checks the structures of all trees, by SQLite's own check.
+fn check_structure(connection: &Connection) -> Result<()> {
+    let sqlite = |error| from_sqlite(&error);
+    let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
+    let mut check = connection.prepare(&sql).map_err(sqlite)?;
+    let mut lines = check.query(()).map_err(sqlite)?;
+    while let Some(line) = lines.next().map_err(sqlite)? {
+        let line: String = line.get(0).map_err(sqlite)?;
+        if is_structural(&line) {
+            return Err(Error::Corrupt(line));
+        }
+    }
+    Ok(())
+}
+
+/// Walks over all rows. `Corrupt` where a page is not what belongs there.
+fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
+    let mut repair = KeyRepair::default();
+    let salvage = Salvage::new(connection)?;
+    let all = Span { start: Vec::new(), end: BEHIND_ALL_KEYS.to_vec() };
+    salvage.walk(&all, Order::Forward, &mut |row, _| {
+        if let KeyState::Flipped(bit) = &row.state {
+            repair.pages.insert(bit.page);
+            repair.repairs.push(format!("{}: put back the flipped bit of its key", name(&salvage, &row.key)));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(repair)
+}
+
+/// A row, by its true key, in words.
+fn name(salvage: &Salvage<'_>, key: &[u8]) -> String {
+    let tables = salvage.tables();
+    let table = tables.index_of(key).map_or("unknown", |table| &tables.all()[table].definition.name);
+    format!("table {table}, row {}", key.escape_ascii())
+}
+
+/// Puts back the flipped bits of the keys on a page, inside a transaction.
+pub(crate) fn restore_page(connection: &Audited, page: u32) -> Result<Vec<RestoredRow>> {
+    let salvage = Salvage::new(connection)?;
+    let flipped = salvage.flipped_bits(page)?;
+    if flipped.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut bytes = connection.with_page(page, <[u8]>::to_vec)?;
+    for (_, bit) in &flipped {
+        bytes[bit.at] ^= bit.mask;
+    }
+    connection
+        .execute("UPDATE sqlite_dbpage SET data = ?2 WHERE pgno = ?1", (page, bytes))
+        .map_err(|error| from_sqlite(&error))?;
+    let restored = flipped.into_iter().map(|(key, _)| RestoredRow {
+        name: name(&salvage, &key),
+        partition: salvage.tables().partition_of(&key),
+    });
+    Ok(restored.collect())
+}

@@ -1,0 +1,265 @@
+//! Reads of pages whose rows have damaged keys: by the pages themselves, as SQLite's search would go astray on them.
+//!
+//! A row's checksum covers its key. A row whose checksum agrees when one bit of its key is flipped back was written
+//! under that key: its true key is known, and it lies where that key belongs. A row that is out of order, and whose
+//! checksum does not agree with any such key, is lost, and nothing else of its page is. A row that is whole and out of
+//! order is no damaged row: the page is in the wrong place, which is an error. See decision 0019.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Error, Order, Result};
+
+use crate::{
+    audit::{Audited, MAX_DEPTH, damaged_page, page::TreePage},
+    row::Stored,
+    span::Span,
+    walk::Tables,
+};
+
+/// A page may have one row whose key cannot be found out. With more of them, nothing on it can be trusted.
+const MAX_LOST_ROWS: usize = 1;
+
+/// What is wrong with such rows.
+pub(crate) const FLIPPED_KEY: &str = "a bit of its key is flipped, `rashomon verify --repair` puts it back";
+pub(crate) const LOST_KEY: &str = "it is out of order: its key is damaged, and the true one is not known";
+
+/// What is known of a row's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyState {
+    /// It is in order. The row's checksum agrees with it, or the row's values are damaged.
+    InOrder,
+    /// One bit of the stored key is flipped. The row has its true key here.
+    Flipped(FlippedBit),
+    /// It is out of order, and the true one is not known.
+    Lost,
+}
+
+/// A flipped bit of a stored key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FlippedBit {
+    pub(crate) page: u32,
+    /// The byte of the page.
+    pub(crate) at: usize,
+    pub(crate) mask: u8,
+}
+
+/// A row, read from its page.
+#[derive(Debug)]
+pub(crate) struct SalvagedRow {
+    /// The true key, where it is known.
+    pub(crate) key: Vec<u8>,
+    pub(crate) state: KeyState,
+    written_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    envelope: Option<Vec<u8>>,
+    /// The checksum agrees with the key.
+    is_whole: bool,
+}
+
+impl SalvagedRow {
+    pub(crate) fn stored(&self) -> Stored<'_> {
+        Stored::new(self.written_at, self.expires_at, self.envelope.as_deref())
+    }
+}
+
+/// The keys between which a row or a page lies, neither of the two included. `None` where there is no bound.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Between<'a> {
+    pub(crate) low: Option<&'a [u8]>,
+    pub(crate) high: Option<&'a [u8]>,
+}
+
+impl Between<'_> {
+    const ALL: Self = Self { low: None, high: None };
+
+    /// Whether some key between these may be in the span.
+    fn meets(&self, span: &Span) -> bool {
+        self.low.is_none_or(|low| low < span.end.as_slice())
+            && self.high.is_none_or(|high| span.start.as_slice() < high)
+    }
+}
+
+/// A page, with what is known of its keys.
+struct SalvagedPage {
+    rows: Vec<SalvagedRow>,
+    children: Vec<u32>,
+}
+
+/// A reader of damaged pages. It lives as long as one call, inside a snapshot.
+pub(crate) struct Salvage<'a> {
+    connection: &'a Audited,
+    tables: Arc<Tables>,
+}
+
+/// What a walk calls with each row, and with the keys that the row lies between.
+pub(crate) type Visit<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<ControlFlow<()>> + 'v;
+
+impl<'a> Salvage<'a> {
+    pub(crate) fn new(connection: &'a Audited) -> Result<Self> {
+        // No key is empty: the tables are read from the file.
+        Ok(Self { connection, tables: connection.tables_for(&[])? })
+    }
+
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Visits the rows of a span, and the lost rows that may be of it. `Corrupt` where pages are not what belongs
+    /// there.
+    pub(crate) fn walk(&self, span: &Span, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+        if span.start >= span.end {
+            return Ok(());
+        }
+        self.walk_page(self.connection.root()?, 0, Between::ALL, span, order, visit).map(drop)
+    }
+
+    fn walk_page(
+        &self,
+        number: u32,
+        depth: usize,
+        within: Between<'_>,
+        span: &Span,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>> {
+        if depth > MAX_DEPTH {
+            return Err(damaged_page(number, "it is deeper than any tree"));
+        }
+        let mut page = self.read(number)?;
+        if page.rows.is_empty() && depth > 0 {
+            return Err(damaged_page(number, "it is empty"));
+        }
+        page.put_in_order(within).map_err(|what| damaged_page(number, &what))?;
+        self.note(number, &page);
+        let count = page.rows.len();
+        for step in 0..=count {
+            // Child, row, child, and so on to the last child; the other way round in reverse.
+            let place = if order == Order::Forward { step } else { count - step };
+            let row_first = order == Order::Reverse;
+            for is_row in [row_first, !row_first] {
+                let between = page.between(place, is_row, within);
+                if !between.meets(span) {
+                    continue;
+                }
+                let flow = match (is_row, page.rows.get(place), page.children.get(place)) {
+                    (true, Some(row), _) if row.state == KeyState::Lost || span.contains(&row.key) => {
+                        visit(row, between)?
+                    }
+                    (false, _, Some(child)) => {
+                        self.walk_page(*child, depth + 1, between, span, order, visit)?
+                    }
+                    _ => ControlFlow::Continue(()),
+                };
+                if flow.is_break() {
+                    return Ok(flow);
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The flipped bits of the keys on a page; none where it is no page of rows.
+    pub(crate) fn flipped_bits(&self, number: u32) -> Result<Vec<(Vec<u8>, FlippedBit)>> {
+        let rows = match self.read(number) {
+            Ok(page) => page.rows,
+            Err(Error::Corrupt(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| match row.state {
+                KeyState::Flipped(bit) => Some((row.key, bit)),
+                _ => None,
+            })
+            .collect())
+    }
+
+    fn note(&self, number: u32, page: &SalvagedPage) {
+        for row in &page.rows {
+            match row.state {
+                KeyState::InOrder => {}
+                KeyState::Flipped(_) => self.connection.damaged_keys().note_flipped(number),
+                KeyState::Lost => self.connection.damaged_keys().note_lost(),
+            }
+        }
+    }
+
+    /// Reads a page, and holds each of its rows against its checksum.
+    fn read(&self, number: u32) -> Result<SalvagedPage> {
+        let overflow = |first, length| self.connection.overflow(first, length);
+        let read = self.connection.with_page(number, |bytes| -> std::result::Result<_, String> {
+            let tree = TreePage::parse_unordered(bytes, overflow)?;
+            let records = (0..tree.rows()).map(|row| tree.record(bytes, row, overflow));
+            let records = records.collect::<std::result::Result<Vec<_>, _>>()?;
+            Ok((tree, records))
+        })?;
+        let (tree, records) = read.map_err(|what| damaged_page(number, &what))?;
+        let mut rows = Vec::with_capacity(records.len());
+        for (index, record) in records.into_iter().enumerate() {
+            let envelope = record.envelope(self.connection)?;
+            let Stored { written_at, expires_at, .. } = record.stored(None);
+            let key = tree.key(index).to_vec();
+            let state = KeyState::InOrder;
+            let mut row = SalvagedRow { key, state, written_at, expires_at, envelope, is_whole: false };
+            row.is_whole = self.tables.is_whole_under(&row.stored(), &row.key);
+            if !row.is_whole {
+                let fits = |(bit, key): &(usize, Vec<u8>)| {
+                    bit / 8 < record.key.len() && self.tables.is_whole_under(&row.stored(), key)
+                };
+                let restored = flipped(tree.key(index)).find(fits);
+                if let Some((bit, key)) = restored {
+                    let (at, mask) = (record.key.start + bit / 8, 1 << (bit % 8));
+                    row.key = key;
+                    row.state = KeyState::Flipped(FlippedBit { page: number, at, mask });
+                    row.is_whole = true;
+                }
+            }
+            rows.push(row);
+        }
+        let children = (0..=tree.rows()).filter_map(|place| tree.child(place)).collect();
+        Ok(SalvagedPage { rows, children })
+    }
+}
+
+impl SalvagedPage {
+    /// Finds the rows that are out of order: they are lost if they are not whole. The others have to ascend.
+    fn put_in_order(&mut self, within: Between<'_>) -> std::result::Result<(), String> {
+        let mut last = within.low.map(<[u8]>::to_vec);
+        let mut lost = 0;
+        for index in 0..self.rows.len() {
+            let row = &self.rows[index];
+            let next = self.rows[index + 1..].iter().find(|row| row.is_whole).map(|row| row.key.as_slice());
+            let next = next.or(within.high);
+            let is_behind = last.as_deref().is_none_or(|last| last < row.key.as_slice());
+            let is_before = next.is_none_or(|next| row.key.as_slice() < next);
+            if is_behind && is_before {
+                last = Some(row.key.clone());
+            } else if row.is_whole {
+                return Err(format!("its row {index} is out of order, and its rows belong elsewhere"));
+            } else {
+                lost += 1;
+                self.rows[index].state = KeyState::Lost;
+            }
+        }
+        if lost > MAX_LOST_ROWS { Err(format!("{lost} of its rows are out of order")) } else { Ok(()) }
+    }
+
+    /// The keys between which a row, or the child before it, lies.
+    fn between<'k>(&'k self, place: usize, is_row: bool, within: Between<'k>) -> Between<'k> {
+        let key = |row: &'k SalvagedRow| (row.state != KeyState::Lost).then_some(row.key.as_slice());
+        let behind = place + usize::from(is_row);
+        let low = self.rows.iter().take(place).rev().find_map(key).or(within.low);
+        let high = self.rows.iter().skip(behind).find_map(key).or(within.high);
+        Between { low, high }
+    }
+}
+
+/// A key with each of its bits flipped alone, and the number of the bit.
+pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
+    (0..key.len() * 8).map(|bit| {
+        let mut flipped = key.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        (bit, flipped)
+    })
+}
