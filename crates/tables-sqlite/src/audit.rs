@@ -12,6 +12,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     ops::{Deref, DerefMut, Range},
+    path::Path,
     sync::Arc,
 };
 
@@ -20,7 +21,13 @@ use rusqlite::{Connection, OptionalExtension as _};
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::page::{Record, TreePage};
-use crate::{damaged_keys::DamagedKeys, definitions, errors::from_sqlite, salvage::flipped, walk::Tables};
+use crate::{
+    damaged_keys::DamagedKeys,
+    definitions, disk,
+    errors::{from_sqlite, says_damaged},
+    salvage::flipped,
+    walk::Tables,
+};
 
 /// Parsed pages that a connection keeps: about 2 MB.
 const MAX_KEPT_PAGES: usize = 256;
@@ -91,13 +98,20 @@ impl Audited {
         &self.damaged_keys
     }
 
+    /// The store's error for SQLite's, of a statement that needed this page. What SQLite calls damaged is the disk's
+    /// fault where the system cannot read the page.
+    pub(crate) fn failure(&self, error: &rusqlite::Error, page: u32) -> Error {
+        let fault = || self.path().and_then(|file| disk::read_fault(Path::new(file), page));
+        says_damaged(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
+    }
+
     pub(crate) fn into_inner(self) -> Connection {
         self.connection
     }
 
     /// Runs a read in one snapshot.
     pub(crate) fn snapshot<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
-        let sqlite = |error| from_sqlite(&error);
+        let sqlite = |error| self.failure(&error, 1);
         // A statement that has begun holds the snapshot until it is reset, and costs less than a transaction.
         let mut holder = self.prepare_cached("SELECT 1 FROM sqlite_schema").map_err(sqlite)?;
         let mut rows = holder.query(()).map_err(sqlite)?;
@@ -160,7 +174,7 @@ impl Audited {
         if known.index_of(key).is_ok() {
             return Ok(known);
         }
-        let tables = definitions::read_all(self).map_err(|error| from_sqlite(&error))?;
+        let tables = definitions::read_all(self).map_err(|error| self.failure(&error, 1))?;
         let tables = Arc::new(Tables::new(tables));
         *self.tables.borrow_mut() = Arc::clone(&tables);
         Ok(tables)
@@ -193,7 +207,7 @@ impl Audited {
 
     /// The first page of the tree of rows.
     pub(crate) fn root(&self) -> Result<u32> {
-        let sqlite = |error| from_sqlite(&error);
+        let sqlite = |error| self.failure(&error, 1);
         let mut statement = self
             .prepare_cached("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'rows'")
             .map_err(sqlite)?;
@@ -244,7 +258,7 @@ impl Audited {
     }
 
     pub(crate) fn with_page<T>(&self, number: u32, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let sqlite = |error| from_sqlite(&error);
+        let sqlite = |error| self.failure(&error, number);
         let mut statement =
             self.prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1").map_err(sqlite)?;
         let mut rows = statement.query([number]).map_err(sqlite)?;

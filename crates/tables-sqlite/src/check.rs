@@ -95,7 +95,7 @@ impl SqliteStore {
             Ok(tables) => check_rows(&connection, &Tables::new(tables), &mut report, |report| {
                 step(CheckStep::Rows, report);
             })?,
-            Err(error) => damage_or_failure(&from_sqlite(&error), "the schemas", &mut report)?,
+            Err(error) => damage_or_failure(&connection.failure(&error, 1), "the schemas", &mut report)?,
         }
         step(CheckStep::File, &report);
         check_large_values(&connection, &mut report)?;
@@ -117,7 +117,7 @@ fn check_rows(
             Ok(keys) => keys,
             Err(error) => {
                 let what = format!("the rows behind {}", last.escape_ascii());
-                return damage_or_failure(&from_sqlite(&error), &what, report);
+                return damage_or_failure(&connection.failure(&error, 1), &what, report);
             }
         };
         for key in &keys {
@@ -232,7 +232,7 @@ fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<
             Ok(())
         }
         Ok(_) => Ok(()),
-        Err(error) => damage_or_failure(&from_sqlite(&error), "the large values", report),
+        Err(error) => damage_or_failure(&connection.failure(&error, 1), "the large values", report),
     }
 }
 
@@ -249,7 +249,7 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
                 .for_each(|line| report.problem(format!("the file: {line}")));
             Ok(())
         }
-        Err(error) => damage_or_failure(&from_sqlite(&error), "the file", report),
+        Err(error) => damage_or_failure(&connection.failure(&error, 1), "the file", report),
     }
 }
 

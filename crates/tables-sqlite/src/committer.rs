@@ -229,10 +229,13 @@ impl Committer {
         match applied {
             Ok(applied) => group.into_iter().zip(applied).for_each(|(call, applied)| {
                 let bytes = call.bytes();
+                let applied = applied.map_err(|error| call.cause(&self.parts.connection, error));
                 call.answer(applied.map_err(|error| health.failed(error, bytes)));
             }),
             Err(error) => {
-                let error = health.failed(error, bytes);
+                let causes = group.iter().map(|call| call.cause(&self.parts.connection, error.clone()));
+                let mut causes = causes.filter(|cause| matches!(cause, Error::Unavailable(_)));
+                let error = health.failed(causes.next().unwrap_or(error), bytes);
                 group.into_iter().for_each(|call| call.answer(Err(error.clone())));
             }
         }
@@ -313,7 +316,7 @@ impl Committer {
             self.stopped = Some(failed.clone());
             return failed;
         }
-        from_sqlite(error)
+        self.parts.connection.failure(error, 1)
     }
 
     /// Leaves nothing in the log, unless it is not to be trusted.
@@ -393,6 +396,18 @@ impl Call {
         spans.iter().try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
     }
 
+    /// The cause of a call's error: where that is damage, a page that the call changes may be one that the disk cannot
+    /// read.
+    fn cause(&self, connection: &Audited, error: Error) -> Error {
+        if !matches!(error, Error::Corrupt(_)) {
+            return error;
+        }
+        match connection.snapshot(|| self.check_pages(connection)) {
+            Err(cause @ Error::Unavailable(_)) => cause,
+            _ => error,
+        }
+    }
+
     /// Tells the caller, if it still waits.
     fn answer(self, applied: Result<Option<Swap>>) {
         match self {
@@ -427,8 +442,8 @@ fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> 
     Ok(changed)
 }
 
-fn begin(connection: &Connection) -> Result<()> {
-    execute(connection, "BEGIN IMMEDIATE").map_err(|error| from_sqlite(&error))
+fn begin(connection: &Audited) -> Result<()> {
+    execute(connection, "BEGIN IMMEDIATE").map_err(|error| connection.failure(&error, 1))
 }
 
 fn roll_back(connection: &Connection) {

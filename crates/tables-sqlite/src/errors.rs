@@ -27,6 +27,11 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
     }
 }
 
+/// Whether SQLite says that the file is damaged, which it says of a page that the disk cannot read, too.
+pub(crate) fn says_damaged(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DatabaseCorrupt)
+}
+
 fn of_disk(code: ErrorCode, error: &rusqlite::Error) -> Outage {
     let (path, detail) = (PathBuf::new(), error.to_string());
     match code {

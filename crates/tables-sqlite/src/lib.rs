@@ -13,6 +13,7 @@ mod check;
 mod committer;
 mod damaged_keys;
 mod definitions;
+mod disk;
 mod envelope;
 mod errors;
 mod file;

@@ -105,8 +105,13 @@ struct Server {
 
 impl Server {
     fn start(directory: &Path, store: &Path) -> Self {
+        Self::start_with(directory, store, &[])
+    }
+
+    fn start_with(directory: &Path, store: &Path, environment: &[(&str, &Path)]) -> Self {
         let mut command = rashomon(directory);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(store);
+        command.envs(environment.iter().copied());
         let mut running = Running::start(&mut command);
         let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
         Self { running, address, store: store.to_owned(), acknowledged: Vec::new() }
@@ -218,12 +223,7 @@ fn full_disk_is_named_and_recovered_from_without_traffic() {
     }
 
     fs::remove_file(&ballast).unwrap();
-    let clock = SystemClock::new();
-    let started = clock.monotonic();
-    while !get(&server.address, "/readyz").starts_with("HTTP/1.1 200") {
-        assert!(clock.monotonic() - started < RECOVERED, "{}", get(&server.address, "/readyz"));
-        sleep(Duration::from_millis(100));
-    }
+    wait_until_ready(&server);
     assert!(server.write(next + 3).starts_with("HTTP/1.1 201"));
     server.check_reads();
     let store = server.store.clone();
@@ -279,6 +279,71 @@ fn read_only_file_system_is_named() {
     drop(disk);
     repair(&image);
     let Some(_disk) = Mounted::on_device(&mount, &image, "errors=remount-ro") else { return };
+    check_restarted(directory.path(), &store, acknowledged);
+}
+
+/// The server again answers that it is ready.
+#[track_caller]
+fn wait_until_ready(server: &Server) {
+    let clock = SystemClock::new();
+    let started = clock.monotonic();
+    while !get(&server.address, "/readyz").starts_with("HTTP/1.1 200") {
+        assert!(clock.monotonic() - started < RECOVERED, "{}", get(&server.address, "/readyz"));
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// SQLite says of a page that the disk cannot read that the file is damaged. The answers name the disk, and no backup.
+#[test]
+fn io_errors_of_reads_are_named_and_are_no_damage() {
+    let directory = tempdir().unwrap();
+    let (library, flag) = (directory.path().join("faulty_reads.so"), directory.path().join("faulty"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command_line/faulty_reads.c");
+    let compiled = Command::new("cc")
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .args([source, "-ldl"])
+        .status();
+    assert!(compiled.expect("there is cc (Debian: gcc)").success(), "the library compiles");
+    let store = directory.path().join("store");
+    let mut server = Server::start(directory.path(), &store);
+    for rev in 1..=30 {
+        assert!(server.write(rev).starts_with("HTTP/1.1 201"));
+    }
+    server.running.stop().ends_with(0);
+
+    // The file is larger than what is kept of it in memory.
+    let environment = [("LD_PRELOAD", &*library), ("FAULTY_READS", &*flag)];
+    let mut server = Server {
+        acknowledged: (1..=30).collect(),
+        ..Server::start_with(directory.path(), &store, &environment)
+    };
+    let file = store.join("rashomon.sqlite").display().to_string();
+    fs::write(&flag, "").unwrap();
+    for target in ["?rev/7/html", "?rev/", "?rev/latest/html"] {
+        let answer = get(&server.address, &format!("/v1/wiki/page/Night{target}"));
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{target}: {answer}");
+        assert!(answer.contains("urn:rashomon:problem:storage-fault"), "{target}: {answer}");
+        assert!(answer.contains(&file) && answer.contains("cannot read or write"), "{target}: {answer}");
+    }
+    let answer = server.write(31);
+    server.check_failure(&answer, "503", "storage-fault", "cannot read or write");
+    fs::remove_file(&flag).unwrap();
+    wait_until_ready(&server);
+    server.check_reads();
+    assert!(server.write(32).starts_with("HTTP/1.1 201"));
+
+    // Reads alone fail, and nothing is written.
+    fs::write(&flag, "").unwrap();
+    let answer = get(&server.address, "/v1/wiki/page/Night?rev/3/html");
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains(&file), "{answer}");
+    let ready = get(&server.address, "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains(&file), "{ready}");
+    fs::remove_file(&flag).unwrap();
+    wait_until_ready(&server);
+    server.check_reads();
+    let acknowledged = std::mem::take(&mut server.acknowledged);
+    server.running.stop().ends_with(0);
     check_restarted(directory.path(), &store, acknowledged);
 }
 

@@ -152,7 +152,7 @@ impl Committer {
         let limit = rows.saturating_add(self.upkeep.passed_over.len());
         let passed_over = &mut self.upkeep.passed_over;
         let connection = &self.parts.connection;
-        let keys = expired(connection, now, limit).map_err(|error| from_sqlite(&error))?;
+        let keys = expired(connection, now, limit).map_err(|error| connection.failure(&error, 1))?;
         let keys: Vec<_> = keys.into_iter().filter(|key| !passed_over.contains(key)).take(rows).collect();
         if keys.is_empty() {
             return Ok(0);

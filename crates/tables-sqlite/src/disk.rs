@@ -1,0 +1,55 @@
+//! Whether the disk is at fault where SQLite says that a file is damaged.
+//!
+//! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT` before it returns, so that a
+//! failing disk and a damaged page have the same code. The pages are therefore read once more, without SQLite.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use rashomon_tables::Error;
+
+/// Bytes of a page, see the settings of the file.
+const PAGE_BYTES: usize = 16_384;
+
+/// The log is read in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Reads a page, the first page and the log. Gives the error, with the file's name, if the system cannot read them.
+pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
+    let mut log = OsString::from(file);
+    log.push("-wal");
+    let log = Path::new(&log);
+    for (path, read) in [(file, read_pages(file, &[1, page])), (log, read_all(log))] {
+        match read {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Some(Error::from_io(path, &error)),
+        }
+    }
+    None
+}
+
+fn read_pages(path: &Path, pages: &[u32]) -> io::Result<()> {
+    let file = File::open(path)?;
+    let mut bytes = vec![0; PAGE_BYTES];
+    for page in pages {
+        let at = u64::from(page.saturating_sub(1)) * PAGE_BYTES as u64;
+        match file.read_exact_at(&mut bytes, at) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_all(path: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut bytes = vec![0; PIECE_BYTES];
+    while file.read(&mut bytes)? > 0 {}
+    Ok(())
+}
