@@ -326,8 +326,9 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Restore rows that follow from whole ones before checking: entries of titles and domains, indexes of revisions by
-    /// time and by tid, references to chunks. Prints each repair. No server may write meanwhile
+    /// Restore rows that follow from whole ones before checking: flipped bits of keys, entries of titles and domains,
+    /// indexes of revisions by time and by tid, references to chunks. Prints each repair. Refused while pages of the file
+    /// are in wrong places. No server may write meanwhile
     #[arg(long)]
     pub(crate) repair: bool,
 

@@ -1,7 +1,7 @@
 //! Changes, on the connection that writes, inside a transaction.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Result, Swap};
+use rashomon_tables::{Error, Result, Swap};
 use rusqlite::{Connection, ToSql, config::DbConfig, params};
 
 use crate::{
@@ -32,7 +32,14 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
             put(connection, *table, key, *written_at, *expires_at, envelope)
         }
         Change::Delete { table, key, written_at } => {
-            row::with_stored(connection, key, |stored| check_before_delete(*table, key, &stored))?;
+            let check = |stored: Stored<'_>| Ok(check_before_delete(*table, key, &stored));
+            match row::with_stored(connection, key, check)? {
+                // Every row is older than that: its time does not matter.
+                Some(Err(Error::Corrupt(_))) if *written_at == Timestamp::MAX => {
+                    return delete_damaged(connection, *table, key);
+                }
+                checked => checked.unwrap_or(Ok(()))?,
+            }
             connection
                 .prepare_cached("DELETE FROM rows WHERE key = ?1 AND written_at <= ?2")
                 .and_then(|mut delete| delete.execute(params![key, written_at.as_micros()]))
@@ -129,19 +136,27 @@ fn put(
     }
 }
 
-/// Replaces a damaged row, whose time says nothing. Its large value stays, since the number of that may be damaged
-/// too, and be another row's: the trigger must not delete it.
+/// Replaces a damaged row, whose time says nothing.
 fn replace_damaged(connection: &Connection, table: Table, key: &[u8], columns: &[&dyn ToSql]) -> Result<()> {
+    tracing::warn!(table = table.schema.name(), key = %key.escape_ascii(), "damaged row replaced by a write");
+    let sql = "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5 WHERE key = ?1";
+    change_damaged(connection, sql, columns)
+}
+
+/// Deletes a damaged row, whose time says nothing.
+fn delete_damaged(connection: &Connection, table: Table, key: &[u8]) -> Result<()> {
+    tracing::warn!(table = table.schema.name(), key = %key.escape_ascii(), "damaged row deleted");
+    change_damaged(connection, "DELETE FROM rows WHERE key = ?1", params![key])
+}
+
+/// Changes a damaged row. Its large value stays, since the number of that may be damaged too, and be another row's:
+/// the trigger must not delete it.
+fn change_damaged(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
-    let table = table.schema.name();
-    tracing::warn!(table, key = %key.escape_ascii(), "damaged row replaced by a write");
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(sqlite)?;
-    let replaced = connection.execute(
-        "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5 WHERE key = ?1",
-        columns,
-    );
+    let changed = connection.execute(sql, parameters);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true).map_err(sqlite)?;
-    replaced.map(drop).map_err(sqlite)
+    changed.map(drop).map_err(sqlite)
 }
 
 fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i64> {

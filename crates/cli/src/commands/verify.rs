@@ -43,14 +43,30 @@ async fn run_on(
 
 /// Restores what follows from whole rows, and prints each repair.
 async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
-    let report = store.buckets().repair(dry_run).await?;
     let verb = if dry_run { "would be repaired" } else { "repaired" };
-    for repair in &report.repairs {
-        output::line(format_args!("{verb}: {repair}"))?;
-    }
-    let all = report.repairs.len() as u64 + report.more_repairs;
+    let keys = repair_keys(store, dry_run).await?;
+    keys.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
+    let report = store.buckets().repair(dry_run).await?;
+    report.repairs.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
+    let all = (keys.len() + report.repairs.len()) as u64 + report.more_repairs;
     output::line(format_args!("{} {verb}", counted(all, "row")))?;
     Ok(())
+}
+
+/// Puts back flipped bits of keys. Refuses where the structure of the file's pages is damaged. Gives each repair.
+async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, CommandError> {
+    let Some(sqlite) = store.sqlite() else { return Ok(Vec::new()) };
+    let planning = Arc::clone(&sqlite);
+    let planned = tokio::task::spawn_blocking(move || planning.plan_key_repair()).await;
+    let planned = planned.map_err(|error| CommandError::Stopped(error.to_string()))?;
+    let plan = planned.map_err(rashomon_buckets::Error::from)?;
+    if dry_run {
+        // What follows from these rows is whole after the repair.
+        sqlite.read_as_repaired();
+    } else {
+        sqlite.repair_keys(&plan).await.map_err(rashomon_buckets::Error::from)?;
+    }
+    Ok(plan.repairs)
 }
 
 /// What is wrong with a store.
