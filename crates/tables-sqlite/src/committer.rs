@@ -101,6 +101,8 @@ pub(crate) struct Parts {
     pub(crate) generations: Arc<Generations>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
+    /// The mark of a log stays as it is, unless something is written.
+    pub(crate) keeps_log_mark: bool,
     pub(crate) health: Arc<Health>,
 }
 
@@ -321,8 +323,9 @@ impl Committer {
 
     /// Leaves nothing in the log, unless it is not to be trusted.
     fn close(mut self) {
+        let keeps_mark = self.parts.keeps_log_mark && !self.log_is_marked;
         if self.stopped.is_none()
-            && let Err(error) = self.upkeep.close(&self.parts.connection)
+            && let Err(error) = self.upkeep.close(&self.parts.connection, keeps_mark)
         {
             // Nothing is lost: whoever opens the store finds it in the log.
             tracing::warn!("the log could not be written into the file: {error}");

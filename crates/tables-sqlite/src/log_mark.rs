@@ -35,24 +35,24 @@ const MAX_RESTARTS: u32 = 1 << 24;
 const HEADER_BYTES: usize = 32;
 
 /// Checks that the log is there if the file says that one was open. `Corrupt` where it has gone, and the loss is
-/// not accepted. Changes nothing.
-pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<()> {
+/// not accepted. Says whether it has gone. Changes nothing.
+pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     let path = file::path(directory);
     let log = file::log_path(directory);
     let io = |error: std::io::Error| Error::unavailable(format!("{}: {error}", log.display()));
-    let Some(mark) = read_without_log(&path) else { return Ok(()) };
+    let Some(mark) = read_without_log(&path) else { return Ok(false) };
     if mark & OPEN == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let expected = (mark & (OPEN - 1)) as u32;
     let what = match number_of(&log).map_err(io)? {
-        Ok(number) if number.wrapping_sub(expected) < MAX_RESTARTS => return Ok(()),
+        Ok(number) if number.wrapping_sub(expected) < MAX_RESTARTS => return Ok(false),
         Ok(_) => "the log beside it is another one's",
         Err(what) => what,
     };
     if accept_loss {
         tracing::warn!(file = %path.display(), what, "lost log accepted: the last writes are missing");
-        return Ok(());
+        return Ok(true);
     }
     Err(Error::Corrupt(format!(
         "{} was left with a log, and {what}: acknowledged writes are missing. Put {} back, or restore a backup; \

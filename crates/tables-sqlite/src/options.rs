@@ -22,6 +22,9 @@ pub struct Options {
     pub max_pages: Option<u32>,
     /// Opens a file whose log has gone, without the writes that were in it. `false`.
     pub accept_lost_log: bool,
+    /// Leaves a lost log that was accepted marked as lost, unless something is written: for commands that only look.
+    /// `false`.
+    pub only_looks: bool,
 }
 
 impl Default for Options {
@@ -36,6 +39,7 @@ impl Default for Options {
             sweep_rows: SWEEP_ROWS,
             max_pages: None,
             accept_lost_log: false,
+            only_looks: false,
         }
     }
 }

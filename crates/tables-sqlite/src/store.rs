@@ -97,7 +97,7 @@ impl SqliteStore {
     fn open_file(directory: &Path, clock: Arc<dyn Clock>, options: Options, commit: Commit) -> Result<Self> {
         file::create_directory(directory)?;
         let lock = DirectoryLock::take(directory)?;
-        log_mark::check(directory, options.accept_lost_log)?;
+        let log_is_lost = log_mark::check(directory, options.accept_lost_log)?;
         let connection = file::open_writer(directory, &options)?;
         audit::check_is_possible(&connection)?;
         let counters = Arc::new(Counters::default());
@@ -118,6 +118,7 @@ impl SqliteStore {
             generations: Arc::clone(&generations),
             counters: Arc::clone(&counters),
             commit,
+            keeps_log_mark: log_is_lost && options.only_looks,
             health: Arc::clone(&health),
         });
         let committer = committer.map_err(|error| from_sqlite(&error))?;

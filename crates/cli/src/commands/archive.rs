@@ -33,10 +33,12 @@ pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
     let store = match &command {
         ArchiveCommand::Seal(arguments) => Store::open_sealing(arguments, Arc::clone(&clock)).await?,
         ArchiveCommand::Merge(MergeArguments { store, .. })
-        | ArchiveCommand::Erase(EraseArguments { store, .. })
-        | ArchiveCommand::Verify(ArchiveVerifyArguments { store })
-        | ArchiveCommand::Stats(ArchiveStatsArguments { store, .. }) => {
+        | ArchiveCommand::Erase(EraseArguments { store, .. }) => {
             Store::open_offline(store, Arc::clone(&clock), Absent::Refuse).await?
+        }
+        ArchiveCommand::Verify(ArchiveVerifyArguments { store })
+        | ArchiveCommand::Stats(ArchiveStatsArguments { store, .. }) => {
+            Store::open_to_look(store, Arc::clone(&clock)).await?
         }
     };
     let done = tokio::select! {

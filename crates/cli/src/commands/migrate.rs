@@ -65,7 +65,10 @@ async fn open(
         config: arguments.config.clone(),
         accept_lost_log: arguments.accept_lost_log,
     };
-    Box::pin(Store::open_offline(&store, clock, absent)).await
+    match absent {
+        Absent::Refuse => Box::pin(Store::open_to_look(&store, clock)).await,
+        Absent::Make => Box::pin(Store::open_offline(&store, clock, absent)).await,
+    }
 }
 
 /// What a store is known by, in the same words wherever the command is given: a directory may be named in

@@ -15,7 +15,7 @@ use crate::{
     logging,
     output::{self, counted},
     progress::{Done, Progress},
-    store::{Absent, Store},
+    store::Store,
 };
 
 /// What a store holds.
@@ -59,7 +59,7 @@ struct Table {
 pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
+    let store = Store::open_to_look(&arguments.store, Arc::clone(&clock)).await?;
     let counted = Box::pin(count(&store, &clock)).await;
     let damage = tell_damaged_rows(&store);
     store.close().await;

@@ -21,7 +21,11 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit, CommandError
     logging::start_quietly();
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?;
+    let store = if arguments.repair && !arguments.dry_run {
+        Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?
+    } else {
+        Store::open_to_look(&arguments.store, Arc::clone(&clock)).await?
+    };
     let verified = tokio::select! {
         verified = Box::pin(run_on(&store, &arguments, clock)) => verified,
         exit = signals.first() => Ok(exit),

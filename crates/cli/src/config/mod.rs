@@ -60,6 +60,9 @@ pub(crate) struct Settings {
     /// Said for one start, on the command line alone.
     #[serde(skip)]
     pub(crate) accept_lost_log: bool,
+    /// The command changes nothing.
+    #[serde(skip)]
+    pub(crate) only_looks: bool,
     pub(crate) body_limit: ByteSize,
     pub(crate) body_timeout: Span,
     pub(crate) idle_timeout: Span,
@@ -185,6 +188,7 @@ impl Settings {
             skew,
             read_only: or!(read_only).unwrap_or(false),
             accept_lost_log: false,
+            only_looks: false,
             body_limit,
             body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
             idle_timeout: or!(idle_timeout).unwrap_or(seconds(30)),

@@ -137,6 +137,15 @@ impl Store {
         Self::open(&Self::settings_offline(arguments)?, clock, absent).await
     }
 
+    /// Opens the store for a command that changes nothing.
+    pub(crate) async fn open_to_look(
+        arguments: &StoreArguments,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let settings = Settings { only_looks: true, ..Self::settings_offline(arguments)? };
+        Self::open(&settings, clock, Absent::Refuse).await
+    }
+
     fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
         let given = GivenSettings { store, ..GivenSettings::default() };
@@ -228,7 +237,8 @@ impl Backend {
             StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
             StoreSettings::Sqlite(directory) => {
                 look(directory, absent)?;
-                let options = Options { accept_lost_log: settings.accept_lost_log, ..Options::default() };
+                let Settings { accept_lost_log, only_looks, .. } = *settings;
+                let options = Options { accept_lost_log, only_looks, ..Options::default() };
                 let store = SqliteStore::open(directory, Arc::clone(clock), options);
                 let store = Arc::new(store.map_err(CommandError::Open)?);
                 (Arc::clone(&store) as Arc<dyn TableStore>, Self::Sqlite(store))

@@ -82,8 +82,10 @@ impl Upkeep {
     }
 
     /// Leaves an empty log, which goes when the connection is closed.
-    pub(super) fn close(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        log_mark::close(connection)?;
+    pub(super) fn close(&mut self, connection: &Connection, keeps_mark: bool) -> rusqlite::Result<()> {
+        if !keeps_mark {
+            log_mark::close(connection)?;
+        }
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map(drop)
     }

@@ -47,6 +47,14 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         assert!(error.to_string().contains("--accept-lost-log"), "{what}: {error}");
         assert_eq!(fs::read(directory.path().join("rashomon.sqlite")).expect("read"), file, "{what}");
 
+        let looking = Options { accept_lost_log: true, only_looks: true, ..Options::default() };
+        let store = open(directory.path(), system_clock(), looking).await;
+        assert!(store.get(&NOTES, &key("Title", 1)).await.expect("read").is_some(), "{what}");
+        store.close();
+        let error = SqliteStore::open(directory.path(), system_clock(), Options::default())
+            .expect_err("who looks accepts for itself alone");
+        assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
+
         let accepting = Options { accept_lost_log: true, ..Options::default() };
         let store = open(directory.path(), system_clock(), accepting).await;
         assert!(store.get(&NOTES, &key("Title", 1)).await.expect("read").is_some(), "{what}");
