@@ -243,7 +243,7 @@ fn full_disk_for_temporary_files_is_named() {
     command.env("TMPDIR", &mount).args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
     let mut running = Running::start(&mut command);
     let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
-    let import = || post_bytes(&address, "/v1/wiki/import", &[ARCHIVE_OF_8_MIB, &[0; 8 << 20]].concat());
+    let import = || post_bytes(&address, "/v1/wiki/import", "", &[ARCHIVE_OF_8_MIB, &[0; 8 << 20]].concat());
     let answer = import();
     assert!(answer.starts_with("HTTP/1.1 507"), "{answer}");
     assert!(answer.contains("A disk of the server is full") && answer.contains("TMPDIR"), "{answer}");
@@ -254,7 +254,7 @@ fn full_disk_for_temporary_files_is_named() {
     command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
     let mut running = Running::start(&mut command);
     let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
-    let answer = post_bytes(&address, "/v1/wiki/import", ARCHIVE_OF_8_MIB);
+    let answer = post_bytes(&address, "/v1/wiki/import", "", ARCHIVE_OF_8_MIB);
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("storage-fault"), "{answer}");
 }
 

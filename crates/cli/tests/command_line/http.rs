@@ -20,20 +20,13 @@ pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) ->
 
 /// The whole answer to a POST of a form.
 pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
-    exchange(
-        address,
-        format!(
-            "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\
-             Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
-            form.len()
-        ),
-    )
+    post_bytes(address, target, "Content-Type: application/x-www-form-urlencoded\r\n", form.as_bytes())
 }
 
-/// The whole answer to a POST of bytes.
-pub(crate) fn post_bytes(address: &str, target: &str, body: &[u8]) -> String {
+/// The whole answer to a POST of bytes, with these lines in its head.
+pub(crate) fn post_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
     let head = format!(
-        "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
         body.len()
     );
     exchange(address, [head.as_bytes(), body].concat())
