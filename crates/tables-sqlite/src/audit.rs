@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::page::{Record, TreePage};
 use crate::{
+    check::BEHIND_ALL_KEYS,
     damaged_keys::DamagedKeys,
     definitions, disk,
     errors::{from_sqlite, says_damaged},
@@ -35,10 +36,12 @@ const MAX_KEPT_PAGES: usize = 256;
 /// No tree of SQLite is deeper.
 pub(crate) const MAX_DEPTH: usize = 20;
 
-/// The page that says what the first pages are, and its entry for a root.
+/// The first page that says which page leads to each of the pages behind it, and its entries for a root and for a page
+/// of a tree below another one.
 const FIRST_MAP_PAGE: u32 = 2;
 const MAP_ENTRY_BYTES: usize = 5;
 const MAP_ROOT: u8 = 1;
+const MAP_CHILD: u8 = 5;
 
 /// A connection, with what was found of the pages that it read.
 #[derive(Debug)]
@@ -49,6 +52,18 @@ pub(crate) struct Audited {
     damaged_keys: Arc<DamagedKeys>,
     /// The tables, as they were last read.
     tables: RefCell<Arc<Tables>>,
+    /// The root whose children were counted.
+    counted_root: RefCell<Option<CountedRoot>>,
+}
+
+/// A root that leads to all its children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CountedRoot {
+    number: u32,
+    /// The hash of its bytes.
+    hash: Option<u64>,
+    /// How many pages are above each leaf. That changes with the root alone.
+    depth: usize,
 }
 
 /// What an audit found about a range of keys.
@@ -80,6 +95,7 @@ impl Neighbour {
 struct Place<'a> {
     number: u32,
     depth: usize,
+    leaf_depth: usize,
     low: Option<&'a [u8]>,
     high: Option<&'a [u8]>,
 }
@@ -91,7 +107,13 @@ impl Audited {
 
     /// A connection that shares with others what is known of damaged keys.
     pub(crate) fn sharing(connection: Connection, damaged_keys: Arc<DamagedKeys>) -> Self {
-        Self { connection, pages: RefCell::default(), damaged_keys, tables: RefCell::default() }
+        Self {
+            connection,
+            pages: RefCell::default(),
+            damaged_keys,
+            tables: RefCell::default(),
+            counted_root: RefCell::default(),
+        }
     }
 
     pub(crate) fn damaged_keys(&self) -> &DamagedKeys {
@@ -123,17 +145,24 @@ impl Audited {
     /// `Corrupt` where one of them is not what belongs there.
     pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<Found> {
         let mut found = Found::default();
-        let place = Place { number: self.root()?, depth: 0, low: None, high: None };
+        let root = self.root()?;
+        let leaf_depth = self.check_root(root)?;
+        let place = Place { number: root, depth: 0, leaf_depth, low: None, high: None };
         self.visit(&place, &range, &mut found)?;
         Ok(found)
     }
 
+    /// Checks all pages of rows.
+    pub(crate) fn audit_all(&self) -> Result<()> {
+        self.snapshot(|| self.audit(&[]..&BEHIND_ALL_KEYS)).map(drop)
+    }
+
     fn visit(&self, place: &Place<'_>, range: &Range<&[u8]>, found: &mut Found) -> Result<()> {
         let damaged = |what: &str| damaged_page(place.number, what);
-        if place.depth > MAX_DEPTH {
-            return Err(damaged("it is deeper than any tree"));
-        }
         let page = self.page(place.number)?;
+        if page.is_leaf() != (place.depth == place.leaf_depth) {
+            return Err(damaged("it is not as deep in the tree as others are"));
+        }
         match page.rows() {
             0 if place.depth > 0 => return Err(damaged("it is empty")),
             0 => {}
@@ -163,7 +192,8 @@ impl Audited {
             let Some(number) = page.child(row) else { return Ok(()) };
             let low = if row == 0 { place.low } else { Some(page.key(row - 1)) };
             let high = if row == page.rows() { place.high } else { Some(page.key(row)) };
-            self.visit(&Place { number, depth: place.depth + 1, low, high }, range, found)?;
+            let below = Place { number, depth: place.depth + 1, low, high, ..*place };
+            self.visit(&below, range, found)?;
         }
         Ok(())
     }
@@ -218,6 +248,77 @@ impl Audited {
             entry.and_then(|at| map.get(at)) == Some(&MAP_ROOT)
         })?;
         if is_root { Ok(root) } else { Err(damaged_page(root, "it is no root of a tree")) }
+    }
+
+    /// Checks that the root leads to all pages that the maps say are its children. A leaf in the place of the root, or a
+    /// root of an earlier commit, would hide all others, and no row above it says which rows belong on it.
+    ///
+    /// The maps take a page for each 53 MB of the file. They are read when the root has changed, which is seldom, and for
+    /// each audit as long as all rows are on one page. Gives how many pages are above each leaf.
+    fn check_root(&self, number: u32) -> Result<usize> {
+        let page = self.page(number)?;
+        let hash = self.pages.borrow().get(&number).map(|(hash, _)| *hash);
+        if let Some(counted) = *self.counted_root.borrow()
+            && (counted.number, counted.hash) == (number, hash)
+            && !page.is_leaf()
+        {
+            return Ok(counted.depth);
+        }
+        self.check_children(number, children(&page))?;
+        let depth = Self::depth(number, |number| Ok(children(&*self.page(number)?)))?;
+        self.counted_root.replace(Some(CountedRoot { number, hash, depth }));
+        Ok(depth)
+    }
+
+    /// Checks that these children of a root are all that the maps say it has.
+    pub(crate) fn check_children(&self, root: u32, mut children: Vec<u32>) -> Result<()> {
+        children.sort_unstable();
+        if self.children_of(root)? == children {
+            Ok(())
+        } else {
+            Err(damaged_page(root, "it does not lead to the pages that belong to it"))
+        }
+    }
+
+    /// How many pages are above each leaf, by the first and by the last of them: one may be in the place of a page above
+    /// it. `children` gives those of a page.
+    pub(crate) fn depth(root: u32, children: impl Fn(u32) -> Result<Vec<u32>>) -> Result<usize> {
+        let descend = |last: bool| {
+            let mut number = root;
+            for depth in 0..=MAX_DEPTH {
+                let below = children(number)?;
+                match if last { below.last() } else { below.first() } {
+                    Some(child) => number = *child,
+                    None => return Ok(depth),
+                }
+            }
+            Err(damaged_page(number, "it is deeper than any tree"))
+        };
+        let depth = descend(false)?;
+        if descend(true)? == depth {
+            Ok(depth)
+        } else {
+            Err(damaged_page(root, "its leaves are not equally deep"))
+        }
+    }
+
+    /// The pages of trees that the maps say are below a page, in ascending order.
+    fn children_of(&self, parent: u32) -> Result<Vec<u32>> {
+        let sqlite = |error| from_sqlite(&error);
+        let count: u32 = self.pragma_query_value(None, "page_count", |row| row.get(0)).map_err(sqlite)?;
+        let mut children = Vec::new();
+        let mut map = FIRST_MAP_PAGE;
+        while map <= count {
+            let entries = self.with_page(map, |bytes| {
+                let entries = bytes.chunks_exact(MAP_ENTRY_BYTES);
+                let is_child = |entry: &[u8]| entry[0] == MAP_CHILD && page::number(entry, 1) == Some(parent);
+                let found = entries.clone().zip(map + 1..).filter(|(entry, _)| is_child(entry));
+                children.extend(found.map(|(_, number)| number).filter(|number| *number <= count));
+                entries.len() as u32
+            })?;
+            map += entries + 1;
+        }
+        Ok(children)
     }
 
     /// A page as it is in the snapshot. Its bytes are compared with those that were parsed before.
@@ -297,6 +398,11 @@ pub(crate) fn check_is_possible(connection: &Connection) -> Result<()> {
         }
         error => from_sqlite(&error),
     })
+}
+
+/// The pages below a page, in the order of their keys.
+fn children(page: &TreePage) -> Vec<u32> {
+    (0..=page.rows()).filter_map(|row| page.child(row)).collect()
 }
 
 pub(crate) fn damaged_page(number: u32, what: &str) -> Error {

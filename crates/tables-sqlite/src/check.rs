@@ -10,7 +10,7 @@ use crate::{
     audit::Audited,
     definitions, envelope,
     errors::from_sqlite,
-    file,
+    file, log_mark,
     row::{Stored, corrupt, stored_columns},
     salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage},
     span::Span,
@@ -99,6 +99,8 @@ impl SqliteStore {
         }
         step(CheckStep::File, &report);
         check_large_values(&connection, &mut report)?;
+        check_expiry(&connection, &mut report)?;
+        check_marks(&connection, &mut report)?;
         check_file(&connection, &mut report)?;
         Ok(report)
     }
@@ -176,8 +178,8 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
 /// Every page of rows holds what the page above it says, as each read checks it where it finds no row. Where rows are
 /// out of order, SQLite's search may miss others: all rows are then checked by their pages, and this is true.
 fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
-    let audited = connection.snapshot(|| connection.audit(&[]..&BEHIND_ALL_KEYS));
-    let Err(Error::Corrupt(problem)) = audited else { return audited.map(|_| false) };
+    let audited = connection.audit_all();
+    let Err(Error::Corrupt(problem)) = audited else { return audited.map(|()| false) };
     let mut by_pages = CheckReport::default();
     match connection.snapshot(|| check_rows_by_pages(connection, &mut by_pages)) {
         Ok(()) => {
@@ -233,6 +235,36 @@ fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<
         }
         Ok(_) => Ok(()),
         Err(error) => damage_or_failure(&connection.failure(&error, 1), "the large values", report),
+    }
+}
+
+/// The index of times has as many entries as there are rows that expire. SQLite's check does not count them.
+fn check_expiry(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+    let counts = connection.query_row(
+        "SELECT (SELECT count(*) FROM rows INDEXED BY rows_by_expiry WHERE expires_at IS NOT NULL),
+                (SELECT count(expires_at) FROM rows NOT INDEXED)",
+        (),
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
+    );
+    match counts {
+        Ok((entries, rows)) if entries != rows => {
+            report.problem(format!("the index of times has {entries} entries for {rows} rows that expire"));
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => damage_or_failure(&connection.failure(&error, 1), "the index of times", report),
+    }
+}
+
+/// The mark that says which log is open is the only one.
+fn check_marks(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+    match log_mark::are_known(connection) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            report.problem("the mark of the open log is damaged: a lost log would not be noticed".to_owned());
+            Ok(())
+        }
+        Err(error) => damage_or_failure(&connection.failure(&error, 1), "the mark of the open log", report),
     }
 }
 

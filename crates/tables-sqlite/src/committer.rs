@@ -301,7 +301,8 @@ impl Committer {
         };
         committed.map_err(|error| self.failed(&error))?;
         if marks {
-            log_mark::write_into_file(&self.parts.connection, &self.parts.directory)?;
+            let frames = self.upkeep.log_frames();
+            log_mark::write_into_file(&self.parts.connection, &self.parts.directory, frames)?;
             self.log_is_marked = true;
         }
         Ok(changed)

@@ -110,10 +110,33 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
     };
     if is_new {
         check_is_blank(&path)?;
+        make(directory, options)?;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    prepare_writer(&path, flags, false, options).map_err(|error| from_sqlite(&error))
+}
+
+/// Makes the file under another name first, so that the file of a store never was empty: one that is was cut off.
+fn make(directory: &Path, options: &Options) -> Result<()> {
+    let new = directory.join("rashomon.sqlite-new");
+    let io = |error: std::io::Error| Error::from_io(&new, &error);
+    for ending in ["", "-wal", "-shm", "-journal"] {
+        let mut left = new.clone().into_os_string();
+        left.push(ending);
+        match fs::remove_file(&left) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
+            _ => {}
+        }
     }
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    prepare_writer(&path, flags, is_new, options).map_err(|error| from_sqlite(&error))
+    let sqlite = |error| from_sqlite(&error);
+    let connection = prepare_writer(&new, flags, true, options).map_err(sqlite)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
+    connection.close().map_err(|(_, error)| from_sqlite(&error))?;
+    File::open(&new).and_then(|file| file.sync_all()).map_err(io)?;
+    fs::rename(&new, path(directory)).map_err(io)?;
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
 }
 
 fn prepare_writer(
@@ -188,7 +211,7 @@ struct Header {
 }
 
 /// Reads who made the file from its first bytes, without SQLite, which may change a file by opening it.
-/// `None` where there is no file, or an empty one.
+/// `None` where there is no file.
 fn read_header(path: &Path) -> Result<Option<Header>> {
     const MAGIC: &[u8] = b"SQLite format 3\0";
     const FORMAT_VERSION_AT: usize = 60;
@@ -201,7 +224,10 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
         Err(error) => return Err(io(error)),
     };
     if header.is_empty() {
-        return Ok(None);
+        return Err(Error::Corrupt(format!(
+            "{} is empty, as no store ever is: restore a backup; if nothing was ever stored here, delete the file",
+            path.display()
+        )));
     }
     let number = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
     match (number(APPLICATION_ID_AT), number(FORMAT_VERSION_AT)) {

@@ -24,6 +24,7 @@ mod key;
 mod large;
 mod lock;
 mod log_mark;
+mod log_scan;
 mod options;
 mod panics;
 mod queue;

@@ -4,16 +4,16 @@
 //! gone without a word, as it was before those writes. So the file has a mark from before the first acknowledged
 //! write of a process until its log is in the file: a log is open, and this is its number. See decision 0013.
 
-use std::{
-    fs::File,
-    io::{ErrorKind, Read as _},
-    path::Path,
-};
+use std::path::Path;
 
 use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
-use crate::{errors::from_sqlite, file};
+use crate::{
+    errors::from_sqlite,
+    file,
+    log_scan::{LogScan, number_of, scan},
+};
 
 /// Older programs know nothing of the table, and leave it as it is.
 const LAYOUT: &str =
@@ -28,11 +28,14 @@ const CLOSED: i64 = 0;
 /// Set in the mark's value where a log is open; below it is the log's number.
 const OPEN: i64 = 1 << 32;
 
-/// SQLite counts a log's number up by one each time that it begins again at the front.
-const MAX_RESTARTS: u32 = 1 << 24;
+/// From this bit on the value has how many frames the log has at least; 0 in marks of older programs.
+const FRAMES_SHIFT: u32 = 33;
+const MAX_FRAMES: u32 = (1 << 30) - 1;
 
-/// Bytes of a log's header.
-const HEADER_BYTES: usize = 32;
+/// SQLite counts a log's number up by one each time that it begins again at the front. Before that it was written into
+/// the file, and the mark with it: the log is hardly ahead of the mark. A mark of an older program was written once.
+const MAX_RESTARTS: u32 = 16;
+const MAX_RESTARTS_UNCOUNTED: u32 = 1 << 24;
 
 /// Checks that the log is there if the file says that one was open. `Corrupt` where it has gone, and the loss is
 /// not accepted. Says whether it has gone. Changes nothing.
@@ -44,12 +47,7 @@ pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     if mark & OPEN == 0 {
         return Ok(false);
     }
-    let expected = (mark & (OPEN - 1)) as u32;
-    let what = match number_of(&log).map_err(io)? {
-        Ok(number) if number.wrapping_sub(expected) < MAX_RESTARTS => return Ok(false),
-        Ok(_) => "the log beside it is another one's",
-        Err(what) => what,
-    };
+    let Some(what) = missing(mark, scan(&log, &path).map_err(io)?) else { return Ok(false) };
     if accept_loss {
         tracing::warn!(file = %path.display(), what, "lost log accepted: the last writes are missing");
         return Ok(true);
@@ -60,6 +58,25 @@ pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
         path.display(),
         log.display()
     )))
+}
+
+/// What is missing of the log that a mark is about, if anything is.
+fn missing(mark: i64, log: std::result::Result<LogScan, &'static str>) -> Option<&'static str> {
+    let (expected, frames) = ((mark & (OPEN - 1)) as u32, (mark >> FRAMES_SHIFT) as u32);
+    let log = match log {
+        Ok(log) => log,
+        Err(what) => return Some(what),
+    };
+    let restarts = log.number.wrapping_sub(expected);
+    let max_restarts = if frames == 0 { MAX_RESTARTS_UNCOUNTED } else { MAX_RESTARTS };
+    if restarts >= max_restarts {
+        return Some("the log beside it is another one's");
+    }
+    // The mark itself is in the log that it names.
+    if restarts == 0 && log.frames < frames.max(1) {
+        return Some("the one beside it is damaged or cut off");
+    }
+    log.has_lost_commits.then_some("the one beside it is damaged")
 }
 
 /// Reads the mark from the file alone, without locks, and without making a log. `None` where there is none, or
@@ -79,32 +96,6 @@ fn read(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.query_row("SELECT value FROM marks WHERE name = ?1", [LOG], |row| row.get(0)).optional()
 }
 
-/// The number in the header of a log, or what is wrong with the log.
-fn number_of(log: &Path) -> std::io::Result<std::result::Result<u32, &'static str>> {
-    const MAGIC: u32 = 0x377f_0682;
-    let mut header = Vec::new();
-    match File::open(log) {
-        Ok(file) => file.take(HEADER_BYTES as u64).read_to_end(&mut header)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Err("there is none beside it")),
-        Err(error) => return Err(error),
-    };
-    if header.len() < HEADER_BYTES {
-        return Ok(Err("the one beside it is cut off"));
-    }
-    let words: Vec<[u8; 4]> = header.as_chunks::<4>().0.to_vec();
-    let number = |word: usize| u32::from_be_bytes(words[word]);
-    // The lowest bit says in which order the checksum takes bytes.
-    let is_big = number(0) & 1 == 1;
-    let (mut one, mut two) = (0u32, 0u32);
-    for pair in words[..6].chunks_exact(2) {
-        let read = |word: [u8; 4]| if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
-        one = one.wrapping_add(read(pair[0])).wrapping_add(two);
-        two = two.wrapping_add(read(pair[1])).wrapping_add(one);
-    }
-    let is_whole = number(0) & !1 == MAGIC && (number(6), number(7)) == (one, two);
-    Ok(if is_whole { Ok(number(4)) } else { Err("the one beside it is damaged") })
-}
-
 /// Marks the log as open, inside the transaction of a write, whose commit is not acknowledged before
 /// [`write_into_file`].
 pub(crate) fn open(transaction: &Connection) -> rusqlite::Result<()> {
@@ -112,16 +103,40 @@ pub(crate) fn open(transaction: &Connection) -> rusqlite::Result<()> {
     set(transaction, OPEN)
 }
 
-/// Completes the mark with the log's number, and writes the log into the file, where the mark is needed.
-pub(crate) fn write_into_file(connection: &Connection, directory: &Path) -> Result<()> {
+/// Completes the mark with the log's number, and writes the log into the file, where the mark is needed. The log has
+/// so many frames.
+pub(crate) fn write_into_file(connection: &Connection, directory: &Path, frames: u32) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
-    let failed = |what: &str| Error::unavailable(format!("the file cannot be marked: {what}"));
-    let number = number_of(&file::log_path(directory)).map_err(|error| failed(&error.to_string()))?;
-    set(connection, OPEN | i64::from(number.map_err(failed)?)).map_err(sqlite)?;
+    renew(connection, directory, frames)?;
     let busy = connection
         .query_row("PRAGMA wal_checkpoint(FULL)", (), |row| row.get::<_, bool>(0))
         .map_err(sqlite)?;
     if busy { Err(failed("a reader holds the log")) } else { Ok(()) }
+}
+
+/// Marks the log as open with its number, and with so many frames: to be done before it is written into the file.
+pub(crate) fn renew(connection: &Connection, directory: &Path, frames: u32) -> Result<()> {
+    let number = number_of(&file::log_path(directory)).map_err(|error| failed(&error.to_string()))?;
+    let frames = i64::from(frames.clamp(1, MAX_FRAMES));
+    let mark = OPEN | i64::from(number.map_err(failed)?) | frames << FRAMES_SHIFT;
+    set(connection, mark).map_err(|error| from_sqlite(&error))
+}
+
+fn failed(what: &str) -> Error {
+    Error::unavailable(format!("the file cannot be marked: {what}"))
+}
+
+/// Whether the table of marks has what this program writes to it, or is not there.
+pub(crate) fn are_known(connection: &Connection) -> rusqlite::Result<bool> {
+    const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'marks'";
+    if connection.query_row(IS_THERE, (), |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(true);
+    }
+    let mut marks = connection.prepare("SELECT name, value FROM marks")?;
+    let marks = marks.query_map((), |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+    let marks = marks.collect::<rusqlite::Result<Vec<_>>>()?;
+    let is_known = |value: i64| value == CLOSED || value & OPEN != 0;
+    Ok(matches!(&marks[..], [(name, value)] if name == LOG && is_known(*value)))
 }
 
 /// Marks the log as closed, which comes into the file with the log.

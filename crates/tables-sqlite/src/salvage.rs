@@ -5,7 +5,7 @@
 //! checksum does not agree with any such key, is lost, and nothing else of its page is. A row that is whole and out of
 //! order is no damaged row: the page is in the wrong place, which is an error. See decision 0019.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{cell::Cell, ops::ControlFlow, sync::Arc};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Error, Order, Result};
@@ -90,6 +90,8 @@ struct SalvagedPage {
 pub(crate) struct Salvage<'a> {
     connection: &'a Audited,
     tables: Arc<Tables>,
+    /// How many pages are above each leaf.
+    leaf_depth: Cell<usize>,
 }
 
 /// What a walk calls with each row, and with the keys that the row lies between.
@@ -98,7 +100,7 @@ pub(crate) type Visit<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<Contr
 impl<'a> Salvage<'a> {
     pub(crate) fn new(connection: &'a Audited) -> Result<Self> {
         // No key is empty: the tables are read from the file.
-        Ok(Self { connection, tables: connection.tables_for(&[])? })
+        Ok(Self { connection, tables: connection.tables_for(&[])?, leaf_depth: Cell::default() })
     }
 
     pub(crate) fn tables(&self) -> &Tables {
@@ -111,7 +113,11 @@ impl<'a> Salvage<'a> {
         if span.start >= span.end {
             return Ok(());
         }
-        self.walk_page(self.connection.root()?, 0, Between::ALL, span, order, visit).map(drop)
+        let root = self.connection.root()?;
+        // As the audit does: a page in the place of another one hides rows, and is no damaged key.
+        self.connection.check_children(root, self.read(root)?.children)?;
+        self.leaf_depth.set(Audited::depth(root, |number| Ok(self.read(number)?.children))?);
+        self.walk_page(root, 0, Between::ALL, span, order, visit).map(drop)
     }
 
     fn walk_page(
@@ -127,6 +133,9 @@ impl<'a> Salvage<'a> {
             return Err(damaged_page(number, "it is deeper than any tree"));
         }
         let mut page = self.read(number)?;
+        if page.children.is_empty() != (depth == self.leaf_depth.get()) {
+            return Err(damaged_page(number, "it is not as deep in the tree as others are"));
+        }
         if page.rows.is_empty() && depth > 0 {
             return Err(damaged_page(number, "it is empty"));
         }

@@ -1,12 +1,14 @@
 //! How large the store is.
 
 use rashomon_tables::{Error, Result};
-use rusqlite::Connection;
 
 use crate::{
-    SqliteStore, definitions,
+    SqliteStore,
+    audit::Audited,
+    definitions, envelope,
     errors::from_sqlite,
     file,
+    row::corrupt,
     walk::{self, Tables},
 };
 
@@ -29,6 +31,9 @@ pub struct Stats {
     pub free_pages: u32,
     /// Each table, exactly, in the order in which they were made.
     pub tables: Vec<TableStats>,
+    /// Small rows that are not what was written, and rows whose value is missing, each in a sentence. They are counted
+    /// as they are.
+    pub damaged: Vec<String>,
 }
 
 /// How large a table is.
@@ -45,46 +50,58 @@ pub struct TableStats {
 }
 
 impl SqliteStore {
-    /// Counts everything. Reads the key and the size of every row: blocks the thread for that long. Rows that
-    /// are written meanwhile are counted or not.
+    /// Counts everything. Reads the key and the size of every row, and the small values: blocks the thread for that
+    /// long. Rows that are written meanwhile are counted or not.
+    ///
+    /// `Corrupt` where rows are missing. The bytes of large values are not read.
     pub fn stats(&self) -> Result<Stats> {
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;
         let number =
             |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0)).map_err(sqlite);
+        let (page_bytes, pages, free_pages) =
+            (number("page_size")?, number("page_count")?, number("freelist_count")?);
         let size = |path| std::fs::metadata(path).map_or(0, |file| file.len());
+        let (tables, damaged) = count_rows(&Audited::new(connection))?;
         Ok(Stats {
             sqlite_version: file::sqlite_version(),
             format_version: file::FORMAT_VERSION,
             file_bytes: size(file::path(self.directory())),
             log_bytes: size(file::log_path(self.directory())),
-            page_bytes: number("page_size")?,
-            pages: number("page_count")?,
-            free_pages: number("freelist_count")?,
-            tables: count_rows(&connection)?,
+            page_bytes,
+            pages,
+            free_pages,
+            tables,
+            damaged,
         })
     }
 }
 
-fn count_rows(connection: &Connection) -> Result<Vec<TableStats>> {
+/// The tables, and what is wrong with rows.
+fn count_rows(connection: &Audited) -> Result<(Vec<TableStats>, Vec<String>)> {
     let sqlite = |error| from_sqlite(&error);
+    connection.audit_all()?;
     let tables = Tables::new(definitions::read_all(connection).map_err(sqlite)?);
     let empty = |name: &String| TableStats { name: name.clone(), rows: 0, key_bytes: 0, value_bytes: 0 };
     let mut counts: Vec<_> = tables.all().iter().map(|table| empty(&table.definition.name)).collect();
-    let mut last = Vec::new();
+    let seeds: Vec<_> = counts.iter().map(|table| envelope::seed(&table.name)).collect();
+    let (mut last, mut damaged) = (Vec::new(), Vec::new());
     loop {
-        let sizes = walk::sizes_after(connection, &last).map_err(sqlite)?;
-        for (key, value_bytes) in &sizes {
+        let rows = walk::sizes_after(connection, &last).map_err(sqlite)?;
+        for row in &rows {
+            let key = &row.key;
             let index = tables
                 .index_of(key)
                 .map_err(|what| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii())))?;
+            let what = row.damage(seeds[index]);
+            damaged.extend(what.map(|what| corrupt(&counts[index].name, key, what).to_string()));
             counts[index].rows += 1;
             counts[index].key_bytes += key.len() as u64;
-            counts[index].value_bytes += u64::from(*value_bytes);
+            counts[index].value_bytes += row.value_bytes();
         }
-        match sizes.into_iter().next_back() {
-            Some((key, _)) if key > last => last = key,
-            _ => return Ok(counts),
+        match rows.into_iter().next_back() {
+            Some(row) if row.key > last => last = row.key,
+            _ => return Ok((counts, damaged)),
         }
     }
 }

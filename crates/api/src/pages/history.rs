@@ -1,7 +1,5 @@
 //! The revisions of a page.
 
-use std::collections::BTreeMap;
-
 use askama::Template;
 use axum::response::Response;
 use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
@@ -53,6 +51,8 @@ struct HistoryPage {
     lines: Vec<RevisionLine>,
     /// The properties of the latest render.
     latest: Vec<PropertyName>,
+    /// The latest render cannot be read, so that its properties are not known.
+    latest_is_damaged: bool,
     /// What the field for a time has in it: that of the newest revision.
     at: Option<String>,
     /// Whether newer revisions come before these.
@@ -65,8 +65,8 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
     let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS), async {
         // Of a damaged one there are no links; the list has all others.
         match api.buckets.latest_render(page).await {
-            Err(Error::Store(StoreError::Corrupt(_))) => Ok(BTreeMap::new()),
-            latest => latest.map(|latest| latest.properties),
+            Err(Error::Store(StoreError::Corrupt(_))) => Ok(None),
+            latest => latest.map(|latest| Some(latest.properties)),
         }
     });
     let (listing, latest) = api.read(read).await?.map_err(|error| Problem::of_page(error, page))?;
@@ -77,7 +77,8 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
         at: (lines.iter().find_map(|line| line.time.as_ref()))
             .map(|newest| newest.exact.chars().take(16).collect()),
         lines,
-        latest: latest.into_keys().collect(),
+        latest_is_damaged: latest.is_none(),
+        latest: latest.unwrap_or_default().into_keys().collect(),
         continued: after.is_some(),
         next: listing.next.map(|last| json::next_page("?rev/", None, &PageToken(last).to_string())),
     })

@@ -74,7 +74,7 @@ pub(super) async fn domains(
 }
 
 /// Damaged rows that are named.
-const MAX_NAMED: usize = 20;
+pub(super) const MAX_NAMED: usize = 20;
 
 async fn seal(
     arguments: &SealArguments,

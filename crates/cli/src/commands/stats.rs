@@ -7,7 +7,7 @@ use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
-use super::archive::{tell_damaged, tell_damaged_rows};
+use super::archive::{MAX_NAMED, tell_damaged, tell_damaged_rows};
 use crate::{
     arguments::StatsArguments,
     errors::CommandError,
@@ -44,6 +44,9 @@ struct Files {
     log_bytes: u64,
     free_bytes: u64,
     tables: Vec<Table>,
+    /// What is wrong with rows, told on standard error.
+    #[serde(skip)]
+    damaged: Vec<String>,
 }
 
 /// How large a table is.
@@ -64,6 +67,14 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     let damage = tell_damaged_rows(&store);
     store.close().await;
     let stats = counted?;
+    let damaged = stats.sqlite.as_ref().map_or(&[][..], |files| &files.damaged);
+    // Rows that the buckets read were told already.
+    if !damage {
+        for row in damaged.iter().take(MAX_NAMED) {
+            output::note(format_args!("damaged: {row}"));
+        }
+    }
+    let damage = damage || !damaged.is_empty();
     if arguments.json {
         output::json(&stats)?;
     } else {
@@ -122,6 +133,7 @@ async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
         log_bytes: counted.log_bytes,
         free_bytes: u64::from(counted.free_pages) * u64::from(counted.page_bytes),
         tables: counted.tables.into_iter().map(table).collect(),
+        damaged: counted.damaged,
     })
 }
 

@@ -111,6 +111,10 @@ impl TreePage {
         Ok(parsed)
     }
 
+    pub(super) const fn is_leaf(&self) -> bool {
+        self.children.is_empty()
+    }
+
     pub(crate) const fn rows(&self) -> usize {
         self.ends.len()
     }

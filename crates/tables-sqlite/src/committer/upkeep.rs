@@ -61,6 +61,11 @@ impl Upkeep {
         Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now, passed_over })
     }
 
+    /// How many frames the log has, as of the last commit.
+    pub(super) fn log_frames(&self) -> u32 {
+        self.log_pages.load(Ordering::Relaxed)
+    }
+
     /// How many pages of the log are not in the file.
     fn pending(&mut self) -> u32 {
         let pages = self.log_pages.load(Ordering::Relaxed);
@@ -244,10 +249,21 @@ impl Committer {
         if self.stopped.is_some() {
             return;
         }
-        if let Err(error) = self.upkeep.checkpoint(&self.parts.connection) {
-            let error = self.failed(&error);
+        let done = self.mark_log().and_then(|()| {
+            self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error))
+        });
+        if let Err(error) = done {
             self.upkeep_failed(error, "the log could not be written into the file");
         }
+    }
+
+    /// Marks how long the log is that is about to be written into the file.
+    fn mark_log(&mut self) -> Result<()> {
+        if !self.log_is_marked {
+            return Ok(());
+        }
+        let frames = self.upkeep.log_frames();
+        log_mark::renew(&self.parts.connection, &self.parts.directory, frames)
     }
 
     /// Logs what upkeep could not do. While a disk is the cause, that is logged once, and nothing but probes is done.

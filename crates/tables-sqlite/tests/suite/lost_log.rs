@@ -1,12 +1,19 @@
 //! A log that has gone with acknowledged writes in it: the store is not opened without a word.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rashomon_tables::{Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
 use super::fixtures::{NOTES, create, key, open, revision, system_clock, write};
+
+const PAGE_BYTES: usize = 16_384;
+const FRAME_BYTES: usize = 24 + PAGE_BYTES;
 
 /// The file and the log of a process that is killed after writes.
 async fn killed() -> (Vec<u8>, Vec<u8>) {
@@ -75,6 +82,96 @@ async fn file_with_its_log_is_opened_after_a_kill() {
         assert!(store.get(&NOTES, &key("Title", rev)).await.expect("read").is_some(), "{rev}");
     }
     write(&store, revision("Title", 4, 10)).await.expect("written");
+}
+
+/// The places of the frames of a log that end a commit, up to their ends.
+fn commits(log: &[u8]) -> Vec<usize> {
+    let frames = (32..).step_by(FRAME_BYTES).take_while(|at| at + FRAME_BYTES <= log.len());
+    let of_the_log = frames.filter(|at| log[at + 8..at + 16] == log[16..24]);
+    of_the_log.filter(|at| log[at + 4..at + 8] != [0; 4]).map(|at| at + FRAME_BYTES).collect()
+}
+
+/// Opens what a process left that was killed. Gives the highest revision that is there, or the error.
+async fn latest(file: &[u8], log: &[u8]) -> Result<i64, Error> {
+    let directory = TempDir::new().expect("a directory");
+    lay(directory.path(), file, Some(log));
+    let store = SqliteStore::open(directory.path(), system_clock(), Options::default())?;
+    create(&store).await?;
+    let mut latest = 0;
+    for rev in 1..=20 {
+        if store.get(&NOTES, &key("Title", rev)).await?.is_some() {
+            assert_eq!(rev, latest + 1, "revisions are missing below");
+            latest = rev;
+        }
+    }
+    Ok(latest)
+}
+
+/// SQLite reads a log up to its first damaged frame. A commit behind which the log goes on was acknowledged.
+#[tokio::test]
+async fn log_that_is_damaged_before_its_last_commit_is_refused() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    for rev in 1..=9 {
+        write(&store, revision("Title", rev, 3_000)).await.expect("written");
+    }
+    let read = |name: &str| fs::read(directory.path().join(name)).expect("read");
+    let (file, log) = (read("rashomon.sqlite"), read("rashomon.sqlite-wal"));
+    assert_eq!(latest(&file, &log).await.expect("whole"), 9);
+    let commits = commits(&log);
+    assert!(commits.len() > 5, "{commits:?}");
+    let last_begins = commits[commits.len() - 2];
+    // In each frame: its number, its salts, its checksum, its page.
+    for frame in (32..last_begins).step_by(FRAME_BYTES) {
+        for place in [0, 9, 17, 3_000] {
+            let mut damaged = log.clone();
+            damaged[frame + place] ^= 1;
+            let error = latest(&file, &damaged).await.expect_err("commits are lost");
+            assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+            assert!(error.to_string().contains("--accept-lost-log"), "{error}");
+        }
+        let mut zeroed = log.clone();
+        zeroed[frame..frame + FRAME_BYTES].fill(0);
+        latest(&file, &zeroed).await.expect_err("commits are lost");
+    }
+    // The last write may have been cut off by a crash, before it was acknowledged.
+    let mut torn = log.clone();
+    torn[last_begins + 3_000] ^= 1;
+    assert_eq!(latest(&file, &torn).await.expect("it opens"), 8);
+    for end in [last_begins, last_begins + 100, log.len().min(commits[commits.len() - 1]) - 1] {
+        assert_eq!(latest(&file, &log[..end]).await.expect("it opens"), 8, "{end}");
+    }
+}
+
+/// The file has pages of a log that was written into it: with less than that log, they would be of several commits.
+#[tokio::test]
+async fn log_that_lacks_what_is_in_the_file_is_refused() {
+    let directory = TempDir::new().expect("a directory");
+    let options = Options { upkeep_interval: Duration::from_millis(200), ..Options::default() };
+    let store = open(directory.path(), system_clock(), options).await;
+    for rev in 1..=5 {
+        write(&store, revision("Title", rev, 3_000)).await.expect("written");
+    }
+    let read = |name: &str| fs::read(directory.path().join(name)).expect("read");
+    let started = Instant::now();
+    let (file, log) = loop {
+        let (file, log) = (read("rashomon.sqlite"), read("rashomon.sqlite-wal"));
+        let end = *commits(&log).last().expect("a commit");
+        let frame = &log[end - FRAME_BYTES..end];
+        let page = u32::from_be_bytes(frame[..4].try_into().expect("four")) as usize - 1;
+        if file.get(page * PAGE_BYTES..(page + 1) * PAGE_BYTES) == Some(&frame[24..]) {
+            break (file, log);
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "the log is not written into the file");
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(latest(&file, &log).await.expect("whole"), 5);
+    let commits = commits(&log);
+    let written = commits.len() - 1;
+    for end in commits[..written - 1].iter().copied().chain([32]) {
+        let error = latest(&file, &log[..end]).await.expect_err("the file has more");
+        assert!(matches!(error, Error::Corrupt(_)), "{end}: {error:?}");
+    }
 }
 
 /// A backup is a copy of the file of a store that was stopped. So is a store after its content was scrubbed.

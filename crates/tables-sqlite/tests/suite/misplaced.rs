@@ -124,6 +124,86 @@ async fn leaf_written_over_another_is_an_error_and_no_short_list() {
     }
 }
 
+/// No row above the root says which rows belong on it, so that any other page of rows would pass.
+#[tokio::test]
+async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let root = root(directory.path());
+    for (_, leaf) in leaves(&file, root).into_iter().step_by(4) {
+        let mut written = file.clone();
+        written.copy_within(leaf * PAGE_BYTES..(leaf + 1) * PAGE_BYTES, root * PAGE_BYTES);
+        assert!(refusals(&written, "over the root").await as u64 > TITLES, "nothing is refused");
+    }
+}
+
+/// A root as it was before rows went to further pages: the rows that it leads to are sound.
+#[tokio::test]
+async fn root_that_lacks_its_last_pages_is_an_error_and_no_short_list() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let root = root(directory.path()) * PAGE_BYTES;
+    let mut earlier = file.clone();
+    let rows = u16::from_be_bytes([file[root + 3], file[root + 4]]) as usize;
+    assert!(rows > 0, "the root has one child");
+    // The last row goes, and the page before it becomes the last one.
+    let at = root + 12 + 2 * (rows - 1);
+    let cell = root + usize::from(u16::from_be_bytes([file[at], file[at + 1]]));
+    earlier.copy_within(cell..cell + 4, root + 8);
+    earlier[root + 3..root + 5].copy_from_slice(&(rows as u16 - 1).to_be_bytes());
+    // The room of the row is free, so that all else of the page agrees.
+    let start = |at: usize| usize::from(u16::from_be_bytes([file[at], file[at + 1]]));
+    assert!((0..rows - 1).all(|row| start(root + 12 + 2 * row) > start(at)), "the last row lies first");
+    let content = (0..rows - 1).map(|row| start(root + 12 + 2 * row)).min();
+    let content = content.unwrap_or(PAGE_BYTES);
+    earlier[root + 5..root + 7].copy_from_slice(&(content as u16).to_be_bytes());
+    assert_eq!(start(root + 1), 0, "no free room");
+    assert!(refusals(&earlier, "an earlier root").await > 0, "nothing is refused");
+}
+
+/// A leaf in the place of the page above it: its rows lie where they may, and those of the other leaves are hidden.
+#[tokio::test]
+async fn leaf_in_the_place_of_the_page_above_it_is_an_error_and_no_short_list() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let root = root(directory.path()) * PAGE_BYTES;
+    let pages_below = |page: usize| {
+        let number = |at: usize| u32::from_be_bytes(file[at..at + 4].try_into().expect("four")) as usize - 1;
+        let rows = usize::from(u16::from_be_bytes([file[page + 3], file[page + 4]]));
+        let cell = |row: usize| {
+            let at = page + 12 + 2 * row;
+            page + usize::from(u16::from_be_bytes([file[at], file[at + 1]]))
+        };
+        let places: Vec<_> = (0..rows).map(cell).chain([page + 8]).collect();
+        places.into_iter().map(|at| number(at) * PAGE_BYTES).collect::<Vec<_>>()
+    };
+    let above = pages_below(root);
+    assert_eq!(file[above[0]], INTERIOR, "a tree of three levels");
+    for above in above {
+        for leaf in pages_below(above).into_iter().step_by(7) {
+            let mut written = file.clone();
+            written.copy_within(leaf..leaf + PAGE_BYTES, above);
+            assert!(refusals(&written, "over the page above").await > 0, "nothing is refused");
+        }
+    }
+}
+
+/// Statistics count what is there, or say that they cannot.
+#[tokio::test]
+async fn statistics_of_misplaced_pages_are_errors() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let leaves = leaves(&file, root(directory.path()));
+    let (one, other) = (leaves[3].0, leaves[9].0);
+    let mut swapped = file.clone();
+    swapped.copy_within(other..other + 4, one);
+    swapped[other..other + 4].copy_from_slice(&file[one..one + 4]);
+    fs::write(directory.path().join("rashomon.sqlite"), swapped).expect("written");
+    let store = SqliteStore::open(directory.path(), system_clock(), Options::default()).expect("opens");
+    let error = store.stats().expect_err("rows are missing");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+}
+
 /// A page whose header counts one row less than it has.
 #[tokio::test]
 async fn page_that_forgets_its_last_row_is_an_error() {

@@ -121,18 +121,32 @@ fn a_file_that_is_no_store_is_refused_and_not_changed() {
     }
 }
 
-/// A process that ends while it makes a store leaves a file without tables, or an empty one.
+/// A process that ends while it makes a store leaves a file under another name. One of an older version left a file
+/// without tables.
 #[tokio::test]
-async fn a_store_that_was_never_finished_is_made_anew() {
-    for sql in ["", "PRAGMA page_size = 16384; PRAGMA auto_vacuum = 2; PRAGMA journal_mode = WAL;"] {
+async fn a_store_that_was_never_finished_is_made_again() {
+    for name in ["rashomon.sqlite", "rashomon.sqlite-new"] {
+        let sql = "PRAGMA page_size = 16384; PRAGMA auto_vacuum = 2; PRAGMA journal_mode = WAL;";
         let directory = TempDir::new().expect("a directory");
-        let other = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");
+        let other = rusqlite::Connection::open(directory.path().join(name)).expect("opens");
         other.execute_batch(sql).expect("made");
         drop(other);
         let store = try_open(directory.path()).expect("the store opens");
         create(&store).await.expect("tables are made");
         write(&store, revision("Title", 1, 10)).await.expect("written");
     }
+}
+
+/// The file of a store never was empty, so an empty one is what is left of a store.
+#[tokio::test]
+async fn empty_file_is_refused_and_not_made_a_store() {
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("rashomon.sqlite");
+    fs::write(&file, b"").expect("written");
+    let error = refusal(directory.path());
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+    assert!(error.to_string().contains("is empty"), "{error}");
+    assert_eq!(fs::read(&file).expect("read"), b"");
 }
 
 /// The settings that durability and the size of the file stand on.

@@ -1,0 +1,210 @@
+//! What a log proves about itself: how far it is whole, and whether a part of it was damaged after it was written.
+//!
+//! SQLite reads a log up to its first frame that is not whole, and drops the rest without an error. That is right
+//! for the end of a write that a crash cut off: such an end is one transaction at most, which nobody was told of. A
+//! commit behind which the log goes on was acknowledged, and so was one that is in the file already.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{ErrorKind, Read, Seek as _, SeekFrom},
+    path::Path,
+};
+
+/// Bytes of a log's header, and of a frame's.
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
+
+/// The largest page that SQLite has.
+const MAX_PAGE_BYTES: u32 = 1 << 16;
+
+/// The magic number of a log; its lowest bit says in which order the checksum takes bytes.
+const MAGIC: u32 = 0x377f_0682;
+
+/// A log, as far as it is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogScan {
+    /// Counts up by one each time that the log begins again at the front.
+    pub(crate) number: u32,
+    /// Frames up to the last whole commit.
+    pub(crate) frames: u32,
+    /// Whether a commit behind these was acknowledged.
+    pub(crate) has_lost_commits: bool,
+}
+
+/// The header of a log.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    is_big: bool,
+    page_bytes: usize,
+    number: u32,
+    salts: [u8; 8],
+    sum: Checksum,
+}
+
+/// The running checksum of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Checksum(u32, u32);
+
+/// The number in the header of a log, or what is wrong with the log.
+pub(crate) fn number_of(log: &Path) -> std::io::Result<Result<u32, &'static str>> {
+    let Some(mut file) = open(log)? else { return Ok(Err(NONE)) };
+    Ok(read_header(&mut file)?.map(|header| header.number))
+}
+
+/// Reads a whole log beside its file, or says what is wrong with it.
+pub(crate) fn scan(log: &Path, file: &Path) -> std::io::Result<Result<LogScan, &'static str>> {
+    let Some(mut log) = open(log)? else { return Ok(Err(NONE)) };
+    let header = match read_header(&mut log)? {
+        Ok(header) => header,
+        Err(what) => return Ok(Err(what)),
+    };
+    let mut whole = Whole { frames: 0, pages: BTreeMap::new() };
+    let (mut sum, mut is_whole) = (header.sum, true);
+    let mut bytes = vec![0; FRAME_HEADER_BYTES + header.page_bytes];
+    let mut number = 0;
+    // The frames behind the last whole commit.
+    let mut behind = Vec::new();
+    let mut ends = 0;
+    while read_full(&mut log, &mut bytes)? {
+        number += 1;
+        is_whole = is_whole && header.follows(&bytes, &mut sum);
+        behind.push(Frame { number, page: word(&bytes, 0), is_commit: word(&bytes, 4) != 0 });
+        // Others are of an earlier log, or damaged, if some of this one come behind them.
+        if header.has_frame(&bytes) {
+            ends = behind.len();
+        }
+        if is_whole && word(&bytes, 4) != 0 {
+            whole.frames = number;
+            whole.pages.extend(behind.drain(..).map(|frame| (frame.page, frame.number)));
+            ends = 0;
+        }
+    }
+    behind.truncate(ends);
+    let has_lost_commits =
+        has_several_commits(&behind) || is_in_file(&mut log, file, &header, &whole, &behind)?;
+    Ok(Ok(LogScan { number: header.number, frames: whole.frames, has_lost_commits }))
+}
+
+const NONE: &str = "there is none beside it";
+
+/// The whole part of a log.
+struct Whole {
+    frames: u32,
+    /// The newest frame of each page.
+    pages: BTreeMap<u32, u32>,
+}
+
+/// A frame behind the whole part of a log.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    number: u32,
+    page: u32,
+    is_commit: bool,
+}
+
+/// Whether these frames are of more than one transaction: the log goes on behind a commit, or has a page twice, which
+/// SQLite writes once in a transaction.
+fn has_several_commits(frames: &[Frame]) -> bool {
+    let goes_on = frames.iter().rev().skip(1).any(|frame| frame.is_commit);
+    let pages: BTreeSet<_> = frames.iter().map(|frame| frame.page).collect();
+    goes_on || pages.len() < frames.len()
+}
+
+/// Whether frames behind the whole part were written into the file, which happens to whole logs only: the file has the
+/// bytes of such frames, and the whole part has others of one of these pages.
+fn is_in_file(
+    log: &mut File,
+    file: &Path,
+    header: &Header,
+    whole: &Whole,
+    behind: &[Frame],
+) -> std::io::Result<bool> {
+    let Ok(mut file) = File::open(file) else { return Ok(false) };
+    let newest: BTreeMap<_, _> = behind.iter().map(|frame| (frame.page, frame.number)).collect();
+    let mut is_in_file = false;
+    for (page, frame) in newest {
+        let (mut in_log, mut in_file) = (vec![0; header.page_bytes], vec![0; header.page_bytes]);
+        header.read_page(log, frame, &mut in_log)?;
+        file.seek(SeekFrom::Start(u64::from(page.saturating_sub(1)) * header.page_bytes as u64))?;
+        if !read_full(&mut file, &mut in_file)? || in_log != in_file {
+            continue;
+        }
+        if let Some(earlier) = whole.pages.get(&page) {
+            header.read_page(log, *earlier, &mut in_log)?;
+            is_in_file |= in_log != in_file;
+        }
+    }
+    Ok(is_in_file)
+}
+
+impl Header {
+    /// Whether a frame belongs to this log, and not to one before that began at the front as well.
+    fn has_frame(&self, frame: &[u8]) -> bool {
+        frame[8..16] == self.salts
+    }
+
+    /// Whether a frame is whole, and follows on the one with this checksum, which becomes the frame's own.
+    fn follows(&self, frame: &[u8], sum: &mut Checksum) -> bool {
+        let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
+        *sum = sum.of(&head[..8], self.is_big).of(page, self.is_big);
+        self.has_frame(frame) && *sum == Checksum(word(head, 16), word(head, 20))
+    }
+
+    fn read_page(&self, log: &mut File, frame: u32, page: &mut [u8]) -> std::io::Result<()> {
+        let frames_before = u64::from(frame - 1) * (FRAME_HEADER_BYTES + self.page_bytes) as u64;
+        log.seek(SeekFrom::Start(HEADER_BYTES as u64 + frames_before + FRAME_HEADER_BYTES as u64))?;
+        log.read_exact(page)
+    }
+}
+
+impl Checksum {
+    fn of(self, bytes: &[u8], is_big: bool) -> Self {
+        let read = |word: [u8; 4]| if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
+        let Self(mut one, mut two) = self;
+        for [first, second] in bytes.as_chunks::<4>().0.as_chunks::<2>().0 {
+            one = one.wrapping_add(read(*first)).wrapping_add(two);
+            two = two.wrapping_add(read(*second)).wrapping_add(one);
+        }
+        Self(one, two)
+    }
+}
+
+fn open(log: &Path) -> std::io::Result<Option<File>> {
+    match File::open(log) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_header(log: &mut File) -> std::io::Result<Result<Header, &'static str>> {
+    const DAMAGED: &str = "the one beside it is damaged";
+    let mut bytes = [0; HEADER_BYTES];
+    if !read_full(log, &mut bytes)? {
+        return Ok(Err("the one beside it is cut off"));
+    }
+    let (magic, page_bytes) = (word(&bytes, 0), word(&bytes, 8));
+    let is_big = magic & 1 == 1;
+    let sum = Checksum(0, 0).of(&bytes[..24], is_big);
+    let is_whole = magic & !1 == MAGIC && sum == Checksum(word(&bytes, 24), word(&bytes, 28));
+    if !is_whole || !page_bytes.is_power_of_two() || !(512..=MAX_PAGE_BYTES).contains(&page_bytes) {
+        return Ok(Err(DAMAGED));
+    }
+    let mut salts = [0; 8];
+    salts.copy_from_slice(&bytes[16..24]);
+    Ok(Ok(Header { is_big, page_bytes: page_bytes as usize, number: word(&bytes, 16), salts, sum }))
+}
+
+/// Fills the buffer; `false` where the file ends before.
+fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<bool> {
+    match file.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
