@@ -50,6 +50,24 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
     Ok(status.success())
 }
 
+/// Builds the service and the program that damages stores, and runs that with these arguments.
+pub fn damage(arguments: &[String]) -> Result<bool> {
+    let build = ["build", "--quiet", "--release", "--package", "rashomon", "--package", "rashomon-damage"];
+    let built = Command::new(process::cargo()).args(build).current_dir(root()).status();
+    if !built.context("cannot start cargo")?.success() {
+        return Ok(false);
+    }
+    let folder = target().join("release");
+    let status = Command::new(folder.join("rashomon-damage"))
+        .arg("--program")
+        .arg(folder.join("rashomon"))
+        .args(arguments)
+        .current_dir(root())
+        .status()
+        .context("cannot start the program that damages stores")?;
+    Ok(status.success())
+}
+
 /// Builds the simulation and runs it with these arguments.
 pub fn simulate(arguments: &[String]) -> Result<bool> {
     let status = Command::new(process::cargo())

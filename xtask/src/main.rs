@@ -38,6 +38,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Damages copies of stores, and compares every answer with the whole store's. Builds with the release profile.
+    #[command(disable_help_flag = true)]
+    Damage {
+        /// Passed on; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -48,6 +55,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Bench { arguments } => xtask::bench(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),
+        Command::Damage { arguments } => xtask::damage(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -58,6 +58,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-fuzz", &["rashomon-fuzz-targets"]),
+    (
+        "rashomon-damage",
+        &[
+            "rashomon-api",
+            "rashomon-dumps",
+            "rashomon-buckets",
+            "rashomon-tables",
+            "rashomon-tables-sqlite",
+            "rashomon-clock",
+        ],
+    ),
     // The benchmarks measure the table layer beside the service. Everything else that they measure they
     // drive as a user would: through the binary and over HTTP.
     (

@@ -1,0 +1,375 @@
+//! Asks a store everything that a user can ask, and takes down the answers.
+
+use std::{
+    num::NonZeroUsize,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use axum::body::Body;
+use http::{Request, header};
+use http_body_util::BodyExt;
+use rashomon_api::{Api, Components, Registry};
+use rashomon_buckets::{DomainName, Page, Revision, Revisioned, Tid};
+use rashomon_clock::{Clock as _, ManualClock, SystemClock};
+use rashomon_dumps::{ExportOptions, Format, export};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+use tower::ServiceExt;
+
+use crate::base::Base;
+
+/// One question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// A GET of a path, perhaps with `Accept-Datetime`.
+    Get(String, Option<String>),
+    /// An export: of a domain, with all revisions or the latest alone, in a format.
+    Export(DomainName, bool, Format),
+    /// What is counted of a domain.
+    Stats(DomainName),
+    /// The rows of each table of the file.
+    Tables,
+}
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// An error that says that the store is damaged, or cannot be used.
+    Error(String),
+    /// An answer that is no fault of the store: the server says that it made a mistake, or an answer is cut off.
+    Mistake(String),
+    /// What was given.
+    Given {
+        /// The answer, for a response with its status and headers.
+        text: Vec<u8>,
+        /// It says outside of the text that the store is damaged: a command ends so, and names what it left out.
+        names_damage: bool,
+    },
+}
+
+/// The headers that belong to an answer.
+const HEADERS: [header::HeaderName; 7] = [
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::LOCATION,
+    header::LINK,
+    header::LAST_MODIFIED,
+    header::CACHE_CONTROL,
+    header::CONTENT_LOCATION,
+];
+
+/// All answers of a store.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Whether the store was opened, or why not.
+    pub opened: std::result::Result<(), String>,
+    /// The answers, in the order of the questions. None of a store that was not opened.
+    pub answers: Vec<Answer>,
+    /// The problems that `verify` names, or the error that it ended with.
+    pub verified: std::result::Result<Vec<String>, String>,
+    /// How many panics there were.
+    pub panics: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Asked {
+    /// Whether opening the store or `verify` names damage.
+    #[must_use]
+    pub fn names_damage(&self) -> bool {
+        self.opened.is_err() || !matches!(&self.verified, Ok(problems) if problems.is_empty())
+    }
+}
+
+/// How many panics there were in this process.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts panics from now on, on whichever thread.
+pub fn count_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+        before(info);
+    }));
+}
+
+/// A runtime of one thread.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().context("no runtime")
+}
+
+/// Whether a store is opened whose log is missing.
+#[derive(Debug, Clone, Copy)]
+pub struct AcceptLostLog(pub bool);
+
+/// Opens the store in a directory, and asks everything.
+pub fn ask(directory: &Path, base: &Base, accept: AcceptLostLog) -> Result<Asked> {
+    let (clock, panics) = (SystemClock::new(), PANICS.load(Ordering::SeqCst));
+    let runtime = runtime()?;
+    let mut asked = runtime.block_on(ask_all(directory, base, accept));
+    drop(runtime);
+    asked.panics = PANICS.load(Ordering::SeqCst) - panics;
+    asked.took = clock.monotonic();
+    Ok(asked)
+}
+
+async fn ask_all(directory: &Path, base: &Base, accept: AcceptLostLog) -> Asked {
+    let refused = |why: String| Asked {
+        opened: Err(why),
+        answers: Vec::new(),
+        verified: Ok(Vec::new()),
+        panics: 0,
+        took: Duration::ZERO,
+    };
+    let clock = Arc::new(ManualClock::new(base.now));
+    // No upkeep of its own: it would depend on how busy the machine is.
+    let options = Options {
+        readers: NonZeroUsize::MIN,
+        upkeep_interval: Duration::from_secs(3600),
+        accept_lost_log: accept.0,
+        ..Options::default()
+    };
+    let store = match SqliteStore::open(directory, clock.clone(), options) {
+        Ok(store) => Arc::new(store),
+        Err(error) => return refused(error.to_string()),
+    };
+    let asked = match open_buckets(&store, &clock, base, 7).await {
+        Ok(served) => ask_open(&store, served, &clock, base).await,
+        Err(error) => refused(error.to_string()),
+    };
+    store.shutdown().await;
+    asked
+}
+
+async fn open_buckets(
+    store: &Arc<SqliteStore>,
+    clock: &Arc<ManualClock>,
+    base: &Base,
+    seed: u64,
+) -> rashomon_buckets::Result<Revisioned> {
+    Revisioned::open(store.clone(), clock.clone(), base.settings(), seed).await
+}
+
+/// Asks the server, then what commands ask: those pass over damage, and say so.
+async fn ask_open(
+    store: &Arc<SqliteStore>,
+    served: Revisioned,
+    clock: &Arc<ManualClock>,
+    base: &Base,
+) -> Asked {
+    let components =
+        Components { buckets: served, clock: clock.clone(), seed: 7, registry: Registry::default() };
+    let api = Api::new(rashomon_api::Settings::default(), components);
+    let mut commanded = None;
+    let mut answers = Vec::with_capacity(base.questions.len());
+    for question in &base.questions {
+        if let Question::Get(path, datetime) = question {
+            answers.push(get(&api, path, datetime.as_deref()).await);
+            continue;
+        }
+        let buckets = match commanded.take() {
+            Some(buckets) => Ok(buckets),
+            None => open_buckets(store, clock, base, 8).await,
+        };
+        let buckets = match buckets {
+            Ok(buckets) => buckets,
+            Err(error) => {
+                answers.push(Answer::Error(error.to_string()));
+                continue;
+            }
+        };
+        buckets.pass_over_damage();
+        let answer = match question {
+            Question::Get(..) => continue,
+            Question::Export(domain, history, format) => exported(&buckets, domain, *history, *format).await,
+            Question::Stats(domain) => counted(&buckets, domain).await,
+            Question::Tables => tables(store),
+        };
+        // Damaged rows are told once in each process, and each command is one.
+        if matches!(answer, Answer::Given { names_damage: false, .. }) {
+            commanded = Some(buckets);
+        }
+        answers.push(answer);
+    }
+    api.finish().await;
+    let verified = match open_buckets(store, clock, base, 9).await {
+        Ok(buckets) => verify(store, &buckets).await,
+        Err(error) => Err(error.to_string()),
+    };
+    Asked { opened: Ok(()), answers, verified, panics: 0, took: Duration::ZERO }
+}
+
+async fn get(api: &Api, path: &str, datetime: Option<&str>) -> Answer {
+    let mut request = Request::get(path).header(header::HOST, "localhost");
+    if let Some(datetime) = datetime {
+        request = request.header("accept-datetime", datetime);
+    }
+    let Ok(request) = request.body(Body::empty()) else {
+        return Answer::Mistake(format!("{path} is no path"));
+    };
+    let response = match rashomon_api::router(api.clone()).oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let (head, body) = response.into_parts();
+    let mut text = format!("{}\n", head.status.as_u16()).into_bytes();
+    for name in HEADERS {
+        for value in head.headers.get_all(&name) {
+            text.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat());
+        }
+    }
+    text.push(b'\n');
+    match body.collect().await {
+        Ok(body) => text.extend_from_slice(&body.to_bytes()),
+        // The connection is cut off, which no client takes for the end.
+        Err(error) => return Answer::Error(format!("cut off: {error}")),
+    }
+    if !head.status.is_server_error() {
+        return Answer::Given { text, names_damage: false };
+    }
+    let shown = String::from_utf8_lossy(&text).into_owned();
+    if shown.contains("urn:rashomon:problem:internal") || !shown.contains("application/problem+json") {
+        Answer::Mistake(shown)
+    } else {
+        Answer::Error(shown)
+    }
+}
+
+async fn exported(buckets: &Revisioned, domain: &DomainName, history: bool, format: Format) -> Answer {
+    // As the command does, which refuses a domain of which there is nothing.
+    match buckets.catalog().domains().await {
+        Ok(domains) if !domains.contains(domain) => {
+            return Answer::Given { text: b"no such domain".to_vec(), names_damage: false };
+        }
+        Ok(_) => {}
+        Err(error) => return Answer::Error(error.to_string()),
+    }
+    let options = ExportOptions { titles: None, history, format };
+    match export(buckets, buckets.catalog(), domain, &options, Vec::new(), |_| {}).await {
+        Ok((report, text)) => {
+            let names_damage = report.damaged.count > 0 || report.unreadable.count > 0;
+            Answer::Given { text, names_damage }
+        }
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+async fn counted(buckets: &Revisioned, domain: &DomainName) -> Answer {
+    let stats = buckets.stats(domain, &mut |_| {}).await;
+    let found = buckets.found_damage();
+    match stats {
+        Ok(stats) => {
+            let blocks = stats.archive.as_ref().is_some_and(|archive| archive.damaged_blocks > 0);
+            let text = serde_json::to_vec(&stats).unwrap_or_default();
+            Answer::Given { text, names_damage: blocks || !found.is_empty() }
+        }
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+fn tables(store: &SqliteStore) -> Answer {
+    match store.stats() {
+        Ok(stats) => {
+            let text = format!("{:?}", stats.tables).into_bytes();
+            Answer::Given { text, names_damage: !stats.damaged.is_empty() }
+        }
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+/// What `rashomon verify` does.
+async fn verify(store: &SqliteStore, buckets: &Revisioned) -> std::result::Result<Vec<String>, String> {
+    let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
+    let mut problems = checked.problems;
+    match buckets.verify(&mut |_| {}).await {
+        Ok(report) => problems.extend(report.problems),
+        Err(error) => problems.push(error.to_string()),
+    }
+    if let Err(error) = buckets.count_orphans(Duration::from_secs(24 * 3600)).await {
+        problems.push(error.to_string());
+    }
+    Ok(problems)
+}
+
+/// At most so many revisions of a page are asked for one by one.
+const ASKED_RENDERS: usize = 6;
+
+impl Question {
+    /// Everything about these pages, and about a page and a domain that do not exist.
+    #[must_use]
+    pub fn about(pages: &[(Page, Vec<(Revision, Tid)>)]) -> Vec<Self> {
+        let mut questions: Vec<_> = ["/", "/readyz"].into_iter().map(Self::get).collect();
+        let mut domains: Vec<_> = pages.iter().map(|(page, _)| page.domain.clone()).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        for domain in &domains {
+            questions.push(Self::get(&format!("/pages/{domain}/")));
+            questions.push(Self::get(&format!("/v1/{domain}/page/No_such_page?rev/")));
+        }
+        for (page, renders) in pages {
+            about_page(page, renders, &mut questions);
+        }
+        for domain in domains {
+            for (history, format) in [(true, Format::JsonLines), (true, Format::Xml), (false, Format::Xml)] {
+                questions.push(Self::Export(domain.clone(), history, format));
+            }
+            questions.push(Self::Stats(domain));
+        }
+        questions.push(Self::Tables);
+        questions
+    }
+
+    fn get(path: &str) -> Self {
+        Self::Get(path.to_owned(), None)
+    }
+}
+
+fn about_page(page: &Page, renders: &[(Revision, Tid)], questions: &mut Vec<Question>) {
+    let (domain, title) = (&page.domain, encoded(page.title.as_str()));
+    let mut get = |rest: &str, datetime: Option<&str>| {
+        questions
+            .push(Question::Get(format!("/v1/{domain}/page/{title}{rest}"), datetime.map(str::to_owned)));
+    };
+    for rest in ["", "?rev/", "?rev/&limit=3", "?rev/latest/", "?rev/latest/wikitext", "?rev/latest/html"] {
+        get(rest, None);
+    }
+    for property in ["wikitext", "html"] {
+        get(&format!("?timemap/{property}"), None);
+        get(&format!("?timegate/{property}"), None);
+    }
+    get("?timegate/wikitext", Some("Thu, 01 Jan 2026 02:30:00 GMT"));
+    get("?timegate/html", Some("Fri, 02 Jan 2026 00:00:00 GMT"));
+    get("?rev/2026-01-01T03:30:00Z/wikitext", None);
+    get("?rev/999999/", None);
+    let step = renders.len().div_ceil(ASKED_RENDERS).max(1);
+    for (number, (rev, tid)) in renders.iter().rev().step_by(step).enumerate() {
+        get(&format!("?rev/{rev}/"), None);
+        get(&format!("?rev/{tid}/wikitext"), None);
+        match number % 3 {
+            0 => get(&format!("?rev/{tid}/"), None),
+            1 => get(&format!("?rev/{rev}/wikitext"), None),
+            _ => get(&format!("?rev/{tid}/html"), None),
+        }
+    }
+    questions.push(Question::get(&format!("/pages/{domain}/{title}")));
+}
+
+/// The title as it is written in a path.
+fn encoded(title: &str) -> String {
+    use std::fmt::Write as _;
+    let mut encoded = String::new();
+    for byte in title.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}

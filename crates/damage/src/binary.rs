@@ -1,0 +1,97 @@
+//! A part of the stores goes through the program itself: its exit codes and messages count as well.
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use anyhow::{Context, Result};
+use rashomon_dumps::Format;
+
+use crate::{
+    ask::{Answer, Asked, Question},
+    base::{self, Base},
+    harm::Harm,
+};
+
+/// The exit codes of the program.
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+const PARTLY: i32 = 3;
+
+/// The program `rashomon`.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a>(&'a Path);
+
+impl<'a> Program<'a> {
+    /// The program at this path.
+    #[must_use]
+    pub const fn new(path: &'a Path) -> Self {
+        Self(path)
+    }
+
+    /// Runs `verify`, `export` and `stats` on copies of a damaged store. Gives what may not be.
+    pub fn check(&self, base: &Base, harm: &Harm, asked: &Asked) -> Result<Vec<String>> {
+        let mut findings = Vec::new();
+        let verified = self.run(harm, &["verify"])?;
+        let expected = if asked.names_damage() { FAILED } else { DONE };
+        findings.extend(judge_command("verify", &verified, &[expected]));
+        for (number, question) in base.questions.iter().enumerate() {
+            let Question::Export(domain, true, Format::JsonLines) = question else { continue };
+            let ran =
+                self.run(harm, &["export", "--history", "--format", "jsonl", "--domain", domain.as_str()])?;
+            findings.extend(judge_command("export", &ran, &[DONE, FAILED, PARTLY]));
+            let in_process = asked.answers.get(number);
+            let is_same = match (ran.status.code(), in_process) {
+                (Some(DONE | PARTLY), Some(Answer::Given { text, .. })) => *text == ran.stdout,
+                (Some(FAILED), Some(Answer::Given { text, .. })) => text == b"no such domain",
+                (Some(code), _) => code == FAILED,
+                (None, _) => false,
+            };
+            if !is_same {
+                findings
+                    .push(format!("export of {domain} differs from that of the library: {}", shown(&ran)));
+            }
+        }
+        let ran = self.run(harm, &["stats"])?;
+        findings.extend(judge_command("stats", &ran, &[DONE, FAILED]));
+        Ok(findings)
+    }
+
+    fn run(&self, harm: &Harm, words: &[&str]) -> Result<Output> {
+        let directory = base::scratch()?;
+        harm.files.lay(&directory.path().join("store"))?;
+        let mut command = Command::new(self.0);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RASHOMON_")) {
+            command.env_remove(name);
+        }
+        command.args(words).args(["--data", "store"]).current_dir(directory.path()).stdin(Stdio::null());
+        command.output().with_context(|| format!("cannot run {}", self.0.display()))
+    }
+}
+
+/// What may not be of a command: an exit code, a panic, a failure without a word.
+fn judge_command(name: &str, ran: &Output, codes: &[i32]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let code = ran.status.code();
+    if !code.is_some_and(|code| codes.contains(&code)) {
+        findings.push(format!("{name} ended with {code:?} and not {codes:?}: {}", shown(ran)));
+    }
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    if stderr.contains("panicked") {
+        findings.push(format!("{name} panicked: {}", shown(ran)));
+    }
+    if code != Some(DONE) && stderr.trim().is_empty() && ran.stdout.is_empty() {
+        findings.push(format!("{name} ended with {code:?} without a word"));
+    }
+    findings
+}
+
+fn shown(ran: &Output) -> String {
+    const SHOWN: usize = 600;
+    let mut text = format!("{:?} {}", ran.status.code(), String::from_utf8_lossy(&ran.stderr));
+    if text.len() < SHOWN {
+        text.push_str(&String::from_utf8_lossy(&ran.stdout));
+    }
+    text.chars().take(SHOWN).collect()
+}

@@ -1,0 +1,169 @@
+//! Damages a copy of a store. Each change is drawn from a seed and a number, so that it can be made again.
+
+mod logs;
+mod pages;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+
+use crate::base::{Base, Files, Victim};
+
+/// What is done to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
+pub enum Kind {
+    /// Two numbers of children of an interior page change places.
+    SwappedChildren,
+    /// A page is written to the place of another one.
+    PageOverPage,
+    /// A page is full of zeros.
+    ZeroedPage,
+    /// A page is as it was some commits before.
+    OlderPage,
+    /// Several pages are so.
+    OlderPages,
+    /// A bit is flipped.
+    FlippedBit,
+    /// Several bits are flipped.
+    FlippedBits,
+    /// Other bytes take the place of some.
+    ReplacedRun,
+    /// The file ends early, between two pages.
+    CutAtPage,
+    /// The file ends early, within a page.
+    CutAnywhere,
+    /// The log has gone.
+    LostLog,
+    /// The log ends early.
+    CutLog,
+    /// A bit of the log is flipped, or several are.
+    FlippedLog,
+    /// A part of the log is full of zeros.
+    ZeroedLog,
+    /// The log is an earlier one of the same store.
+    OlderLog,
+    /// The log is another store's.
+    OtherLog,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::SwappedChildren,
+        Self::PageOverPage,
+        Self::ZeroedPage,
+        Self::OlderPage,
+        Self::OlderPages,
+        Self::FlippedBit,
+        Self::FlippedBits,
+        Self::ReplacedRun,
+        Self::CutAtPage,
+        Self::CutAnywhere,
+        Self::LostLog,
+        Self::CutLog,
+        Self::FlippedLog,
+        Self::ZeroedLog,
+        Self::OlderLog,
+        Self::OtherLog,
+    ];
+
+    /// Whether pages are of an earlier commit: nothing in the format dates a page.
+    #[must_use]
+    pub const fn is_of_older_pages(self) -> bool {
+        matches!(self, Self::OlderPage | Self::OlderPages)
+    }
+
+    /// Whether the log is damaged.
+    #[must_use]
+    pub const fn is_of_log(self) -> bool {
+        matches!(
+            self,
+            Self::LostLog
+                | Self::CutLog
+                | Self::FlippedLog
+                | Self::ZeroedLog
+                | Self::OlderLog
+                | Self::OtherLog
+        )
+    }
+}
+
+/// A damaged copy of a store.
+#[derive(Debug)]
+pub struct Harm {
+    /// What was done.
+    pub kind: Kind,
+    /// To which base, by its number.
+    pub base: usize,
+    /// To which of its victims.
+    pub victim: usize,
+    /// What was done, in words.
+    pub what: String,
+    /// The damaged files.
+    pub files: Files,
+    /// Whether bytes were changed that mean something. Free room of a page means nothing.
+    pub is_of_used_bytes: bool,
+}
+
+/// How many draws may come to nothing, such as a page over an equal one, before that is an error.
+const MAX_DRAWS: usize = 1_000;
+
+/// Draws what is done to which store: any damage, or of one kind.
+pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Result<Harm> {
+    let mut random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
+    for _ in 0..MAX_DRAWS {
+        let drawn = Kind::ALL[random.usize(..Kind::ALL.len())];
+        let kind = kind.unwrap_or(drawn);
+        let base = random.usize(..bases.len());
+        let victim = random.usize(..bases[base].victims.len());
+        let drawn = Drawn { bases, base, victim: &bases[base].victims[victim] };
+        let Some((what, files)) = drawn.harm(kind, &mut random) else { continue };
+        if files == drawn.victim.files {
+            continue;
+        }
+        let is_of_used_bytes = is_of_used_bytes(drawn.victim, &files);
+        let what = format!("{kind:?}, base {}, state {victim}: {what}", bases[base].name);
+        return Ok(Harm { kind, base, victim, what, files, is_of_used_bytes });
+    }
+    None.context("no damage could be drawn")
+}
+
+struct Drawn<'a> {
+    bases: &'a [Base],
+    base: usize,
+    victim: &'a Victim,
+}
+
+impl Drawn<'_> {
+    /// The damaged files, with what was done. `None` where this cannot be done to this store.
+    fn harm(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
+        if kind.is_of_log() {
+            return self.harm_log(kind, random);
+        }
+        let mut file = self.victim.files.file.to_vec();
+        let what = self.harm_file(kind, &mut file, random)?;
+        Some((what, Files { file: Arc::new(file), log: self.victim.files.log.clone() }))
+    }
+}
+
+/// Whether the damage is not only in bytes that mean nothing.
+fn is_of_used_bytes(victim: &Victim, damaged: &Files) -> bool {
+    let (before, after) = (&victim.files.file, &damaged.file);
+    if victim.files.log != damaged.log {
+        return true;
+    }
+    // What the log has of a page is read from there.
+    let Some(layout) = &victim.layout else { return false };
+    if before.len() != after.len() {
+        return true;
+    }
+    let page_bytes = layout.page_bytes;
+    layout.pages.iter().enumerate().any(|(number, page)| {
+        let start = number * page_bytes;
+        page.used.iter().any(|range| {
+            let range = start + range.start..start + range.end;
+            before[range.clone()] != after[range]
+        })
+    })
+}

@@ -1,0 +1,199 @@
+//! Decides whether an answer of a damaged store is one that it may give.
+
+mod part;
+
+use anyhow::Result;
+
+use crate::{
+    ask::{Answer, Asked, Question},
+    base::Base,
+    harm::Harm,
+};
+
+/// What an answer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// That of the whole store.
+    Right,
+    /// An error.
+    Error,
+    /// It says that something is damaged, and everything else in it is right.
+    NamesDamage,
+    /// That of an earlier commit, or of several.
+    Earlier(Vec<usize>),
+    /// All its parts are of commits, and no commit has all of them.
+    Blend,
+    /// Something else.
+    Wrong(String),
+}
+
+/// What a damaged store is, by all its answers: the worst of them counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It cannot be opened, and the error says so.
+    Refused,
+    /// All answers are right.
+    Right,
+    /// Answers are right or errors.
+    Errors,
+    /// Some say that something is damaged.
+    NamesDamage,
+    /// All that are no errors are those of one earlier commit.
+    EarlierCommit,
+    /// Each is that of an earlier commit, and they are not those of the same one.
+    EarlierCommits,
+    /// The parts of some are of several commits.
+    Blend,
+    /// An answer may not be given.
+    Finding,
+}
+
+/// What was found out about a damaged store.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// All of it in one word.
+    pub outcome: Outcome,
+    /// Whether `verify` names damage, or the store cannot be opened.
+    pub is_named: bool,
+    /// What may not be, in words.
+    pub findings: Vec<String>,
+    /// How many answers were errors.
+    pub errors: usize,
+}
+
+/// Judges one answer. `chain` has the answers of the earlier states, if these may be given.
+#[must_use]
+pub fn judge_answer(
+    question: &Question,
+    answer: &Answer,
+    right: &Answer,
+    chain: &[(usize, &Answer)],
+) -> Verdict {
+    if answer == right {
+        return Verdict::Right;
+    }
+    match answer {
+        Answer::Error(_) => return Verdict::Error,
+        Answer::Mistake(what) => return Verdict::Wrong(what.clone()),
+        Answer::Given { .. } => {}
+    }
+    let same: Vec<_> =
+        chain.iter().filter(|(_, earlier)| *earlier == answer).map(|(state, _)| *state).collect();
+    if !same.is_empty() {
+        return Verdict::Earlier(same);
+    }
+    let wholes = std::iter::once(right).chain(chain.iter().map(|(_, earlier)| *earlier));
+    if wholes.into_iter().any(|whole| part::names_damage(question, answer, whole)) {
+        return Verdict::NamesDamage;
+    }
+    let wholes: Vec<_> = std::iter::once(right).chain(chain.iter().map(|(_, earlier)| *earlier)).collect();
+    if !chain.is_empty() && part::is_blend(question, answer, &wholes) {
+        return Verdict::Blend;
+    }
+    Verdict::Wrong(difference(answer, right))
+}
+
+/// Judges all answers of a damaged store.
+pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
+    let chain = &base.victims[harm.victim].chain;
+    let (own, earlier) = chain.split_last().unwrap_or((&0, &[]));
+    let right = base.answers(*own)?;
+    let mut findings = Vec::new();
+    if asked.panics > 0 {
+        findings.push(format!("{} panics", asked.panics));
+    }
+    let may_be_earlier = harm.kind.is_of_older_pages() || harm.kind.is_of_log();
+    let (mut errors, mut blends, mut names_damage, mut is_right) = (0, Vec::new(), false, true);
+    // The states that all answers could be of, so far.
+    let mut common: Option<Vec<usize>> = None;
+    let mut is_of_one = true;
+    for (number, answer) in asked.answers.iter().enumerate() {
+        let question = &base.questions[number];
+        if *answer == right.answers[number] && !may_be_earlier {
+            continue;
+        }
+        let mut others = Vec::new();
+        if may_be_earlier {
+            for state in earlier {
+                others.push((*state, &base.answers(*state)?.answers[number]));
+            }
+        }
+        let verdict = judge_answer(question, answer, &right.answers[number], &others);
+        is_right &= matches!(verdict, Verdict::Right | Verdict::Error | Verdict::NamesDamage);
+        let mut of = match verdict {
+            Verdict::Error => {
+                errors += 1;
+                continue;
+            }
+            Verdict::NamesDamage => {
+                names_damage = true;
+                continue;
+            }
+            Verdict::Blend => {
+                blends.push(format!("{question:?} is of several commits"));
+                continue;
+            }
+            Verdict::Wrong(what) => {
+                findings.push(format!("{question:?}: {what}"));
+                continue;
+            }
+            Verdict::Earlier(states) => states,
+            Verdict::Right => {
+                let same = others.iter().filter(|(_, other)| *other == answer);
+                same.map(|(state, _)| *state).chain([*own]).collect()
+            }
+        };
+        if let Some(common) = &common {
+            of.retain(|state| common.contains(state));
+        }
+        is_of_one &= !of.is_empty();
+        common = Some(of);
+    }
+    let is_damage_seen = errors > 0 || names_damage || !findings.is_empty();
+    let outcome = if asked.opened.is_err() {
+        Outcome::Refused
+    } else if !blends.is_empty() {
+        Outcome::Blend
+    } else if !is_right {
+        if is_of_one { Outcome::EarlierCommit } else { Outcome::EarlierCommits }
+    } else if names_damage {
+        Outcome::NamesDamage
+    } else if errors > 0 {
+        Outcome::Errors
+    } else {
+        Outcome::Right
+    };
+    let is_of_several = matches!(outcome, Outcome::EarlierCommits | Outcome::Blend);
+    if is_of_several && harm.kind.is_of_log() {
+        findings.push("the answers are of several commits".to_owned());
+        findings.append(&mut blends);
+    }
+    let is_named = asked.names_damage();
+    let must_be_named = is_damage_seen || (harm.is_of_used_bytes && !may_be_earlier);
+    if must_be_named && !is_named {
+        findings.push(format!("verify names nothing, with {errors} errors"));
+    }
+    let outcome = if findings.is_empty() { outcome } else { Outcome::Finding };
+    Ok(Judged { outcome, is_named, findings, errors })
+}
+
+/// The bytes around the first difference, for people.
+fn difference(answer: &Answer, right: &Answer) -> String {
+    const SHOWN: usize = 160;
+    let (Answer::Given { text, names_damage }, Answer::Given { text: right, .. }) = (answer, right) else {
+        return format!("{answer:?} instead of {right:?}");
+    };
+    let same = text.iter().zip(right).take_while(|(one, other)| one == other).count();
+    let from = same.saturating_sub(SHOWN / 4);
+    let part = |bytes: &[u8]| {
+        let part = bytes.get(from..bytes.len().min(from + SHOWN)).unwrap_or_default();
+        String::from_utf8_lossy(part).into_owned()
+    };
+    format!(
+        "differs from byte {same} on (names damage: {names_damage}), {} bytes for {}: {:?} instead of {:?}",
+        text.len(),
+        right.len(),
+        part(text),
+        part(right)
+    )
+}

@@ -1,0 +1,228 @@
+//! What each page of a file of SQLite is, and which of its bytes mean something.
+//!
+//! The file is whole: a parser of damaged files is not needed.
+
+use std::{ops::Range, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use rusqlite::{Connection, OpenFlags};
+
+/// What a page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A page of a tree that leads to other pages.
+    Interior,
+    /// A page of a tree without pages below it.
+    Leaf,
+    /// The rest of a long row.
+    Overflow,
+    /// A list of free pages.
+    Trunk,
+    /// A free page.
+    Free,
+    /// A map from pages to the pages that lead to them.
+    Map,
+}
+
+/// A page.
+#[derive(Debug, Clone)]
+pub struct PageLayout {
+    /// What it is.
+    pub role: Role,
+    /// The tree that it belongs to; empty for none.
+    pub tree: String,
+    /// The ranges of its bytes that mean something.
+    pub used: Vec<Range<usize>>,
+    /// Where the numbers of its children are.
+    pub children: Vec<usize>,
+}
+
+/// All pages of a file.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// Bytes of a page.
+    pub page_bytes: usize,
+    /// The pages; the first has number 1.
+    pub pages: Vec<PageLayout>,
+}
+
+/// Bytes of the header of a file whose values have an effect on answers. The others are counters, hints and reserved.
+const HEADER_USED: [Range<usize>; 5] = [0..24, 28..40, 44..48, 52..64, 68..72];
+const HEADER_BYTES: usize = 100;
+const MAP_ENTRY_BYTES: usize = 5;
+const INTERIOR_INDEX: u8 = 2;
+const INTERIOR_TABLE: u8 = 5;
+const LEAF_INDEX: u8 = 10;
+const LEAF_TABLE: u8 = 13;
+
+impl Layout {
+    /// Reads the layout of a whole file without a log.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let uri = format!("file:{}?immutable=1", path.display());
+        let connection = Connection::open_with_flags(uri, flags)?;
+        let mut statement = connection.prepare(
+            "SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0 UNION SELECT 'sqlite_schema', 1",
+        )?;
+        let roots = statement.query_map((), |row| Ok((row.get(0)?, row.get::<_, u32>(1)? as usize)))?;
+        let roots = roots.collect::<rusqlite::Result<Vec<(String, usize)>>>()?;
+        Self::of(&bytes, &roots)
+    }
+
+    fn of(file: &[u8], roots: &[(String, usize)]) -> Result<Self> {
+        let page_bytes = match usize::from(short(file, 16)) {
+            1 => 1 << 16,
+            bytes => bytes,
+        };
+        ensure!(page_bytes >= 512 && file.len().is_multiple_of(page_bytes), "no whole file of SQLite");
+        let free =
+            PageLayout { role: Role::Free, tree: String::new(), used: Vec::new(), children: Vec::new() };
+        let count = file.len() / page_bytes;
+        let mut reader = Reader { file, page_bytes, pages: vec![free; count] };
+        reader.maps();
+        reader.trunks()?;
+        for (name, root) in roots {
+            reader.tree(name, *root)?;
+        }
+        reader.pages[0].used.extend(HEADER_USED);
+        Ok(Self { page_bytes, pages: reader.pages })
+    }
+
+    /// The numbers, from 0 on, of the pages for which this holds.
+    pub fn pages_where(&self, holds: impl Fn(&PageLayout) -> bool) -> Vec<usize> {
+        (0..self.pages.len()).filter(|number| holds(&self.pages[*number])).collect()
+    }
+
+    /// Whether a byte of the file means something.
+    #[must_use]
+    pub fn is_used(&self, at: usize) -> bool {
+        let page = self.pages.get(at / self.page_bytes);
+        page.is_some_and(|page| page.used.iter().any(|range| range.contains(&(at % self.page_bytes))))
+    }
+}
+
+struct Reader<'a> {
+    file: &'a [u8],
+    page_bytes: usize,
+    pages: Vec<PageLayout>,
+}
+
+impl Reader<'_> {
+    fn page(&self, number: usize) -> Result<&[u8]> {
+        let start = number.checked_sub(1).context("a page with number 0")? * self.page_bytes;
+        self.file.get(start..start + self.page_bytes).context("a page behind the end of the file")
+    }
+
+    fn set(&mut self, number: usize, role: Role, tree: &str, used: Vec<Range<usize>>, children: Vec<usize>) {
+        self.pages[number - 1] = PageLayout { role, tree: tree.to_owned(), used, children };
+    }
+
+    /// The maps: page 2, and one after as many pages as a map has entries.
+    fn maps(&mut self) {
+        let entries = self.page_bytes / MAP_ENTRY_BYTES;
+        let count = self.pages.len();
+        for number in (2..=count).step_by(entries + 1) {
+            let mapped = entries.min(count - number);
+            self.set(
+                number,
+                Role::Map,
+                "",
+                std::iter::once(0..mapped * MAP_ENTRY_BYTES).collect(),
+                Vec::new(),
+            );
+        }
+    }
+
+    fn trunks(&mut self) -> Result<()> {
+        let mut number = long(self.file, 32);
+        while number != 0 {
+            let page = self.page(number)?;
+            let (next, free) = (long(page, 0), long(page, 4));
+            self.set(number, Role::Trunk, "", std::iter::once(0..8 + 4 * free).collect(), Vec::new());
+            number = next;
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, name: &str, number: usize) -> Result<()> {
+        let page = self.page(number)?.to_vec();
+        let start = if number == 1 { HEADER_BYTES } else { 0 };
+        let kind = page[start];
+        let is_interior = matches!(kind, INTERIOR_INDEX | INTERIOR_TABLE);
+        ensure!(is_interior || matches!(kind, LEAF_INDEX | LEAF_TABLE), "page {number} is of kind {kind}");
+        let header = if is_interior { 12 } else { 8 };
+        let cells = usize::from(short(&page, start + 3));
+        let mut used: Vec<_> = std::iter::once(start..start + header + 2 * cells).collect();
+        let mut children = Vec::new();
+        for cell in 0..cells {
+            let at = usize::from(short(&page, start + header + 2 * cell));
+            let mut end = at;
+            if is_interior {
+                children.push(at);
+                end += 4;
+            }
+            let payload = if kind == INTERIOR_TABLE { 0 } else { varint(&page, &mut end) };
+            if matches!(kind, INTERIOR_TABLE | LEAF_TABLE) {
+                varint(&page, &mut end);
+            }
+            let local = self.local_bytes(payload, kind);
+            end += local;
+            if local < payload {
+                self.overflow(name, long(&page, end), payload - local)?;
+                end += 4;
+            }
+            used.push(at..end);
+        }
+        if is_interior {
+            children.push(start + 8);
+        }
+        let below: Vec<_> = children.iter().map(|at| long(&page, *at)).collect();
+        self.set(number, if is_interior { Role::Interior } else { Role::Leaf }, name, used, children);
+        below.into_iter().try_for_each(|child| self.tree(name, child))
+    }
+
+    fn local_bytes(&self, payload: usize, kind: u8) -> usize {
+        let usable = self.page_bytes;
+        let most = if kind == LEAF_TABLE { usable - 35 } else { (usable - 12) * 64 / 255 - 23 };
+        if payload <= most {
+            return payload;
+        }
+        let least = (usable - 12) * 32 / 255 - 23;
+        let fitting = least + (payload - least) % (usable - 4);
+        if fitting <= most { fitting } else { least }
+    }
+
+    fn overflow(&mut self, name: &str, mut number: usize, mut bytes: usize) -> Result<()> {
+        while bytes > 0 {
+            let next = long(self.page(number)?, 0);
+            let here = bytes.min(self.page_bytes - 4);
+            self.set(number, Role::Overflow, name, std::iter::once(0..4 + here).collect(), Vec::new());
+            bytes -= here;
+            number = next;
+        }
+        Ok(())
+    }
+}
+
+fn short(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn long(bytes: &[u8], at: usize) -> usize {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
+}
+
+fn varint(bytes: &[u8], at: &mut usize) -> usize {
+    let mut number = 0;
+    for _ in 0..8 {
+        let byte = bytes[*at];
+        *at += 1;
+        number = number << 7 | usize::from(byte & 0x7f);
+        if byte < 0x80 {
+            return number;
+        }
+    }
+    *at += 1;
+    number << 8 | usize::from(bytes[*at - 1])
+}

@@ -1,0 +1,150 @@
+//! Runs trials, one after another.
+
+use std::{
+    path::PathBuf,
+    sync::mpsc::{self, RecvTimeoutError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum as _;
+use rashomon_clock::{Clock as _, SystemClock};
+
+use crate::{
+    ask::{self, AcceptLostLog, Asked},
+    base::{self, Base},
+    binary::Program,
+    harm::{self, Harm, Kind},
+    judge::{self, Judged},
+    tally::Tally,
+};
+
+/// Longer than any store may take.
+const TRIAL_LIMIT: Duration = Duration::from_secs(120);
+
+/// Every so many stores, one goes through the program as well.
+const BY_PROGRAM_EVERY: u64 = 40;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// How many stores.
+    pub stores: u64,
+    /// What the damage is drawn from.
+    pub seed: u64,
+    /// This store alone.
+    pub only: Option<u64>,
+    /// This kind of damage alone.
+    pub kind: Option<Kind>,
+    /// No more stores once so much time has passed.
+    pub within: Option<Duration>,
+    /// The program, which a part of the stores goes through.
+    pub program: Option<PathBuf>,
+}
+
+/// What a trial sends.
+struct Trial {
+    number: u64,
+    harm: Harm,
+    asked: Asked,
+    judged: Judged,
+    by_program: bool,
+}
+
+/// Runs the trials, and shows each finding. Gives the counts.
+pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
+    ask::count_panics();
+    let clock = SystemClock::new();
+    let bases = Base::all()?;
+    for base in &bases {
+        show(&format!(
+            "base {}: {} states, {} of them to be damaged, {} questions, {} bytes",
+            base.name,
+            base.states.len(),
+            base.victims.len(),
+            base.questions.len(),
+            base.victims.last().map_or(0, |victim| victim.files.file.len())
+        ));
+    }
+    let (sender, trials) = mpsc::channel();
+    let worker_plan = plan.clone();
+    let worker = std::thread::spawn(move || {
+        let numbers = match worker_plan.only {
+            Some(only) => only..only + 1,
+            None => 0..worker_plan.stores,
+        };
+        for number in numbers {
+            if worker_plan.within.is_some_and(|within| clock.monotonic() > within) {
+                break;
+            }
+            let trial = run(&bases, &worker_plan, number);
+            let failed = trial.is_err();
+            if sender.send(trial.with_context(|| format!("store {number}"))).is_err() || failed {
+                break;
+            }
+        }
+    });
+    let mut tally = Tally::default();
+    loop {
+        match trials.recv_timeout(TRIAL_LIMIT) {
+            Ok(trial) => {
+                let trial = trial?;
+                report(plan, &trial, show);
+                tally.add(&trial.harm, &trial.judged, trial.by_program);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let done = tally.total().stores;
+                anyhow::bail!("the store after {done} others took longer than {TRIAL_LIMIT:?}: it hangs");
+            }
+        }
+    }
+    worker.join().map_err(|_| anyhow::anyhow!("the trials panicked"))?;
+    Ok(tally)
+}
+
+fn run(bases: &[Base], plan: &Plan, number: u64) -> Result<Trial> {
+    let harm = harm::draw(bases, plan.kind, plan.seed, number)?;
+    let base = &bases[harm.base];
+    let directory = base::scratch()?;
+    harm.files.lay(directory.path())?;
+    let asked = ask::ask(directory.path(), base, AcceptLostLog(false))?;
+    let mut judged = judge::judge(base, &harm, &asked)?;
+    let by_program =
+        plan.program.as_deref().filter(|_| plan.only.is_some() || number.is_multiple_of(BY_PROGRAM_EVERY));
+    if let Some(program) = by_program {
+        let findings = Program::new(program).check(base, &harm, &asked)?;
+        if !findings.is_empty() {
+            judged.outcome = judge::Outcome::Finding;
+            judged.findings.extend(findings);
+        }
+    }
+    Ok(Trial { number, harm, asked, judged, by_program: by_program.is_some() })
+}
+
+fn report(plan: &Plan, trial: &Trial, show: &mut dyn FnMut(&str)) {
+    const SHOWN: usize = 4;
+    let Trial { number, harm, asked, judged, .. } = trial;
+    if judged.findings.is_empty() && plan.only.is_none() {
+        return;
+    }
+    show(&format!("store {number}: {}", harm.what));
+    for finding in judged.findings.iter().take(SHOWN) {
+        show(&format!("  finding: {finding}"));
+    }
+    if judged.findings.len() > SHOWN {
+        show(&format!("  and {} more", judged.findings.len() - SHOWN));
+    }
+    show(&format!(
+        "  {:?}, {} errors; opened: {:?}; verify: {:?}; used bytes: {}; {:?}",
+        judged.outcome,
+        judged.errors,
+        asked.opened,
+        asked.verified.as_ref().map(|problems| problems.iter().take(3).collect::<Vec<_>>()),
+        harm.is_of_used_bytes,
+        asked.took
+    ));
+    let kind = plan.kind.and_then(|kind| kind.to_possible_value());
+    let kind = kind.map_or_else(String::new, |kind| format!(" --kind {}", kind.get_name()));
+    show(&format!("  again: cargo xtask damage --seed {}{kind} --only {number}", plan.seed));
+}

@@ -1,0 +1,101 @@
+//! Counts what became of damaged stores.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    harm::{Harm, Kind},
+    judge::{Judged, Outcome},
+};
+
+/// The counts of one kind of damage.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Stores.
+    pub stores: u64,
+    /// By what became of them.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Those of which `verify`, or the error at opening, names the damage.
+    pub named: u64,
+    /// Those of which only bytes without a meaning were changed.
+    pub unused: u64,
+    /// Those that neither are named nor have all answers right.
+    pub silent: u64,
+    /// Stores that also went through the program.
+    pub by_program: u64,
+}
+
+/// All counts.
+#[derive(Debug, Clone, Default)]
+pub struct Tally(BTreeMap<Kind, Counts>);
+
+impl Tally {
+    /// Counts a store.
+    pub fn add(&mut self, harm: &Harm, judged: &Judged, by_program: bool) {
+        let counts = self.0.entry(harm.kind).or_default();
+        counts.stores += 1;
+        *counts.outcomes.entry(judged.outcome).or_default() += 1;
+        counts.named += u64::from(judged.is_named);
+        counts.unused += u64::from(!harm.is_of_used_bytes);
+        counts.silent += u64::from(!judged.is_named && judged.outcome != Outcome::Right);
+        counts.by_program += u64::from(by_program);
+    }
+
+    /// All stores.
+    #[must_use]
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        for counts in self.0.values() {
+            total.stores += counts.stores;
+            for (outcome, count) in &counts.outcomes {
+                *total.outcomes.entry(*outcome).or_default() += count;
+            }
+            total.named += counts.named;
+            total.unused += counts.unused;
+            total.silent += counts.silent;
+            total.by_program += counts.by_program;
+        }
+        total
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>9}{:>8}{:>8}{:>8}",
+            "damage",
+            "stores",
+            "refused",
+            "right",
+            "errors",
+            "stated",
+            "one old",
+            "old mix",
+            "findings",
+            "named",
+            "unused",
+            "silent"
+        )?;
+        let total = self.total();
+        let rows = self.0.iter().map(|(kind, counts)| (format!("{kind:?}"), counts));
+        for (name, counts) in rows.chain([("all".to_owned(), &total)]) {
+            let of = |outcome| counts.outcomes.get(&outcome).copied().unwrap_or(0);
+            writeln!(
+                f,
+                "{name:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>9}{:>8}{:>8}{:>8}",
+                counts.stores,
+                of(Outcome::Refused),
+                of(Outcome::Right),
+                of(Outcome::Errors),
+                of(Outcome::NamesDamage),
+                of(Outcome::EarlierCommit),
+                of(Outcome::EarlierCommits),
+                of(Outcome::Finding),
+                counts.named,
+                counts.unused,
+                counts.silent
+            )?;
+        }
+        Ok(())
+    }
+}

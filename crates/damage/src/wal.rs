@@ -1,0 +1,31 @@
+//! The write-ahead log of SQLite, as far as damage needs it: <https://www.sqlite.org/fileformat2.html#walformat>.
+
+/// Bytes of the header of a log.
+pub const HEADER_BYTES: usize = 32;
+
+/// Bytes before the page in each frame.
+pub const FRAME_HEADER_BYTES: usize = 24;
+
+/// Bytes of a page of the store.
+pub const PAGE_BYTES: usize = 16_384;
+
+/// Bytes of a frame.
+pub const FRAME_BYTES: usize = FRAME_HEADER_BYTES + PAGE_BYTES;
+
+/// Where each commit of a log ends, in order, as far as the frames belong to the header.
+#[must_use]
+pub fn commit_ends(log: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let Some(salt) = log.get(16..24) else { return ends };
+    let mut at = HEADER_BYTES;
+    while let Some(frame) = log.get(at..at + FRAME_BYTES) {
+        if &frame[8..16] != salt {
+            break;
+        }
+        at += FRAME_BYTES;
+        if frame[4..8] != [0; 4] {
+            ends.push(at);
+        }
+    }
+    ends
+}

@@ -1,0 +1,142 @@
+//! The judge finds each kind of wrong answer, and lets pass what may be answered.
+
+use std::sync::LazyLock;
+
+use rashomon_buckets::DomainName;
+use rashomon_damage::{
+    ask::{Answer, Asked, Question},
+    base::Base,
+    harm::{Harm, Kind},
+    judge::{Judged, Outcome, Verdict, judge, judge_answer},
+};
+use rashomon_dumps::Format;
+
+fn given(text: &str, names_damage: bool) -> Answer {
+    Answer::Given { text: text.as_bytes().to_vec(), names_damage }
+}
+
+fn response(status: u16, body: &str) -> Answer {
+    given(&format!("{status}\ncontent-type: application/json\n\n{body}"), false)
+}
+
+fn get() -> Question {
+    Question::Get("/v1/en.example.org/page/Main_Page?rev/".to_owned(), None)
+}
+
+fn export(format: Format) -> Question {
+    Question::Export(DomainName::new("en.example.org").expect("a domain"), true, format)
+}
+
+fn is_wrong(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Wrong(_))
+}
+
+const LIST: &str = r#"{"revisions":[{"rev":2,"timestamp":"b","size":7,"href":"?rev/2/"},{"rev":1,"timestamp":"a","size":5,"href":"?rev/1/"}]}"#;
+
+#[test]
+fn responses_are_right_or_errors_or_name_the_damage() {
+    let right = response(200, LIST);
+    let judged = |answer: &Answer| judge_answer(&get(), answer, &right, &[]);
+    assert_eq!(judged(&right), Verdict::Right);
+    assert_eq!(judged(&Answer::Error("500 corrupt".to_owned())), Verdict::Error);
+    assert!(is_wrong(&judged(&Answer::Mistake("500 internal".to_owned()))));
+    assert!(is_wrong(&judged(&response(404, "{}"))));
+    assert!(is_wrong(&judged(&response(200, r#"{"revisions":[]}"#))));
+    assert!(is_wrong(&judged(&response(200, &LIST.replace(r#""size":5"#, r#""size":6"#)))));
+    let row = r#"{"rev":1,"timestamp":"a","size":5,"href":"?rev/1/"}"#;
+    let unreadable = LIST.replace(row, r#"{"rev":1,"damaged":true,"size":0,"href":"?rev/1/"}"#);
+    assert_eq!(judged(&response(200, &unreadable)), Verdict::NamesDamage);
+    let partly = LIST.replace(row, r#"{"rev":1,"timestamp":"a","damaged":true,"size":0,"href":"?rev/1/"}"#);
+    assert_eq!(judged(&response(200, &partly)), Verdict::NamesDamage);
+    assert!(is_wrong(&judged(&response(404, &partly))), "another status");
+    assert!(is_wrong(&judged(&response(200, &partly.replace(r#""timestamp":"a""#, r#""timestamp":"c""#)))));
+    let short = LIST.replace(&format!(",{row}"), "").replace(r#""size":7"#, r#""size":7,"damaged":true"#);
+    assert!(is_wrong(&judged(&response(200, &short))), "a revision is missing beside a damaged one");
+}
+
+#[test]
+fn exports_may_lack_what_they_name_and_nothing_else() {
+    let lines = [
+        r#"{"kind":"page","title":"Main_Page"}"#,
+        r#"{"kind":"revision","rev":1,"properties":{"wikitext":{"text":"one"}}}"#,
+        r#"{"kind":"render","tid":"a","properties":{"html":{"text":"<p>"}}}"#,
+        r#"{"kind":"end","pages":1,"revisions":1,"renders":1}"#,
+    ];
+    let right = given(&lines.join("\n"), false);
+    let part = lines[..2].join("\n");
+    let judged = |format, text: &str, named| judge_answer(&export(format), &given(text, named), &right, &[]);
+    for format in [Format::JsonLines, Format::Xml] {
+        assert_eq!(judged(format, &part, true), Verdict::NamesDamage, "{format:?}");
+        assert!(
+            is_wrong(&judged(format, &part, false)),
+            "{format:?}: lines are missing, and nothing says so"
+        );
+        assert!(is_wrong(&judged(format, &part.replace("one", "two"), true)), "{format:?}: other bytes");
+    }
+    let without = part.replace(r#""wikitext":{"text":"one"}"#, "");
+    assert_eq!(judged(Format::JsonLines, &without, true), Verdict::NamesDamage);
+    let reordered = [lines[2], lines[1]].join("\n");
+    assert!(is_wrong(&judged(Format::JsonLines, &reordered, true)), "another order");
+}
+
+#[test]
+fn answers_of_earlier_commits_are_known_as_such() {
+    let (right, earlier) = (response(200, LIST), response(200, r#"{"revisions":[]}"#));
+    let verdict = judge_answer(&get(), &earlier, &right, &[(3, &earlier), (4, &right)]);
+    assert_eq!(verdict, Verdict::Earlier(vec![3]));
+    assert!(is_wrong(&judge_answer(&get(), &earlier, &right, &[])));
+}
+
+static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| Base::all().expect("the stores are written"));
+
+/// Judges these answers of the first base's newest closed state.
+fn judged(kind: Kind, is_of_used_bytes: bool, alter: impl FnOnce(&Base, &mut Asked)) -> Judged {
+    let base = &BASES[0];
+    let victim = base.victims.iter().rposition(|victim| victim.layout.is_some()).expect("a closed store");
+    let own = *base.victims[victim].chain.last().expect("a state");
+    let mut asked = base.answers(own).expect("answers").clone();
+    alter(base, &mut asked);
+    let files = base.victims[victim].files.clone();
+    let harm = Harm { kind, base: 0, victim, what: String::new(), files, is_of_used_bytes };
+    judge(base, &harm, &asked).expect("judged")
+}
+
+fn list(base: &Base) -> usize {
+    let is_list = |question: &Question| matches!(question, Question::Get(path, _) if path.ends_with("?rev/"));
+    base.questions.iter().rposition(is_list).expect("a list")
+}
+
+#[test]
+fn stores_are_judged_by_all_their_answers() {
+    assert_eq!(judged(Kind::FlippedBit, false, |_, _| {}).outcome, Outcome::Right);
+    let wrong = judged(Kind::FlippedBit, true, |base, asked| asked.answers[list(base)] = response(404, "{}"));
+    assert_eq!(wrong.outcome, Outcome::Finding);
+    let panicked = judged(Kind::FlippedBit, false, |_, asked| asked.panics = 1);
+    assert_eq!(panicked.outcome, Outcome::Finding);
+    let error = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = Answer::Error(String::new());
+    let silent = judged(Kind::FlippedBit, false, error);
+    assert!(silent.findings.iter().any(|finding| finding.contains("verify names nothing")), "{silent:?}");
+    let named = judged(Kind::FlippedBit, true, |base, asked| {
+        error(base, asked);
+        asked.verified = Ok(vec!["a row".to_owned()]);
+    });
+    assert_eq!((named.outcome, named.errors, named.is_named), (Outcome::Errors, 1, true));
+    assert_eq!(judged(Kind::FlippedBit, true, |_, _| {}).outcome, Outcome::Finding, "used bytes, unnamed");
+}
+
+#[test]
+fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
+    let first =
+        |base: &Base, asked: &mut Asked| asked.answers.clone_from(&base.answers(0).expect("answers").answers);
+    assert_eq!(judged(Kind::OlderPage, true, first).outcome, Outcome::EarlierCommit);
+    assert_eq!(judged(Kind::CutLog, true, first).outcome, Outcome::EarlierCommit);
+    assert_eq!(judged(Kind::PageOverPage, true, first).outcome, Outcome::Finding);
+    // The answer about one page alone is of the first commit, and no commit has it beside all others.
+    let mixed = |base: &Base, asked: &mut Asked| {
+        let is_of_first = |question: &Question| matches!(question, Question::Get(path, None) if path.ends_with("Main_Page?rev/"));
+        let at = base.questions.iter().position(is_of_first).expect("the list of the first page");
+        asked.answers[at] = base.answers(0).expect("answers").answers[at].clone();
+    };
+    assert_eq!(judged(Kind::OlderPage, true, mixed).outcome, Outcome::EarlierCommits);
+    assert_eq!(judged(Kind::CutLog, true, mixed).outcome, Outcome::Finding);
+}
