@@ -149,6 +149,7 @@ fn flags_in_the_documents_are_known() {
         "--hot",
         "--seed",
         "--histories",
+        "--collector",
         "--release",
         "--profile",
         "--all",

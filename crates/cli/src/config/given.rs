@@ -36,8 +36,8 @@ pub(crate) struct GivenSettings {
     pub(crate) cache_size: Option<ByteSize>,
 
     /// How often what nobody names is collected: the pieces of large bodies whose upload was never finished, or that
-    /// sealing let go of, and blocks of the archive; 0s for never
-    /// [default: 1h]
+    /// sealing let go of, and blocks of the archive; on Cassandra only what is older than `gc_grace_seconds`; 0s for
+    /// never [default: 1h]
     #[arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")]
     pub(crate) collect_every: Option<Span>,
 
