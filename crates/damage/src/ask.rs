@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use axum::body::Body;
+use axum::{Router, body::Body};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry};
@@ -165,11 +165,12 @@ async fn ask_open(
     let components =
         Components { buckets: served, clock: clock.clone(), seed: 7, registry: Registry::default() };
     let api = Api::new(rashomon_api::Settings::default(), components);
+    let router = rashomon_api::router(api.clone());
     let mut commanded = None;
     let mut answers = Vec::with_capacity(base.questions.len());
     for question in &base.questions {
         if let Question::Get(path, datetime) = question {
-            answers.push(get(&api, path, datetime.as_deref()).await);
+            answers.push(get(&router, path, datetime.as_deref()).await);
             continue;
         }
         let buckets = match commanded.take() {
@@ -204,7 +205,7 @@ async fn ask_open(
     Asked { opened: Ok(()), answers, verified, panics: 0, took: Duration::ZERO }
 }
 
-async fn get(api: &Api, path: &str, datetime: Option<&str>) -> Answer {
+async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     let mut request = Request::get(path).header(header::HOST, "localhost");
     if let Some(datetime) = datetime {
         request = request.header("accept-datetime", datetime);
@@ -212,7 +213,7 @@ async fn get(api: &Api, path: &str, datetime: Option<&str>) -> Answer {
     let Ok(request) = request.body(Body::empty()) else {
         return Answer::Mistake(format!("{path} is no path"));
     };
-    let response = match rashomon_api::router(api.clone()).oneshot(request).await {
+    let response = match router.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };

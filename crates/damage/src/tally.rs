@@ -20,6 +20,8 @@ pub struct Counts {
     pub unused: u64,
     /// Those that neither are named nor have all answers right.
     pub silent: u64,
+    /// Those of them with answers of several commits.
+    pub silent_blends: u64,
     /// Stores that also went through the program.
     pub by_program: u64,
 }
@@ -37,6 +39,7 @@ impl Tally {
         counts.named += u64::from(judged.is_named);
         counts.unused += u64::from(!harm.is_of_used_bytes);
         counts.silent += u64::from(!judged.is_named && judged.outcome != Outcome::Right);
+        counts.silent_blends += u64::from(!judged.is_named && judged.outcome == Outcome::Blend);
         counts.by_program += u64::from(by_program);
     }
 
@@ -52,6 +55,7 @@ impl Tally {
             total.named += counts.named;
             total.unused += counts.unused;
             total.silent += counts.silent;
+            total.silent_blends += counts.silent_blends;
             total.by_program += counts.by_program;
         }
         total
@@ -62,7 +66,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>9}{:>8}{:>8}{:>8}",
+            "{:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}",
             "damage",
             "stores",
             "refused",
@@ -71,10 +75,12 @@ impl fmt::Display for Tally {
             "stated",
             "one old",
             "old mix",
+            "blends",
             "findings",
             "named",
             "unused",
-            "silent"
+            "silent",
+            "blends"
         )?;
         let total = self.total();
         let rows = self.0.iter().map(|(kind, counts)| (format!("{kind:?}"), counts));
@@ -82,7 +88,7 @@ impl fmt::Display for Tally {
             let of = |outcome| counts.outcomes.get(&outcome).copied().unwrap_or(0);
             writeln!(
                 f,
-                "{name:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>9}{:>8}{:>8}{:>8}",
+                "{name:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}",
                 counts.stores,
                 of(Outcome::Refused),
                 of(Outcome::Right),
@@ -90,10 +96,12 @@ impl fmt::Display for Tally {
                 of(Outcome::NamesDamage),
                 of(Outcome::EarlierCommit),
                 of(Outcome::EarlierCommits),
+                of(Outcome::Blend),
                 of(Outcome::Finding),
                 counts.named,
                 counts.unused,
-                counts.silent
+                counts.silent,
+                counts.silent_blends
             )?;
         }
         Ok(())

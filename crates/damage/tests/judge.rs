@@ -87,6 +87,20 @@ fn answers_of_earlier_commits_are_known_as_such() {
     assert!(is_wrong(&judge_answer(&get(), &earlier, &right, &[])));
 }
 
+#[test]
+fn blends_have_parts_of_commits_alone() {
+    let item = |rev: i64, time: &str| format!(r#"{{"rev":{rev},"timestamp":"{time}"}}"#);
+    let list =
+        |items: &[String]| response(200, &format!(r#"{{"title":"A","revisions":[{}]}}"#, items.join(",")));
+    let (one, two, three) = (item(1, "a"), item(2, "b"), item(3, "c"));
+    let right = list(&[three.clone(), two.clone(), one.clone()]);
+    let earlier = list(&[two.clone(), one.clone()]);
+    let judged = |answer: &Answer| judge_answer(&get(), answer, &right, &[(1, &earlier)]);
+    assert_eq!(judged(&list(&[three.clone(), one.clone()])), Verdict::Blend);
+    assert!(is_wrong(&judged(&list(&[item(3, "x"), one]))), "no commit has this row");
+    assert!(is_wrong(&judged(&response(404, "{}"))), "no commit has this status");
+}
+
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| Base::all().expect("the stores are written"));
 
 /// Judges these answers of the first base's newest closed state.

@@ -116,7 +116,11 @@ fn parts(body: &[u8]) -> Vec<String> {
     let mut parts = Vec::new();
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => add_parts(&value, &mut parts),
-        Err(_) => parts.extend(String::from_utf8_lossy(body).lines().map(str::to_owned)),
+        Err(_) => {
+            // The first and the last of a timemap say so, and a comma follows each but the last.
+            let plain = |line: &str| line.trim_end_matches(',').replace("first ", "").replace("last ", "");
+            parts.extend(String::from_utf8_lossy(body).lines().map(plain));
+        }
     }
     parts
 }

@@ -36,9 +36,14 @@ async fn fill(directory: &Path) -> Vec<u8> {
 
 /// The first page of the tree of rows, from 0 on.
 fn root(directory: &Path) -> usize {
+    root_of(directory, "rows")
+}
+
+/// The first page of a tree, from 0 on.
+fn root_of(directory: &Path, tree: &str) -> usize {
     let file = rusqlite::Connection::open(directory.join("rashomon.sqlite")).expect("opens");
-    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'rows'";
-    file.query_row(sql, (), |row| row.get::<_, u32>(0)).expect("read") as usize - 1
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    file.query_row(sql, [tree], |row| row.get::<_, u32>(0)).expect("read") as usize - 1
 }
 
 /// Where the numbers of all leaves are written in the file, and the numbers from 0 on.
@@ -202,6 +207,26 @@ async fn statistics_of_misplaced_pages_are_errors() {
     let store = SqliteStore::open(directory.path(), system_clock(), Options::default()).expect("opens");
     let error = store.stats().expect_err("rows are missing");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+}
+
+/// SQLite's own check does not see these: the pages are whole, and no row of them is looked for.
+#[tokio::test]
+async fn page_over_the_index_of_times_or_the_mark_of_the_log_is_named() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    for (from, to, named) in [
+        ("columns", "rows_by_expiry", "the index of times"),
+        ("sqlite_autoindex_schemas_1", "marks", "the mark of the open log"),
+    ] {
+        let (from, to) = (root_of(directory.path(), from), root_of(directory.path(), to));
+        let mut written = file.clone();
+        written.copy_within(from * PAGE_BYTES..(from + 1) * PAGE_BYTES, to * PAGE_BYTES);
+        let copy = TempDir::new().expect("a directory");
+        fs::write(copy.path().join("rashomon.sqlite"), written).expect("written");
+        let store = SqliteStore::open(copy.path(), system_clock(), Options::default()).expect("opens");
+        let problems = store.check(|_| {}).expect("checked").problems;
+        assert!(problems.iter().any(|problem| problem.contains(named)), "{named}: {problems:?}");
+    }
 }
 
 /// A page whose header counts one row less than it has.
