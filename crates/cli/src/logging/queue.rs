@@ -87,10 +87,15 @@ impl<W: Write> Write for Written<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Mutex, PoisonError,
-        mpsc::{Receiver, Sender, channel},
+    use std::{
+        sync::{
+            Mutex, PoisonError,
+            mpsc::{Receiver, Sender, channel},
+        },
+        time::Duration,
     };
+
+    use rashomon_clock::{Clock as _, SystemClock};
 
     use super::*;
 
@@ -121,6 +126,15 @@ mod tests {
         (queue, guard, sender, written)
     }
 
+    fn wait_until_empty(queue: &LineQueue) {
+        let clock = SystemClock::new();
+        let begun = clock.monotonic();
+        while queue.waiting.load(Ordering::Relaxed) > 0 {
+            assert!(clock.monotonic() - begun < Duration::from_secs(60), "lines wait that nobody writes");
+            std::thread::yield_now();
+        }
+    }
+
     /// Lets everything be written that waits, and gives the bytes of each line.
     fn read_all(
         (mut queue, guard, permits, written): (LineQueue, WorkerGuard, Sender<()>, Arc<Mutex<Vec<usize>>>),
@@ -128,14 +142,10 @@ mod tests {
         for _ in 0..2 * MAX_LINES {
             permits.send(()).unwrap();
         }
-        while queue.waiting.load(Ordering::Relaxed) > 0 {
-            std::thread::yield_now();
-        }
+        wait_until_empty(&queue);
         // There is room again.
         queue.write_all(b"last").unwrap();
-        while queue.waiting.load(Ordering::Relaxed) > 0 {
-            std::thread::yield_now();
-        }
+        wait_until_empty(&queue);
         drop(guard);
         let written = written.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(written.last(), Some(&4));

@@ -69,6 +69,20 @@ fn a_server_whose_log_nobody_reads_goes_on_serving() {
 }
 
 #[test]
+fn long_url_is_shortened_in_the_log() {
+    let directory = tempdir().unwrap();
+    let mut command = rashomon(directory.path());
+    command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--access-log", "all"]);
+    let mut server = Running::start(&mut command);
+    let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
+    let answer = get(&address, &format!("/v1/wiki/page/A?{}end", "x".repeat(10_000)));
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    let ran = server.stop().ends_with(0);
+    let line = ran.stderr.lines().find(|line| line.contains("xxx")).unwrap();
+    assert!(line.len() < 3_000 && line.contains("xend ") && line.contains("status=404"), "{line}");
+}
+
+#[test]
 fn a_store_in_memory_is_gone_at_the_end() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
