@@ -241,11 +241,14 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     }
 }
 
+/// What stands for the error that a domain is not there.
+pub(crate) const NO_DOMAIN: &[u8] = b"no such domain";
+
 async fn exported(buckets: &Revisioned, domain: &DomainName, history: bool, format: Format) -> Answer {
     // As the command does, which refuses a domain of which there is nothing.
     match buckets.catalog().domains().await {
         Ok(domains) if !domains.contains(domain) => {
-            return Answer::Given { text: b"no such domain".to_vec(), names_damage: false };
+            return Answer::Given { text: NO_DOMAIN.to_vec(), names_damage: false };
         }
         Ok(_) => {}
         Err(error) => return Answer::Error(error.to_string()),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rashomon_dumps::Format;
 
 use crate::{
-    ask::{Answer, Asked, Question},
+    ask::{self, Answer, Asked, Question},
     base::{self, Base},
     harm::Harm,
 };
@@ -44,8 +44,10 @@ impl<'a> Program<'a> {
             let in_process = asked.answers.get(number);
             let is_same = match (ran.status.code(), in_process) {
                 (Some(DONE | PARTLY), Some(Answer::Given { text, .. })) => *text == ran.stdout,
-                (Some(FAILED), Some(Answer::Given { text, .. })) => text == b"no such domain",
-                (Some(code), _) => code == FAILED,
+                // An error may always be given, and says so.
+                (Some(code), _) => {
+                    code == FAILED && asked.names_damage() || in_process.is_some_and(is_no_domain)
+                }
                 (None, _) => false,
             };
             if !is_same {
@@ -68,6 +70,10 @@ impl<'a> Program<'a> {
         command.args(words).args(["--data", "store"]).current_dir(directory.path()).stdin(Stdio::null());
         command.output().with_context(|| format!("cannot run {}", self.0.display()))
     }
+}
+
+fn is_no_domain(answer: &Answer) -> bool {
+    matches!(answer, Answer::Given { text, .. } if text == ask::NO_DOMAIN)
 }
 
 /// What may not be of a command: an exit code, a panic, a failure without a word.

@@ -47,7 +47,7 @@ pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     if mark & OPEN == 0 {
         return Ok(false);
     }
-    let Some(what) = missing(mark, scan(&log, &path).map_err(io)?) else { return Ok(false) };
+    let Some(what) = missing(mark, scan(&log).map_err(io)?) else { return Ok(false) };
     if accept_loss {
         tracing::warn!(file = %path.display(), what, "lost log accepted: the last writes are missing");
         return Ok(true);

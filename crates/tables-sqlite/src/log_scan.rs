@@ -2,12 +2,12 @@
 //!
 //! SQLite reads a log up to its first frame that is not whole, and drops the rest without an error. That is right
 //! for the end of a write that a crash cut off: such an end is one transaction at most, which nobody was told of. A
-//! commit behind which the log goes on was acknowledged, and so was one that is in the file already.
+//! commit behind which the log goes on was acknowledged.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs::File,
-    io::{ErrorKind, Read, Seek as _, SeekFrom},
+    io::{ErrorKind, Read},
     path::Path,
 };
 
@@ -52,14 +52,14 @@ pub(crate) fn number_of(log: &Path) -> std::io::Result<Result<u32, &'static str>
     Ok(read_header(&mut file)?.map(|header| header.number))
 }
 
-/// Reads a whole log beside its file, or says what is wrong with it.
-pub(crate) fn scan(log: &Path, file: &Path) -> std::io::Result<Result<LogScan, &'static str>> {
+/// Reads a whole log, or says what is wrong with it.
+pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>> {
     let Some(mut log) = open(log)? else { return Ok(Err(NONE)) };
     let header = match read_header(&mut log)? {
         Ok(header) => header,
         Err(what) => return Ok(Err(what)),
     };
-    let mut whole = Whole { frames: 0, pages: BTreeMap::new() };
+    let mut frames = 0;
     let (mut sum, mut is_whole) = (header.sum, true);
     let mut bytes = vec![0; FRAME_HEADER_BYTES + header.page_bytes];
     let mut number = 0;
@@ -69,73 +69,37 @@ pub(crate) fn scan(log: &Path, file: &Path) -> std::io::Result<Result<LogScan, &
     while read_full(&mut log, &mut bytes)? {
         number += 1;
         is_whole = is_whole && header.follows(&bytes, &mut sum);
-        behind.push(Frame { number, page: word(&bytes, 0), is_commit: word(&bytes, 4) != 0 });
+        behind.push(Frame { page: word(&bytes, 0), is_commit: word(&bytes, 4) != 0 });
         // Others are of an earlier log, or damaged, if some of this one come behind them.
         if header.has_frame(&bytes) {
             ends = behind.len();
         }
         if is_whole && word(&bytes, 4) != 0 {
-            whole.frames = number;
-            whole.pages.extend(behind.drain(..).map(|frame| (frame.page, frame.number)));
+            frames = number;
+            behind.clear();
             ends = 0;
         }
     }
     behind.truncate(ends);
-    let has_lost_commits =
-        has_several_commits(&behind) || is_in_file(&mut log, file, &header, &whole, &behind)?;
-    Ok(Ok(LogScan { number: header.number, frames: whole.frames, has_lost_commits }))
+    let has_lost_commits = has_several_commits(&behind);
+    Ok(Ok(LogScan { number: header.number, frames, has_lost_commits }))
 }
 
 const NONE: &str = "there is none beside it";
 
-/// The whole part of a log.
-struct Whole {
-    frames: u32,
-    /// The newest frame of each page.
-    pages: BTreeMap<u32, u32>,
-}
-
 /// A frame behind the whole part of a log.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
-    number: u32,
     page: u32,
     is_commit: bool,
 }
 
-/// Whether these frames are of more than one transaction: the log goes on behind a commit, or has a page twice, which
-/// SQLite writes once in a transaction.
+/// Whether these frames are of more than one transaction: the log goes on behind a commit, or has a page twice. In one
+/// transaction SQLite writes a page once, and again at most as the last frame.
 fn has_several_commits(frames: &[Frame]) -> bool {
-    let goes_on = frames.iter().rev().skip(1).any(|frame| frame.is_commit);
+    let Some((_, frames)) = frames.split_last() else { return false };
     let pages: BTreeSet<_> = frames.iter().map(|frame| frame.page).collect();
-    goes_on || pages.len() < frames.len()
-}
-
-/// Whether frames behind the whole part were written into the file, which happens to whole logs only: the file has the
-/// bytes of such frames, and the whole part has others of one of these pages.
-fn is_in_file(
-    log: &mut File,
-    file: &Path,
-    header: &Header,
-    whole: &Whole,
-    behind: &[Frame],
-) -> std::io::Result<bool> {
-    let Ok(mut file) = File::open(file) else { return Ok(false) };
-    let newest: BTreeMap<_, _> = behind.iter().map(|frame| (frame.page, frame.number)).collect();
-    let mut is_in_file = false;
-    for (page, frame) in newest {
-        let (mut in_log, mut in_file) = (vec![0; header.page_bytes], vec![0; header.page_bytes]);
-        header.read_page(log, frame, &mut in_log)?;
-        file.seek(SeekFrom::Start(u64::from(page.saturating_sub(1)) * header.page_bytes as u64))?;
-        if !read_full(&mut file, &mut in_file)? || in_log != in_file {
-            continue;
-        }
-        if let Some(earlier) = whole.pages.get(&page) {
-            header.read_page(log, *earlier, &mut in_log)?;
-            is_in_file |= in_log != in_file;
-        }
-    }
-    Ok(is_in_file)
+    frames.iter().any(|frame| frame.is_commit) || pages.len() < frames.len()
 }
 
 impl Header {
@@ -149,12 +113,6 @@ impl Header {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
         *sum = sum.of(&head[..8], self.is_big).of(page, self.is_big);
         self.has_frame(frame) && *sum == Checksum(word(head, 16), word(head, 20))
-    }
-
-    fn read_page(&self, log: &mut File, frame: u32, page: &mut [u8]) -> std::io::Result<()> {
-        let frames_before = u64::from(frame - 1) * (FRAME_HEADER_BYTES + self.page_bytes) as u64;
-        log.seek(SeekFrom::Start(HEADER_BYTES as u64 + frames_before + FRAME_HEADER_BYTES as u64))?;
-        log.read_exact(page)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     definitions, envelope,
     errors::from_sqlite,
     file,
-    row::corrupt,
+    row::{self, corrupt},
     walk::{self, Tables},
 };
 
@@ -31,8 +31,7 @@ pub struct Stats {
     pub free_pages: u32,
     /// Each table, exactly, in the order in which they were made.
     pub tables: Vec<TableStats>,
-    /// Small rows that are not what was written, and rows whose value is missing, each in a sentence. They are counted
-    /// as they are.
+    /// Rows that are not what was written, each in a sentence. They are counted as they are.
     pub damaged: Vec<String>,
 }
 
@@ -50,10 +49,8 @@ pub struct TableStats {
 }
 
 impl SqliteStore {
-    /// Counts everything. Reads the key and the size of every row, and the small values: blocks the thread for that
-    /// long. Rows that are written meanwhile are counted or not.
-    ///
-    /// `Corrupt` where rows are missing. The bytes of large values are not read.
+    /// Counts everything, by reading every row: blocks the thread for that long. Rows that are written meanwhile are
+    /// counted or not. `Corrupt` where rows are missing.
     pub fn stats(&self) -> Result<Stats> {
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;
@@ -87,21 +84,41 @@ fn count_rows(connection: &Audited) -> Result<(Vec<TableStats>, Vec<String>)> {
     let seeds: Vec<_> = counts.iter().map(|table| envelope::seed(&table.name)).collect();
     let (mut last, mut damaged) = (Vec::new(), Vec::new());
     loop {
-        let rows = walk::sizes_after(connection, &last).map_err(sqlite)?;
-        for row in &rows {
-            let key = &row.key;
+        let keys = walk::keys_after(connection, &last).map_err(sqlite)?;
+        for key in &keys {
             let index = tables
                 .index_of(key)
                 .map_err(|what| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii())))?;
-            let what = row.damage(seeds[index]);
-            damaged.extend(what.map(|what| corrupt(&counts[index].name, key, what).to_string()));
-            counts[index].rows += 1;
-            counts[index].key_bytes += key.len() as u64;
-            counts[index].value_bytes += row.value_bytes();
+            count_row(connection, key, seeds[index], &mut counts[index], &mut damaged)?;
         }
-        match rows.into_iter().next_back() {
-            Some(row) if row.key > last => last = row.key,
+        match keys.into_iter().next_back() {
+            Some(key) if key > last => last = key,
             _ => return Ok((counts, damaged)),
         }
     }
+}
+
+fn count_row(
+    connection: &Audited,
+    key: &[u8],
+    seed: u64,
+    table: &mut TableStats,
+    damaged: &mut Vec<String>,
+) -> Result<()> {
+    let read =
+        row::with_stored(connection, key, |stored| Ok((stored.bytes(), stored.is_whole_under(seed, key))));
+    let (bytes, is_whole) = match read {
+        // Deleted meanwhile.
+        Ok(None) => return Ok(()),
+        Ok(Some(read)) => read,
+        Err(Error::Corrupt(_)) => (0, false),
+        Err(error) => return Err(error),
+    };
+    if !is_whole {
+        damaged.push(corrupt(&table.name, key, "it is not what was written").to_string());
+    }
+    table.rows += 1;
+    table.key_bytes += key.len() as u64;
+    table.value_bytes += bytes as u64;
+    Ok(())
 }

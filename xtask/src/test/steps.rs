@@ -95,12 +95,6 @@ pub(super) const STEPS: &[Step] = &[
         needs: &[],
         run: retention,
     },
-    Step {
-        name: "damage",
-        about: "damaged stores answer rightly, or say that they are damaged",
-        needs: &[],
-        run: damage,
-    },
     Step { name: "kill", about: "kill -9 under load loses nothing, a few times", needs: &[], run: kill },
     Step {
         name: "demo",
@@ -227,17 +221,6 @@ fn retention(_: &mut Toolbox) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Passed(format!("{}; `cargo xtask simulate` does more", remarks.join(", "))))
-}
-
-/// As many stores as three minutes allow, the same first ones each time.
-fn damage(_: &mut Toolbox) -> Result<Outcome> {
-    let mut command = Command::new(crate::target().join("debug/rashomon-damage"));
-    command.args(["--seed", "1", "--stores", "3000", "--seconds", "170", "--program"]).arg(binary());
-    let remark = |lines: &[String]| {
-        let total = lines.iter().rev().find(|line| line.contains(" damaged stores ")).cloned();
-        format!("{}; `cargo xtask damage` does more", total.unwrap_or_default())
-    };
-    finish("damage", command, |line| !line.starts_with("base "), remark)
 }
 
 fn kill(_: &mut Toolbox) -> Result<Outcome> {

@@ -223,6 +223,35 @@ fn flip_title(directory: &Path, title: &str) {
     std::fs::write(path, file).unwrap();
 }
 
+/// No number of pages or revisions depends on the row, and the buckets do not read it to count.
+#[test]
+fn statistics_tell_of_a_damaged_index_row() {
+    let Some(home) = Home::new() else { return };
+    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "indexes"]].concat());
+    home.write("one.xml", &dump("Unmistakable title", &[("1", "one"), ("2", "two")]));
+    on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+    on_a_file(&["stats"]).ends_with(0);
+    let table = rashomon_buckets::schemas::REVISIONS_BY_TIME.name();
+    let number = rashomon_buckets::schemas::all().iter().position(|schema| schema.name() == table);
+    let number = u16::try_from(number.expect("a table") + 1).expect("few tables").to_be_bytes();
+    let path = home.path().join("indexes/rashomon.sqlite");
+    let mut file = std::fs::read(&path).unwrap();
+    // The title of a page ends with two zeros in a key, and the number of the table follows.
+    let key = [b"Unmistakable_title\0\0", &number[..]].concat();
+    let places: Vec<_> = (0..file.len() - 60).filter(|at| file[*at..].starts_with(&key)).collect();
+    assert!(!places.is_empty(), "the row is in the file");
+    for place in places {
+        // Behind the time of the edit, the revision, and the time of the write there is the checksum.
+        file[place + key.len() + 16 + 12] ^= 1;
+    }
+    std::fs::write(path, file).unwrap();
+    on_a_file(&["stats"]).ends_with(1).prints(&["1 page, 2 revisions"]).tells(&[
+        "damaged: ",
+        "table revisions_by_time",
+        "its checksum does not agree",
+    ]);
+}
+
 /// The key has the title: all goes on, the damage is told, and a repair restores the row.
 #[test]
 fn damaged_title_row_stops_nothing_and_is_repaired() {

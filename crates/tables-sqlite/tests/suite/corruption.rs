@@ -188,6 +188,10 @@ async fn damage_is_named() {
     assert!(message.contains("table notes") && message.contains("Title 3"), "{message}");
     assert_eq!(report.problems.len(), 1, "{report:?}");
     assert!(message.contains(&report.problems[0]), "{report:?}");
+    let stats = store.stats().expect("counted");
+    let named = stats.damaged.len() == 1 && stats.damaged[0].contains("Title 3");
+    assert!(named && stats.damaged[0].contains("table notes"), "{:?}", stats.damaged);
+    assert_eq!(stats.tables[1].rows as i64, TITLES as i64 * REVISIONS, "it is counted");
     // The row beside it is whole.
     assert!(store.get(&BODIES, &key).await.expect("read").is_some());
 }
