@@ -65,7 +65,21 @@ impl fmt::Display for History {
 fn step(rng: &mut Rng, setup: &Setup) -> Step {
     let action = action(rng, setup);
     let disturbance = (setup.faults && rng.u8(..6) == 0).then(|| disturbance(rng, setup));
+    let disturbance = disturbance.or_else(|| loses_lease(&action, rng.clone(), setup));
     Step { process: rng.usize(..setup.processes), action, disturbance }
+}
+
+/// Whether a write that may need the lease of its page loses it. Other strategies than app-ttl have no timeline that such a
+/// write could mislead.
+fn loses_lease(action: &Action, mut rng: Rng, setup: &Setup) -> Option<Disturbance> {
+    let may_need_lease =
+        matches!(action, Action::PutRevision { if_latest: true, .. } | Action::PutRender { .. });
+    if !may_need_lease || !setup.faults || setup.processes == 1 || setup.expires() {
+        return None;
+    }
+    // Of its own numbers, so that histories without a lost lease stay what they were.
+    let mut rng = Rng::with_seed(!rng.u64(..));
+    (rng.u8(..3) == 0).then_some(Disturbance::LosesLease)
 }
 
 fn action(rng: &mut Rng, setup: &Setup) -> Action {

@@ -84,6 +84,9 @@ pub enum Disturbance {
     CullsFail,
     /// The first write of a page fails, and comes to pass so much later.
     Late(Duration),
+    /// The first write of a page under a lease reaches the store only when the lease has expired, and another process has
+    /// taken the write back.
+    LosesLease,
 }
 
 /// How a call fails.

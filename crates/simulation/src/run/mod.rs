@@ -3,6 +3,7 @@
 mod check;
 mod culling;
 mod end;
+mod lost_lease;
 mod reading;
 mod writing;
 

@@ -54,7 +54,7 @@ impl Run {
         Ok((properties, bodies))
     }
 
-    async fn property(
+    pub(super) async fn property(
         &mut self,
         process: usize,
         page: usize,
@@ -93,9 +93,11 @@ impl Run {
             if_latest: if_latest.then_some(latest),
             ..NewRevision::new(Self::revision(rev), properties)
         };
-        let (buckets, name) = (&self.world.processes[process].buckets, &self.world.pages[page]);
-        let result = buckets.put_revision(name, new).await;
-        self.written(process, disturbed, page, bodies, result).await
+        let (buckets, name) = (self.world.processes[process].buckets.clone(), self.world.pages[page].clone());
+        let begun = self.world.now;
+        let write = async move { buckets.put_revision(&name, new).await };
+        let result = self.carry_out(process, disturbed, page, write).await?;
+        self.written(process, disturbed, (page, begun), bodies, result).await
     }
 
     pub(super) async fn put_render(
@@ -115,8 +117,10 @@ impl Run {
         let Ok((properties, bodies)) = staged else { return self.refused(staged.map(drop), disturbed) };
         let base = if on_render { RenderBase::Render(tid) } else { RenderBase::Revision(rev) };
         let new = NewRender { base, timestamp: self.age(age), if_latest: None, properties };
-        let (buckets, name) = (&self.world.processes[process].buckets, &self.world.pages[page]);
-        let result = buckets.put_render(name, new).await;
+        let (buckets, name) = (self.world.processes[process].buckets.clone(), self.world.pages[page].clone());
+        let begun = self.world.now;
+        let write = async move { buckets.put_render(&name, new).await };
+        let result = self.carry_out(process, disturbed, page, write).await?;
         if result.as_ref().is_err_and(is_unavailable)
             && let Some(name) = bodies.keys().find(|name| name.is_of_revision())
         {
@@ -124,20 +128,20 @@ impl Run {
             let now = self.world.now;
             self.written_with(page, rev, tid, *name).into_iter().for_each(|own| own.written.last = now);
         }
-        self.written(process, disturbed, page, bodies, result).await
+        self.written(process, disturbed, (page, begun), bodies, result).await
     }
 
-    /// A new revision or render was written, or was not.
+    /// A new revision or render was written, or was not. It counts as stored when it was sent, at `begun`, or later.
     async fn written(
         &mut self,
         process: usize,
         disturbed: Option<Disturbance>,
-        page: usize,
+        (page, begun): (usize, Timestamp),
         given: Bodies,
         result: Result<Written, Error>,
     ) -> Result<String> {
         self.settle(process).await;
-        self.learn(page, When::at(self.world.now)).await?;
+        self.learn(page, When { first: begun, last: self.world.now }).await?;
         match result {
             Ok(written) if written.created => {
                 let known = self.pages[page].render(written.rev, written.tid);

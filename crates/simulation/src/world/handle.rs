@@ -6,12 +6,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_buckets::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT};
+use rashomon_buckets::schemas::{HEADS, RENDER_CONTENT, RENDERS, REVISION_CONTENT};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{
     Batch, Cursor, Decorator, Error, Generations, Key, Mutation, Page, Partition, Result, Row, Scan, Schema,
     Swap, TableStore,
 };
+use tokio::sync::oneshot;
 
 use super::AnyStore;
 
@@ -22,6 +23,22 @@ pub(crate) struct Late {
     /// When it comes to pass.
     pub(crate) due: Timestamp,
     pub(crate) batch: Batch,
+}
+
+/// A write that waits for others, as whoever lets them act sees it.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Completes when the write waits. An error: there was no such write.
+    pub(crate) begun: oneshot::Receiver<()>,
+    /// Lets the write go on.
+    pub(crate) go_on: oneshot::Sender<()>,
+}
+
+/// The other ends of [`Waiting`].
+#[derive(Debug)]
+struct Stop {
+    begun: oneshot::Sender<()>,
+    go_on: oneshot::Receiver<()>,
 }
 
 /// All such writes.
@@ -47,6 +64,8 @@ struct State {
     culls_fail: bool,
     /// When the next write of a page is sent, which fails, and when it comes to pass.
     late: Option<(Timestamp, Timestamp)>,
+    /// Stops the next write of a page under a lease.
+    stop: Option<Stop>,
 }
 
 impl Handle {
@@ -82,6 +101,30 @@ impl Handle {
     /// The next write of a page, sent now, fails, and comes to pass when it is due.
     pub(crate) fn delay(&self, now: Timestamp, due: Timestamp) {
         self.state().late = Some((now, due));
+    }
+
+    /// The next write of a page under a lease waits.
+    pub(crate) fn stop_write_under_lease(&self) -> Waiting {
+        let ((begin, begun), (go_on, going_on)) = (oneshot::channel(), oneshot::channel());
+        self.state().stop = Some(Stop { begun: begin, go_on: going_on });
+        Waiting { begun, go_on }
+    }
+
+    /// Waits where that is planned for this write.
+    async fn wait(&self, then: &Batch) -> Result<()> {
+        if self.state().stop.is_none() || !is_page_write(then) {
+            return Ok(());
+        }
+        let lease = self.below().get(&HEADS, &Key::new(then.partition.clone(), Vec::new())).await?;
+        let is_held = lease.is_some_and(|lease| lease.values[0].is_some());
+        let stop = if is_held { self.state().stop.take() } else { None };
+        if let Some(Stop { begun, go_on }) = stop
+            && begun.send(()).is_ok()
+        {
+            // Whoever lets the others act may have gone away.
+            let _ = go_on.await;
+        }
+        Ok(())
     }
 
     fn enter(&self) -> Result<()> {
@@ -162,6 +205,8 @@ impl Decorator for Handle {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         self.enter()?;
+        self.wait(&then).await?;
+        self.store_clock.set(self.clock.now());
         match self.disturbed(then) {
             Ok(then) => self.below().write(first, then).await,
             Err((nothing, error)) => {

@@ -7,7 +7,7 @@ use rashomon_buckets::{Revisioned, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
-use super::{AnyStore, Handle};
+use super::{AnyStore, Handle, handle::Waiting};
 use crate::step::{Disturbance, Failure};
 
 /// The buckets over a way to the store.
@@ -64,7 +64,14 @@ impl Process {
             Disturbance::Dies { after } => handle.die_after(after),
             Disturbance::CullsFail => handle.fail_culls(),
             Disturbance::Late(by) => handle.delay(now, now.saturating_add(by)),
+            // Whoever writes sees to that, since others act meanwhile.
+            Disturbance::LosesLease => {}
         }
+    }
+
+    /// The next write of a page under a lease waits.
+    pub(crate) fn stop_write_under_lease(&self) -> Waiting {
+        self.handle.stop_write_under_lease()
     }
 }
 
