@@ -3,7 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
-use rashomon_simulation::{Action, Ground, History, Name, Names, Plan, Step, Store, Variant, many, run};
+use std::time::Duration;
+
+use rashomon_buckets::{Policy, Strategy};
+use rashomon_simulation::{
+    Action, Disturbance, Ground, History, Name, Names, Plan, Step, Store, Variant, many, run,
+};
 
 /// Another seed than that of the program, so that the two do not run the same.
 const SEED: u64 = 1_000_000_000;
@@ -52,8 +57,8 @@ async fn a_seed_gives_the_same_history_and_the_same_run_of_it() {
 async fn what_is_a_revisions_own_may_be_read_by_the_tid_of_a_render_that_was_made() {
     let history = History::of_seed(3, true, |setup| {
         setup.generator = true;
-        setup.strategy = rashomon_buckets::Strategy::AppTtl;
-        setup.policy = Some(rashomon_buckets::Policy::default());
+        setup.strategy = Strategy::AppTtl;
+        setup.policy = Some(Policy::default());
     });
     let put = |rev, names: &[Name]| {
         let names = Names(names.iter().map(|name| 1 << *name as u8).sum());
@@ -72,4 +77,38 @@ async fn what_is_a_revisions_own_may_be_read_by_the_tid_of_a_render_that_was_mad
     let outcome = run(&history.with(steps.into()), &ground, &Variant::SOUND).await.unwrap();
     assert_eq!(outcome.found, None, "{}", outcome.log);
     assert!(outcome.log.contains("read html"), "nothing was made: {}", outcome.log);
+}
+
+/// A write is taken back when the store has it, and its writer has noted what it supersedes. That is superseded a day
+/// later, by a write that culls.
+#[tokio::test(start_paused = true)]
+async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
+    let history = History::of_seed(3, false, |setup| {
+        setup.processes = 2;
+        setup.skew = Duration::ZERO;
+        setup.sample = Duration::ZERO;
+        setup.timeline_beside = true;
+        setup.strategy = Strategy::AppTtl;
+        let skew = Duration::ZERO;
+        setup.policy = Some(Policy { delete_probability: 1.0, skew, ..Policy::default() });
+    });
+    let put = |rev, if_latest| Action::PutRevision {
+        page: 0,
+        rev,
+        names: Names(1 << Name::Html as u8),
+        variant: 0,
+        age: None,
+        if_latest,
+    };
+    let steps = [
+        (put(7, false), None),
+        (put(9, true), Some(Disturbance::LosesLease)),
+        (Action::Pass(2 * Policy::default().grace), None),
+        (put(8, false), None),
+    ];
+    let steps = steps.map(|(action, disturbance)| Step { process: 0, action, disturbance });
+    let ground = Ground::open(Store::Memory).await.unwrap();
+    let outcome = run(&history.with(steps.into()), &ground, &Variant::SOUND).await.unwrap();
+    assert_eq!(outcome.found, None, "{}", outcome.log);
+    assert!(outcome.log.contains("the write took too long"), "no lease was lost: {}", outcome.log);
 }

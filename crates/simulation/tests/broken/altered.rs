@@ -9,8 +9,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_buckets::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT};
-use rashomon_tables::{Batch, Decorator, Error, Mutation, Page, Result, Row, Scan, Schema, TableStore};
+use rashomon_buckets::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{
+    Batch, Decorator, Error, Mutation, Page, Result, Row, Scan, Schema, TableStore, Value,
+};
 
 /// In which order renders are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(crate) struct Altered {
     pub(crate) store: Arc<dyn TableStore>,
     pub(crate) alter: fn(Mutation) -> Option<Mutation>,
     pub(crate) order: Order,
+    /// Whatever is next above a revision or a render was stored long ago, as it says.
+    pub(crate) says_next_is_old: bool,
     /// After a cull that failed the next write of a page does.
     pub(crate) writes_fail_after_culls: bool,
     pub(crate) cull_failed: AtomicBool,
@@ -33,7 +38,14 @@ pub(crate) struct Altered {
 impl Altered {
     pub(crate) fn new(store: Arc<dyn TableStore>, alter: fn(Mutation) -> Option<Mutation>) -> Self {
         let cull_failed = AtomicBool::new(false);
-        Self { store, alter, order: Order::AsItIs, writes_fail_after_culls: false, cull_failed }
+        Self {
+            store,
+            alter,
+            order: Order::AsItIs,
+            says_next_is_old: false,
+            writes_fail_after_culls: false,
+            cull_failed,
+        }
     }
 
     fn altered(&self, mut batch: Batch) -> Batch {
@@ -69,6 +81,18 @@ impl Decorator for Altered {
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         let one = scan.limit == NonZeroUsize::MIN;
+        if self.says_next_is_old && one && scan.order == rashomon_tables::Order::Reverse {
+            let mut found = self.below().scan(table, scan).await?;
+            let stored_at = table.values().iter().position(|column| column.name == "stored_at");
+            if let Some(stored_at) =
+                stored_at.filter(|_| [RENDERS.name(), REVISIONS.name()].contains(&table.name()))
+            {
+                for row in &mut found.items {
+                    row.values[stored_at] = Some(Value::Timestamp(Timestamp::EPOCH));
+                }
+            }
+            return Ok(found);
+        }
         if self.order == Order::AsItIs || table.name() != RENDERS.name() || !one {
             return self.below().scan(table, scan).await;
         }

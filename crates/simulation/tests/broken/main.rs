@@ -145,8 +145,8 @@ fn r6_a_store_that_drops_one_property_of_a_cull() {
     is_noticed(Promise::R6, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// A timeline that tells the truth until it has lost what it knew. From then on it answers with whatever was
-/// superseded last, however short a time ago.
+/// A timeline that tells the truth until it has lost what it knew, or never does. From then on it answers with whatever
+/// was superseded last, however short a time ago.
 #[derive(Debug)]
 struct Lying {
     truthful: Arc<dyn Timeline>,
@@ -190,12 +190,27 @@ impl Timeline for Lying {
     }
 }
 
+/// R7: a timeline that has lost what it knew lies, and the index does not contradict it.
 #[test]
-fn r7_a_timeline_that_lies_once_it_is_lost() {
+fn r7_a_timeline_that_lies_once_it_is_lost_and_an_index_that_confirms_it() {
     fn timeline(truthful: Arc<dyn Timeline>) -> Arc<dyn Timeline> {
         Arc::new(Lying { truthful, last: Mutex::default(), lost: AtomicBool::new(false) })
     }
-    is_noticed(Promise::R7, Variant { narrow: culling, timeline, ..Variant::SOUND });
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        Arc::new(Altered { says_next_is_old: true, ..Altered::new(store, Some) })
+    }
+    is_noticed(Promise::R7, Variant { narrow: culling, timeline, store, ..Variant::SOUND });
+}
+
+/// An entry of the timeline is a hint, so a timeline that always lies breaks no promise.
+#[test]
+fn timeline_that_lies_culls_nothing_early() {
+    fn timeline(truthful: Arc<dyn Timeline>) -> Arc<dyn Timeline> {
+        Arc::new(Lying { truthful, last: Mutex::default(), lost: AtomicBool::new(true) })
+    }
+    let plan = Plan { histories: 500, seed: 1, store: Store::Memory, threads: 1 };
+    let found = many(plan, &Variant { narrow: culling, timeline, ..Variant::SOUND }, &|_| {}).unwrap();
+    assert!(found.is_none(), "{found:?}");
 }
 
 /// R8: clocks differ by more than the policy says.
