@@ -17,6 +17,21 @@ const BEATS: usize = 1000;
 
 const BEAT: Duration = Duration::from_millis(20);
 
+/// How many ports are tried, where other processes take them.
+const PORTS: usize = 10;
+
+/// For how long an answer is waited for, on a busy machine.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
+/// What came of starting it.
+enum Begun {
+    Answers,
+    /// It ended before it answered.
+    Ended,
+    /// There is none to start.
+    IsMissing,
+}
+
 /// A server that ends with the test.
 #[derive(Debug)]
 pub struct Redis {
@@ -34,20 +49,36 @@ impl Redis {
     /// Where it does not come to answer.
     #[must_use]
     pub fn start() -> Option<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
         let directory = tempfile::tempdir().expect("a directory can be made");
-        let mut redis = Self { port, directory, child: None };
-        drop(listener);
-        redis.begin().then_some(redis)
+        let mut redis = Self { port: 0, directory, child: None };
+        for _ in 0..PORTS {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+            redis.port = listener.local_addr().expect("it is bound").port();
+            // Redis cannot choose a port itself, so another process may take this one in between.
+            drop(listener);
+            match redis.try_to_begin() {
+                Begun::Answers => return Some(redis),
+                Begun::IsMissing => return None,
+                Begun::Ended => {}
+            }
+        }
+        panic!("redis-server ended at once on each of {PORTS} ports");
     }
 
-    /// Starts it, and waits until it answers. `false` where there is none to start.
+    /// Starts it again on its port, and waits until it answers. `false` where there is none to start.
     ///
     /// # Panics
     ///
     /// Where it does not come to answer.
     pub fn begin(&mut self) -> bool {
+        match self.try_to_begin() {
+            Begun::Answers => true,
+            Begun::IsMissing => false,
+            Begun::Ended => panic!("redis-server ended at once: another process may have port {}", self.port),
+        }
+    }
+
+    fn try_to_begin(&mut self) -> Begun {
         let child = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
             .arg(self.port.to_string())
@@ -62,17 +93,31 @@ impl Redis {
                 let missing = "redis-server is not installed (Debian: apt install redis-server)";
                 assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{missing}");
                 eprintln!("the timeline in Redis is not tested: {missing}");
-                return false;
+                return Begun::IsMissing;
             }
             Err(error) => panic!("redis-server: {error}"),
         }
         for _ in 0..BEATS {
-            if self.try_to_say("PING").is_ok_and(|answer| answer == "+PONG") {
-                return true;
+            if self.is_answering() {
+                return Begun::Answers;
+            }
+            let child = self.child.as_mut().expect("it was started");
+            if child.try_wait().expect("it is ours").is_some() {
+                self.child = None;
+                return Begun::Ended;
             }
             thread::sleep(BEAT);
         }
         panic!("redis-server did not answer on port {}", self.port);
+    }
+
+    /// Whether this Redis answers, and no other one on its port.
+    fn is_answering(&self) -> bool {
+        /// The answer is a list of two texts, each with its length before it.
+        const LINES: usize = 5;
+        let directory = self.directory.path().canonicalize().expect("it was made");
+        self.ask("CONFIG GET dir", LINES)
+            .is_ok_and(|lines| lines.last().is_some_and(|line| Some(line.as_str()) == directory.to_str()))
     }
 
     /// Kills it: all that it knew is lost.
@@ -126,11 +171,16 @@ impl Redis {
     }
 
     fn try_to_say(&self, line: &str) -> std::io::Result<String> {
+        Ok(self.ask(line, 1)?.pop().unwrap_or_default())
+    }
+
+    /// Says a line to it, and gives so many lines of the answer.
+    fn ask(&self, line: &str, lines: usize) -> std::io::Result<Vec<String>> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        // Whatever else has its port may say nothing.
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         write!(stream, "{line}\r\n")?;
-        let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer)?;
-        Ok(answer.trim_end().to_owned())
+        BufReader::new(stream).lines().take(lines).collect()
     }
 }
 
