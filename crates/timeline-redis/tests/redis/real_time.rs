@@ -15,6 +15,9 @@ const SKEW: Duration = Duration::from_millis(300);
 
 const SLACK: Duration = Duration::from_secs(2);
 
+/// For how long it is looked, with the pauses of a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,13 +47,17 @@ async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timel
 
     let mut kept_at = Timestamp::MIN;
     let gone_at = loop {
-        wiki.buckets.sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
-        let asked = clock.now();
+        // What counts is when a sweep began, since on a busy machine it may come to its end much later.
+        let began = clock.now();
+        let sweep = wiki.buckets.sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
         if !wiki.is_stored(&page, first).await {
             break clock.now();
         }
-        kept_at = asked;
-        assert!(kept_at.since(latest) < 10 * GRACE, "it stays");
+        // A machine that stops for longer than the skew between two looks at its clocks looks as if they had been set.
+        if !sweep.paused {
+            kept_at = began;
+        }
+        assert!(began.since(latest) < PATIENCE, "it stays");
         tokio::time::sleep(BETWEEN_SWEEPS).await;
     };
     assert!(gone_at.since(earliest) >= GRACE, "gone after {:?}", gone_at.since(earliest));
