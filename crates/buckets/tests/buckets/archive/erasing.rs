@@ -340,9 +340,12 @@ async fn what_is_erased_while_a_history_goes_into_blocks_is_in_none(world: World
         archiver.import(&main, vec![revision]).await.unwrap();
         world.pass(std::time::Duration::from_secs(1));
     }
-    while world.rows(&schemas::ARCHIVE_INDEX).await.is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let written = async {
+        while world.rows(&schemas::ARCHIVE_INDEX).await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(300), written).await.expect("a block is written");
     let erased = world.latest_rev(&main).await.expect("the highest revision of the first block");
     world.reopened().await.try_erase(&main, erased).await.unwrap();
     let finished = archiver.finish().await;
