@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rashomon_buckets::{GenerateError, Generator as _, Page, Title};
 use rashomon_generator_http::{HttpGenerator, Source};
+use tokio::net::TcpStream;
 
 use crate::{
     LONG, MAX_SIZE, SHORT, assert_failed, bytes_of, html_from, make, name, page, rev,
@@ -187,10 +188,15 @@ async fn the_expected_type_has_to_come() {
 #[tokio::test]
 async fn a_renderer_that_is_not_there_is_a_failure() {
     let server = Server::new(|_| html("<p>")).await;
-    let generator = html_from(&server.url("/"), &[server.host()], LONG);
+    let (generator, address) = (html_from(&server.url("/"), &[server.host()], LONG), server.address);
     drop(server);
     // The task that listens ends a moment later.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let refused = async {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, refused).await.expect("nobody listens any more");
     assert_failed(make(&generator).await, "refused");
     let nowhere = html_from("http://nowhere.invalid/", &["nowhere.invalid".to_owned()], LONG);
     assert_failed(make(&nowhere).await, "");

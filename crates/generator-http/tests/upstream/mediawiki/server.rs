@@ -47,10 +47,13 @@ impl MediaWiki {
             "no PHP with what MediaWiki needs (Debian: apt install php-cli php-sqlite3 php-mbstring php-xml php-intl)"
                 .to_owned()
         } else {
-            let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = listener.local_addr().unwrap();
             let directory = tempfile::tempdir().unwrap();
             let mut wiki = Self { files, directory, address, server: None };
             wiki.install();
+            // Installing takes a while, in which no other process takes the port.
+            drop(listener);
             wiki.serve();
             return Some(wiki);
         };
