@@ -16,6 +16,12 @@ const PAGE: &str = "/v1/wiki/page/Night";
 
 const GRACE: Duration = Duration::from_secs(2);
 
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Two minutes of looks: on a machine that is so busy that its clocks seem to jump, nothing is culled for one grace after
+/// another.
+const LOOKS: u32 = 480;
+
 /// [`GRACE`], and no more than half a second longer.
 const SHORT: &str =
     "skew = '100ms'\n[retention]\ngrace = '2s'\nttl = '2s'\nslack = '500ms'\nskew = '100ms'\n";
@@ -85,8 +91,8 @@ fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
             assert!(waited >= GRACE, "{waited:?}");
             break;
         }
-        assert!(attempt < 80, "{}", metrics());
-        sleep(Duration::from_millis(250));
+        assert!(attempt < LOOKS, "{}", metrics());
+        sleep(LOOK_EVERY);
     }
     let list = list(&address);
     assert_eq!(list["revisions"][1]["stored"], false, "{list}");
@@ -152,7 +158,8 @@ fn what_was_asked_for_outlives_its_grace_and_the_server() {
     let Some(home) = Home::new() else { return };
     home.write(
         "kept.toml",
-        "skew = '100ms'\n[retention]\ngrace = '6s'\nttl = '1h'\nslack = '1s'\nskew = '100ms'\n",
+        // All is read in this time that is to stay, on a busy machine too.
+        "skew = '100ms'\n[retention]\ngrace = '15s'\nttl = '1h'\nslack = '1s'\nskew = '100ms'\n",
     );
     let (server, address) = home.serve(&["--config", "kept.toml"]);
     let write = |number: i32| {
@@ -173,12 +180,12 @@ fn what_was_asked_for_outlives_its_grace_and_the_server() {
     let known = request(&address, "GET", &format!("{second}/html"), &format!("If-None-Match: {etag}\r\n"));
     assert!(known.starts_with("HTTP/1.1 304 "), "{known}");
     for attempt in 0.. {
-        sleep(Duration::from_millis(250));
+        sleep(LOOK_EVERY);
         let metrics = get(&address, "/metrics");
         if metrics.contains("\nretention_culled_renders_total 3\n") {
             break;
         }
-        assert!(attempt < 120, "{metrics}");
+        assert!(attempt < LOOKS, "{metrics}");
     }
     server.stop().ends_with(0);
     let (server, address) = home.serve(&["--config", "kept.toml"]);
