@@ -61,7 +61,7 @@ const LOOKS: u32 = 1_000;
 #[test]
 fn where_the_port_is_taken_it_takes_the_next() {
     let directory = tempdir().unwrap();
-    // Another run of the tests may have the port for a moment. Whoever keeps it is as good.
+    // Another run of the tests may have the port for a moment. A process that keeps it does as well.
     let _taken = (0..LOOKS).find_map(|_| {
         let taken = TcpListener::bind("127.0.0.1:7231").ok();
         if taken.is_none() {
