@@ -165,7 +165,7 @@ fn merging_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_
         writes += 1;
     }
     assert!(writes >= 5, "{writes} writes");
-    wiki.home.pass_a_day();
+    wiki.home.pass_late_writes();
     wiki.archive(&["merge"]).ends_with(0).prints(&["that nobody needs any more"]);
     wiki.archive(&["stats"]).ends_with(0).prints(&[" in 1 block, "]);
     wiki.assert_sound(&[]);
@@ -179,8 +179,8 @@ fn erasing_that_is_killed_before_any_of_its_writes_is_finished_by_the_same_comma
     let erase = ["erase", "--domain", "wiki", "--title", PAGES[0], "--rev"];
     let mut begun = Vec::new();
     loop {
-        // Whoever is killed holds the page for some minutes, and may be about to have a block named for some hours.
-        wiki.home.pass_a_day();
+        // A process that was killed holds the page for some minutes, and its last batch may take effect for days.
+        wiki.home.pass_late_writes();
         let writes = begun.len() as u64;
         let rev = writes + 1;
         begun.push(rev);
@@ -198,6 +198,7 @@ fn erasing_that_is_killed_before_any_of_its_writes_is_finished_by_the_same_comma
     assert!(status.stdout.matches("NOT DONE: give the command again").count() >= 5, "{status:?}");
     let revs: Vec<String> = begun.iter().map(|rev| format!("--rev={rev}")).collect();
     let revs: Vec<&str> = revs.iter().map(String::as_str).collect();
+    wiki.home.pass_late_writes();
     wiki.archive(&[&erase[..5], &revs].concat()).ends_with(0);
     wiki.archive(&["erase", "--status"]).ends_with(0).prints(&["deleted; "]);
     wiki.assert_sound(&begun);

@@ -135,7 +135,7 @@ fn what_was_erased_goes_from_a_nodes_tables_when_they_are_compacted_and_from_its
     nodetool(&["flush", &keyspace]);
     assert_found(&wanted, &tables_of_store);
 
-    home.pass_a_day();
+    home.pass_late_writes();
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A"];
     let revs = ["--rev", "1", "--rev", "2", "--rev", "3", "--rev", "4"];
     home.run(&[&erase[..], &revs].concat())

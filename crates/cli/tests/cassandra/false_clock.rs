@@ -14,7 +14,7 @@ use std::{
 const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/cassandra/clock.c");
 
 /// So far behind it is at first: time may pass, and nobody writes in the future.
-const BEHIND: Duration = Duration::from_secs(100 * 24 * 3600);
+const BEHIND: Duration = Duration::from_secs(1_000 * 24 * 3600);
 
 /// Starts so far behind that it never comes ahead.
 #[derive(Debug)]

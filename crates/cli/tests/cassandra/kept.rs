@@ -52,7 +52,12 @@ pub(crate) const IMPATIENT: &str = "impatient.toml";
 /// What a configuration says of an archive: all that was superseded an hour ago may be sealed.
 const ARCHIVE: &str = "[archive]\nafter = '1h'\n";
 
-/// Others may have a store, too: what nobody needs any more is deleted a day later.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// `gc_grace_seconds` of the tables, by default.
+const GC_GRACE: Duration = Duration::from_secs(10 * 24 * 3600);
+
+/// Other processes may have the store, too: blocks that no page names are deleted later.
 pub(crate) const ALONE: bool = false;
 
 /// What `archive erase --status` says of what was erased.
@@ -152,7 +157,16 @@ impl Kept {
 
     /// A day passes.
     pub(crate) fn pass_a_day(&self) {
-        self.clock.as_ref().expect("it has an archive").pass(Duration::from_secs(24 * 3600));
+        self.pass(DAY);
+    }
+
+    /// So much time passes that a batch that failed can no longer take effect by itself, and a day more.
+    pub(crate) fn pass_late_writes(&self) {
+        self.pass(GC_GRACE + DAY);
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.as_ref().expect("it has an archive").pass(time);
     }
 
     /// What commands have in their environment.

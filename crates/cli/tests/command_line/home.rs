@@ -96,6 +96,11 @@ impl Home {
         self.kept.pass_a_day();
     }
 
+    /// Garbage collection may delete everything that nothing names now.
+    pub(crate) fn pass_late_writes(&self) {
+        self.kept.pass_late_writes();
+    }
+
     /// Starts a server of the store, and gives it with its address.
     pub(crate) fn serve(&self, words: &[&str]) -> (Running, String) {
         let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());

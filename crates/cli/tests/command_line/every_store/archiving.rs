@@ -101,7 +101,7 @@ fn what_is_sealed_is_read_as_before() {
         merged.prints(&deleted);
     } else {
         home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 3 blocks"]);
-        home.pass_a_day();
+        home.pass_late_writes();
         home.run(&["archive", "merge"]).ends_with(0).prints(&["merged 0 parts"]).prints(&deleted);
     }
     assert_eq!(answers(&home).len(), read_before.len() + 6);
