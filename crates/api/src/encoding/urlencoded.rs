@@ -1,7 +1,7 @@
 //! `application/x-www-form-urlencoded` (the URL standard, section 5.1), read as it arrives, and strictly: a `%`
 //! is followed by two hex digits.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::{Field, FormError, MAX_NAME, RequestBody};
 
@@ -44,7 +44,7 @@ impl UrlEncoded {
 
     pub(super) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
         while self.chunk().await?.is_some() {}
-        let mut name = BytesMut::new();
+        let mut name = Vec::new();
         loop {
             let end = self.decode(true, &mut name).await?;
             if name.len() > MAX_NAME {
@@ -60,7 +60,7 @@ impl UrlEncoded {
                 End::Equals if name.is_empty() => return Err(FormError::malformed("a field has no name")),
                 End::Equals | End::Ampersand | End::Body => {
                     self.in_value = end == End::Equals;
-                    let name = String::from_utf8(name.to_vec())
+                    let name = String::from_utf8(name)
                         .map_err(|_| FormError::malformed("the name of a field is not UTF-8"))?;
                     return Ok(Some(Field { name, headers: Vec::new() }));
                 }
@@ -70,11 +70,11 @@ impl UrlEncoded {
 
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
         while self.in_value {
-            let mut piece = BytesMut::new();
+            let mut piece = Vec::new();
             let end = self.decode(false, &mut piece).await?;
             self.in_value = end == End::Open;
             if !piece.is_empty() {
-                return Ok(Some(piece.freeze()));
+                return Ok(Some(piece.into()));
             }
         }
         Ok(None)
@@ -89,7 +89,7 @@ impl UrlEncoded {
     }
 
     /// Decodes what has arrived up to the next separator.
-    async fn decode(&mut self, is_name: bool, decoded: &mut BytesMut) -> Result<End, FormError> {
+    async fn decode(&mut self, is_name: bool, decoded: &mut Vec<u8>) -> Result<End, FormError> {
         if self.buffer.is_empty() {
             match self.body.next().await? {
                 Some(data) => self.buffer = data,
@@ -100,11 +100,18 @@ impl UrlEncoded {
         let end = memchr::memchr2(b'&', if is_name { b'=' } else { b'&' }, &self.buffer);
         let text = self.buffer.split_to(end.unwrap_or(self.buffer.len()));
         decoded.reserve(text.len());
-        for &byte in &text {
+        let mut rest = &text[..];
+        while !rest.is_empty() {
+            if matches!(self.escape, Escape::None) {
+                let plain;
+                (plain, rest) = rest.split_at(memchr::memchr2(b'%', b'+', rest).unwrap_or(rest.len()));
+                decoded.extend_from_slice(plain);
+            }
+            let Some((&byte, behind)) = rest.split_first() else { break };
+            rest = behind;
             self.escape = match (self.escape, byte) {
                 (Escape::None, b'%') => Escape::Percent,
-                (Escape::None, b'+') => push(decoded, b' '),
-                (Escape::None, plain) => push(decoded, plain),
+                (Escape::None, _) => push(decoded, b' '),
                 (Escape::Percent, high) => Escape::High(high),
                 (Escape::High(high), low) => {
                     push(decoded, crate::extract::hex_pair(high, low).ok_or_else(incomplete_escape)?)
@@ -122,8 +129,8 @@ impl UrlEncoded {
     }
 }
 
-fn push(decoded: &mut BytesMut, byte: u8) -> Escape {
-    decoded.put_u8(byte);
+fn push(decoded: &mut Vec<u8>, byte: u8) -> Escape {
+    decoded.push(byte);
     Escape::None
 }
 
