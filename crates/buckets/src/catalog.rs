@@ -2,6 +2,7 @@
 
 use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableStore, Value};
 use serde::{Deserialize, Serialize};
@@ -113,6 +114,7 @@ impl Catalog {
 
     /// The domains that have anything stored, in order. Of a damaged row the domain is taken from its key, if some title
     /// of a page is noted for it.
+    #[boxed]
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let (mut domains, mut after) = (Vec::new(), None);
         loop {
@@ -126,6 +128,7 @@ impl Catalog {
     }
 
     /// At most `limit` of the domains, in order, from the one after `after` on. Reads no more rows than that needs.
+    #[boxed]
     pub async fn domain_list(
         &self,
         after: Option<&DomainName>,
@@ -170,6 +173,7 @@ impl Catalog {
     }
 
     /// Whether anything is stored of a domain. A damaged row counts if some title of a page is noted for the domain.
+    #[boxed]
     pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
         let key = Key::new(vec![CATALOG.into()], vec![domain.as_str().into()]);
         match self.store.get(&DOMAINS, &key).await {
@@ -214,6 +218,7 @@ impl Catalog {
     }
 
     /// What the newest import said of a domain, and when.
+    #[boxed]
     pub async fn site_info(&self, domain: &DomainName) -> Result<Option<(SiteInfo, Timestamp)>> {
         let Some(row) = self.site_info_row(domain).await? else { return Ok(None) };
         let read = || {
@@ -229,6 +234,7 @@ impl Catalog {
     }
 
     /// Keeps what an import says of a domain, instead of what one before it said.
+    #[boxed]
     pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
         let _alone = self.site_infos.lock().await;
         let mut now = self.clock.now();
@@ -243,6 +249,7 @@ impl Catalog {
     /// The titles of a bucket's pages, in byte order, from the one after `after` on. A title is noted before
     /// its page is written: where that write never came, there is no page. Of a damaged row the title is taken from its
     /// key, if there is such a page; the damage is logged.
+    #[boxed]
     pub async fn titles(
         &self,
         domain: &DomainName,
@@ -322,12 +329,14 @@ impl Catalog {
     }
 
     /// What the newest import that had the page said of it.
+    #[boxed]
     pub async fn page_info(&self, page: &Page) -> Result<Option<PageInfo>> {
         Ok(self.read_page_info(page).await?.map(|(info, _)| info))
     }
 
     /// Keeps what an import says of a page, unless what stands came with a higher revision; of two that came
     /// with the same, the greater stays, so that the order of imports does not matter.
+    #[boxed]
     pub async fn put_page_info(&self, page: &Page, info: &PageInfo) -> Result<()> {
         let _page = self.locks.page(page).await;
         let mut now = self.clock.now();

@@ -2,6 +2,7 @@
 
 use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
+use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use rashomon_clock::Clock;
@@ -38,6 +39,7 @@ impl CassandraStore {
     /// `Unavailable` where no contact point answers within [`Options::connect_timeout`]; `Unsupported` where
     /// the user is refused, or would have to make the keyspace and may not; `Invalid` where the options cannot
     /// be meant, or the keyspace is not there and not to be made.
+    #[boxed]
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
             cluster: Arc::new(Box::pin(Cluster::connect(&options)).await?),

@@ -6,6 +6,7 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
+use async_recursion::async_recursion as boxed;
 use rashomon_tables::{Batch, Error as StoreError};
 
 use super::{
@@ -99,6 +100,7 @@ impl Revisioned {
 
     /// Gives up the blocks of the archive that may have a revision and of which nothing can be read: no page names them any
     /// more, and they are deleted. Gives what they had, by page. Safe to be cut off at any point: done again, it is finished.
+    #[boxed]
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
         let Some(blocks) = &self.0.blocks else { return Ok(Vec::new()) };
         let _alone = blocks.alone().await;

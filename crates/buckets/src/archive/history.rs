@@ -15,6 +15,7 @@ use std::{
     },
 };
 
+use async_recursion::async_recursion as boxed;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
@@ -149,6 +150,7 @@ impl Revisioned {
 
 impl HistoryArchiver {
     /// Receives a body that is in memory already. It is not compressed by itself, unless it is large.
+    #[boxed]
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         let limit = self.shared.settings.definitions.get(name).max_size;
         match Staged::plain(body).filter(|staged| staged.size <= limit) {
@@ -158,6 +160,7 @@ impl HistoryArchiver {
     }
 
     /// As [`Revisioned::import`]. What is `Created` can be read when [`Self::finish`] is done, most of it before.
+    #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
@@ -181,6 +184,7 @@ impl HistoryArchiver {
     }
 
     /// Writes what is left, and says what was put into blocks.
+    #[boxed]
     pub async fn finish(&self) -> Result<Sealed> {
         let mut state = self.state.lock().await;
         state.end_page();

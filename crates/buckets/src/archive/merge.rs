@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use rashomon_tables::Error as StoreError;
 use serde::Serialize;
 
@@ -66,6 +67,7 @@ impl Revisioned {
     /// Merges what the pages of a bucket have little of in each of several blocks. The old blocks stay until nobody
     /// can be reading them, and are collected then. Safe to be cut off at any point, and beside writers, sealers and
     /// other mergers; `progress` is told how far it is after every page.
+    #[boxed]
     pub async fn merge_archive(
         &self,
         domain: &DomainName,

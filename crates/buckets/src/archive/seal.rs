@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore, Value};
 
@@ -117,6 +118,7 @@ impl Revisioned {
     /// Seals all that may be sealed of a bucket: revisions that were superseded long enough, with all that they
     /// have. Nothing where the archive is off. Safe to be cut off at any point, and beside writers and other sealers;
     /// `progress` is told how far it is after every page. What is damaged of one page keeps no other from its turn.
+    #[boxed]
     pub async fn seal(
         &self,
         domain: &DomainName,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_blocks::{Block, Limits};
 use rashomon_tables::{Error as StoreError, Key, Schema, Value};
 
@@ -23,6 +24,7 @@ const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 impl Revisioned {
     /// Checks the archive alone: that every block can be read to its last byte, that its pages find what it has, and
     /// that what they look for is in it. `progress` is told, now and then, the number of blocks read.
+    #[boxed]
     pub async fn verify_archive(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         self.0.verify_archive(&mut report, progress).await?;

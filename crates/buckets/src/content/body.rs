@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
+use async_recursion::async_recursion as boxed;
 use bytes::{Bytes, BytesMut};
 use rashomon_tables::{Error as StoreError, Row, Value};
 
@@ -61,6 +62,7 @@ pub enum Body {
 
 impl Body {
     /// All bytes, at once. `Corrupt` where a piece is not there, or not what was written.
+    #[boxed]
     pub async fn whole(self) -> Result<Bytes> {
         match self {
             Self::Inline(body) => Ok(body.plain),
@@ -158,6 +160,7 @@ impl ChunkedBody {
     }
 
     /// One of them, counted from 0. `Corrupt` where it is not there, or not what was written.
+    #[boxed]
     pub async fn chunk(&self, index: u32) -> Result<Chunk> {
         let zstd = self.store.frame(&self.set, index).await?;
         let begin = u64::from(index) * self.chunk_size();

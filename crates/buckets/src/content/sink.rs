@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use sha1::Digest;
 
@@ -30,6 +31,7 @@ impl PropertySink {
     }
 
     /// Takes some more bytes. `TooLarge` as soon as they are too many.
+    #[boxed]
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.size += bytes.len() as u64;
         if self.size > self.limit {
@@ -60,6 +62,7 @@ impl PropertySink {
     }
 
     /// There are no more.
+    #[boxed]
     pub async fn finish(mut self) -> Result<Staged> {
         let stored = match self.set.take() {
             Some(mut set) => {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Key, Partition, Schema};
@@ -45,6 +46,7 @@ pub struct Difference {
 
 impl Migration {
     /// Compares all tables. `show` is told, now and then, what was read of both stores together.
+    #[boxed]
     pub async fn compare(&self, show: &mut (dyn FnMut(Counts) + Send)) -> Result<Vec<Comparison>> {
         let shown = Shown::new(show);
         let mut compared = Vec::with_capacity(self.tables.len());

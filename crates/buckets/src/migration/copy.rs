@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use async_recursion::async_recursion as boxed;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rashomon_tables::{Batch, DamagedRow, Mutation, Partition, Row, Scan, Schema, Swap};
 
@@ -37,6 +38,7 @@ impl Migration {
     ///
     /// When `stop` becomes true, what is being written is finished, and nothing more is begun. After an error
     /// too another migration goes on from there.
+    #[boxed]
     pub async fn copy(
         &mut self,
         stop: &AtomicBool,

@@ -20,6 +20,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Clock;
 use rashomon_tables::{Cursor, Partition, Schema, TableStore};
 
@@ -87,6 +88,7 @@ impl Migration {
     ///
     /// [`MigrationError::NotEmpty`] where the target holds other data, and [`MigrationError::SourceChanged`]
     /// where a migration would go on whose source is not what it was; nothing is copied then.
+    #[boxed]
     pub async fn begin(
         source: Arc<dyn TableStore>,
         target: Arc<dyn TableStore>,
@@ -146,6 +148,7 @@ impl Migration {
     }
 
     /// Notes that it came to its end: the next one of this source begins anew.
+    #[boxed]
     pub async fn finish(&mut self) -> Result<()> {
         self.record.finish().await
     }

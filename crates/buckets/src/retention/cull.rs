@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
@@ -185,6 +186,7 @@ impl Shared {
     }
 
     /// Culls revisions, step by step from the lowest; `may_go` says below which the policy lets them go.
+    #[boxed]
     async fn cull_revisions(
         &self,
         page: &Page,
@@ -345,6 +347,7 @@ impl Shared {
     }
 
     /// Culls the renders of a revision below one of them, step by step from the oldest that is not done.
+    #[boxed]
     pub(super) async fn cull_renders_to(
         &self,
         page: &Page,

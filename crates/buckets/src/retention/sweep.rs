@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
 
@@ -41,6 +42,7 @@ pub struct Sweep {
 impl Revisioned {
     /// Works off what is due, at most about so many notes: what was superseded long enough is culled. Safe to
     /// be cut off at any point, and to run in several processes at once.
+    #[boxed]
     pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
         let mut sweep = Sweep::default();
         let swept = self.0.sweep(limit, &mut sweep).await;
@@ -70,6 +72,7 @@ impl Shared {
         Ok(())
     }
 
+    #[boxed]
     async fn sweep_shard(
         &self,
         shard: i64,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Key, Scan, Value};
 use serde::Serialize;
@@ -83,12 +84,14 @@ impl Revisioned {
     /// Goes on with noting what stands already as due: after retention was turned on for a bucket, or was set
     /// to free more; and once more some hours later, where a write that was sent before may come to pass after it.
     /// Does some of it; call it until it is finished, and now and then after that. Safe to be cut off at any point.
+    #[boxed]
     pub async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
         self.0.walk(domain, bucket).await
     }
 
     /// What the configured retention would free of a bucket if it were run now. Changes nothing. `progress` is
     /// told, now and then, how many pages were looked at.
+    #[boxed]
     pub async fn dry_run(
         &self,
         domain: &DomainName,

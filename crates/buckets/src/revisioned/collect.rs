@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
     Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Schema, TableStore, Value,
@@ -54,6 +55,7 @@ impl Revisioned {
     ///
     /// On a cluster an entry waits until a failed write that names it can no longer take effect by itself, and until all
     /// replicas answer.
+    #[boxed]
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
         if let Some(blocks) = &self.0.blocks {
             blocks.collect(self.0.noted_before(age.max(MIN_AGE)).await?, self.0.clock.now()).await?;
@@ -64,6 +66,7 @@ impl Revisioned {
     /// Deletes the blocks of the archive that no page names any more, while nothing else is done in this process: all of
     /// them where no other process has the store, else those that nobody can be reading, as [`Self::collect_orphans`]
     /// does. Returns their number.
+    #[boxed]
     pub async fn collect_blocks(&self) -> Result<u64> {
         let Some(blocks) = &self.0.blocks else { return Ok(0) };
         let now = self.0.clock.now();
@@ -71,6 +74,7 @@ impl Revisioned {
     }
 
     /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now, if all replicas answer.
+    #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
         self.0.count_collectable(self.0.noted_before(age).await?).await
     }

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
@@ -116,12 +117,14 @@ pub struct ErasureState {
 impl Revisioned {
     /// Erases the content of a revision and of all its renders, wherever it lies. The record stays, and says so; what
     /// other revisions have, too, stays theirs. Safe to be cut off at any point: done again, it is finished.
+    #[boxed]
     pub async fn erase(&self, page: &Page, rev: Revision, how: Erasing) -> Result<Erased> {
         let (this, page) = (self.clone(), page.clone());
         whole(async move { this.0.erase(&page, rev, &how).await }).await
     }
 
     /// The erasures of a bucket, by title.
+    #[boxed]
     pub async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
         self.0.erasures(domain, bucket).await
     }

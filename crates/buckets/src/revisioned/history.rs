@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_tables::{ClusteringRange, Scan, Value};
 
 use super::{Revisioned, Shared, read::INDEX_PAGE};
@@ -18,6 +19,7 @@ impl Revisioned {
     /// The page's revisions, lowest first, from the one above `after` on, at most `limit` and about 4 MiB. One
     /// without a render is left out; so are a revision and a render whose rows are damaged, which
     /// [`Self::found_damage`] names.
+    #[boxed]
     pub async fn history(
         &self,
         page: &Page,
@@ -59,6 +61,7 @@ impl Revisioned {
     /// The bodies of one property that belongs to revisions, for the revisions from `first` to `last`, at most
     /// about 4 MiB of them as stored: what a whole history is read with. Where it does not reach `last`, go on
     /// above the last that was given.
+    #[boxed]
     pub async fn bodies(
         &self,
         page: &Page,

@@ -5,6 +5,7 @@ use std::{
     num::NonZeroUsize,
 };
 
+use async_recursion::async_recursion as boxed;
 use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Scan};
@@ -39,6 +40,7 @@ impl Revisioned {
     /// A revision that stands is compared: it is `Unchanged`, or else a `Conflict` and left as it is. Renders
     /// that it does not have yet are added to it. A render without properties is what a revision has of which
     /// nobody knows one: it is stored with a new revision, and adds nothing to one that stands.
+    #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
         whole(async move { this.0.import(&page, revisions).await }).await

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
 use rashomon_tables::{ClusteringRange, Row, Slot, Value};
 
@@ -131,6 +132,7 @@ impl Revisioned {
     }
 
     /// The newest render of the latest revision.
+    #[boxed]
     pub async fn latest_render(&self, page: &Page) -> Result<Render> {
         self.0.latest_render(page).await
     }

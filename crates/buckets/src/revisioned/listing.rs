@@ -4,6 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_tables::{ClusteringRange, Order, Scan, Value};
 
 use super::{
@@ -42,6 +43,7 @@ pub struct RendersBeside {
 impl Revisioned {
     /// A revision with some of its renders, newest first, from the one below `after` on: at most `limit`, and fewer
     /// where their rows are large. Also gives the render after which the next page begins, if there is one.
+    #[boxed]
     pub async fn revision_page(
         &self,
         page: &Page,
@@ -87,6 +89,7 @@ impl Revisioned {
     }
 
     /// The renders of a revision next to one of them, at most `limit` on each side.
+    #[boxed]
     pub async fn renders_beside(
         &self,
         page: &Page,
@@ -111,6 +114,7 @@ impl Revisioned {
     }
 
     /// The next revision above one that has a render.
+    #[boxed]
     pub async fn next_revision(&self, page: &Page, rev: Revision) -> Result<Option<Revision>> {
         let scan = Scan::new(partition_of(page), ONE).range(ClusteringRange::all().above(rev.get()));
         let rows = self.0.scan(&RENDERS, scan.reverse()).await?;
@@ -120,6 +124,7 @@ impl Revisioned {
     /// The page's revisions, latest first, from the one below `after` on: at most `limit`, and fewer where they have
     /// many renders. `Page` where there are none at all. A revision whose row is damaged is among them, as
     /// [`RevisionSummary::unreadable`].
+    #[boxed]
     pub async fn revisions(
         &self,
         page: &Page,

@@ -9,6 +9,7 @@
 
 mod walk;
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 
 use self::walk::{Found, Walk};
@@ -75,6 +76,7 @@ impl Revisioned {
     /// [`at_time`](Self::at_time) gives. Where the archive's policy left that one out, and with it all others of its
     /// revision, it is the newest that is kept before it, as it is for [`Self::memento`]. `Culled` where there is none,
     /// `OutOfReach` where too many revisions would have to be examined.
+    #[boxed]
     pub async fn at_time_with(&self, page: &Page, time: Timestamp, name: &PropertyName) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
         if !render.is_left_out_with(name) {
@@ -94,6 +96,7 @@ impl Revisioned {
     /// The state of the page at the end of the second of `time` (`None`: the latest) among the revisions that
     /// have the property, for RFC 7089. Before the first, the first. `OutOfReach` where too many revisions would have
     /// to be examined.
+    #[boxed]
     pub async fn memento(
         &self,
         page: &Page,
@@ -142,6 +145,7 @@ impl Revisioned {
     /// States of the page that [`Self::memento`] can select, oldest first, from a position on: at most `limit`. Fewer,
     /// and possibly none, where many revisions lack the property: how many are examined is bounded, and the next
     /// position is after them.
+    #[boxed]
     pub async fn mementos(
         &self,
         page: &Page,

@@ -23,6 +23,7 @@ mod write;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
+use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
@@ -131,6 +132,7 @@ const LOOKS: usize = 4;
 impl Revisioned {
     /// Opens the buckets of a store, and makes the tables that are missing. `seed` is random: of two processes
     /// each has its own.
+    #[boxed]
     pub async fn open(
         store: Arc<dyn TableStore>,
         clock: Arc<dyn Clock>,
@@ -214,24 +216,28 @@ impl Revisioned {
     }
 
     /// Receives a body that is in memory already.
+    #[boxed]
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         self.0.staged(page, name, body).await
     }
 
     /// Writes a body that was staged in memory to chunks, where it takes no memory until the write that names it. A body
     /// that is in chunks already is given back as it is.
+    #[boxed]
     pub async fn spill(&self, page: &Page, body: Staged) -> Result<Staged> {
         let stored = self.0.chunks.spill(page, &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 
     /// Whether the content of a revision was erased: nothing of it is taken, and nothing of it should be staged.
+    #[boxed]
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
         self.0.is_erased(page, rev).await
     }
 
     /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. What is not
     /// there, or comes meanwhile, is for whoever writes it.
+    #[boxed]
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {
             RenderBase::Revision(rev) => rev,

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Cursor, Row, Scan};
 
@@ -26,6 +27,7 @@ const MAX_SEARCHED_RENDERS: usize = 5_000;
 impl Revisioned {
     /// A property of a render. Where superseded values go after a time, one that is read can be read for the
     /// bucket's `ttl` from now on.
+    #[boxed]
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;
         let rev = shared.revision_of(page, tid).await?;
@@ -75,6 +77,7 @@ impl Revisioned {
 
     /// The newest render of a revision from which a property can be read: the newest there is, else one that
     /// is kept because somebody asked for it, else one that is made now.
+    #[boxed]
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;
         let (revision, newest) = shared.newest_of(page, rev).await?;
@@ -121,6 +124,7 @@ impl Revisioned {
     }
 
     /// A render.
+    #[boxed]
     pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
         let rev = self.0.revision_of(page, tid).await?;
         let (render, revision) = futures::future::try_join(
@@ -139,6 +143,7 @@ impl Revisioned {
     }
 
     /// The newest render of a revision, among those that the archive's policy kept if it kept any.
+    #[boxed]
     pub async fn newest_render(&self, page: &Page, rev: Revision) -> Result<Render> {
         let (revision, render) = self.0.newest_of(page, rev).await?;
         Ok(render_of(revision, render))
@@ -147,12 +152,14 @@ impl Revisioned {
     /// The render of the page as it was at a time: of the revision with the greatest timestamp at or before
     /// it (of several the highest), the newest render at or before it, else its oldest; of those that the archive's
     /// policy kept, if it kept any. `BeforeFirst` where there was no page yet.
+    #[boxed]
     pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
         Ok(render_of(revision, render))
     }
 
     /// A revision with all its renders, however many it has. See [`Self::revision_page`] for some of them.
+    #[boxed]
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
         let Some(row) = self.0.get(&REVISIONS, page, rev_key(rev)).await? else {
             return Err(self.0.no_revision(page, rev).await?);

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, fmt::Display};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
 
 use super::{Revisioned, Shared, read::INDEX_PAGE};
@@ -65,6 +66,7 @@ impl Revisioned {
     /// Restores what follows from whole rows: the entries of pages among the titles and the domains, the indexes of
     /// revisions by time and by tid, and the references to chunks. With `dry_run` nothing is written, and the report is
     /// the same. Nobody else may write meanwhile. Safe to be cut off at any point.
+    #[boxed(?Send)]
     pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
         let mut report = RepairReport::default();
         let shared = &*self.0;

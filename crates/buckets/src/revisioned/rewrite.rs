@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::Row;
 
@@ -27,6 +28,7 @@ impl Revisioned {
     /// Replaces the bytes and the type of a property in place. The same bytes and type change nothing; a type or another header that is not given stays.
     ///
     /// The whole render gets a new write time, so that what was due for the old one is not for the new.
+    #[boxed]
     pub async fn rewrite(
         &self,
         page: &Page,

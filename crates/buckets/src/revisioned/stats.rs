@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_recursion::async_recursion as boxed;
 use rashomon_tables::Value;
 use serde::Serialize;
 
@@ -67,6 +68,7 @@ const fn is_zero(number: &u64) -> bool {
 impl Revisioned {
     /// Counts all that a domain's pages have, by reading it. `progress` is told, now and then, what was counted so
     /// far.
+    #[boxed]
     pub async fn stats(
         &self,
         domain: &DomainName,

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, Schema, Value};
 use sha1::Digest;
@@ -115,6 +116,7 @@ impl Watch<'_> {
 impl Revisioned {
     /// Reads all that is stored and compares it: every body with its SHA-1, every index with what it points to,
     /// and back. Nobody may write meanwhile. `progress` is told, now and then, the number of bodies read.
+    #[boxed(?Send)]
     pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let watch = Watch { bodies: AtomicU64::new(0), progress: Mutex::new(progress) };

@@ -2,6 +2,7 @@
 
 use std::{collections::btree_map::Entry, future::Future};
 
+use async_recursion::async_recursion as boxed;
 use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_tables::ClusteringRange;
@@ -36,6 +37,7 @@ impl Revisioned {
     ///
     /// The same again is harmless, and gives what the first gave; another under the same number is a
     /// `Conflict`.
+    #[boxed]
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
         whole(async move {
@@ -49,6 +51,7 @@ impl Revisioned {
 
     /// Stores a new render of a revision that stands. It takes over from its base what it is not given, unless
     /// it is given a time; what equals the newest render is not stored again.
+    #[boxed]
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
         whole(async move {

@@ -3,6 +3,7 @@
 //! The notes give all writes of such a row one time, so that Cassandra compares values instead, and call that
 //! an abuse. Here the row is compared and set: the highest (revision, tid) stays, whoever comes last.
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
 
@@ -191,6 +192,7 @@ impl Shared {
 
     /// Sees to it that the rows of a page hold the latest, and nothing that was superseded long enough: whoever
     /// set them may have gone away before he had done so, and what the latest lacks is never set.
+    #[boxed]
     pub(crate) async fn settle_current(&self, page: &Page, policy: &Policy) -> Result<()> {
         if !self.has_one_rows().await? {
             return Ok(());

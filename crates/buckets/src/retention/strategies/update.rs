@@ -5,6 +5,7 @@
 //! is nobody's concern in this strategy: whatever else lies below the latest (of an import, of another strategy
 //! before) stays until the sweep has its time.
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
@@ -66,6 +67,7 @@ impl Shared {
         }
     }
 
+    #[boxed]
     async fn update(
         &self,
         write: &mut PageWrite<'_>,
@@ -281,6 +283,7 @@ impl Shared {
     /// What lies in rows that a write sets, and was superseded by something else before, has been copied by nobody: an
     /// import copies nothing. It is put where the sweep finds it, with the rest of its render. Gives the rows of
     /// that rest, which are to be cleared.
+    #[boxed]
     async fn put_elsewhere(
         &self,
         write: &mut PageWrite<'_>,
