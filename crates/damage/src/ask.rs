@@ -72,7 +72,7 @@ pub struct Asked {
     pub answers: Vec<Answer>,
     /// The problems that `verify` names, or the error that it ended with.
     pub verified: std::result::Result<Vec<String>, String>,
-    /// How many panics there were.
+    /// How many panics there were meanwhile in this process, which may ask other stores at the same time.
     pub panics: u64,
     /// How long it took.
     pub took: Duration,

@@ -1,8 +1,14 @@
-//! Runs trials, one after another.
+//! Runs trials, one on each processor at a time.
 
 use std::{
+    num::NonZeroUsize,
+    ops::Range,
     path::PathBuf,
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -67,23 +73,19 @@ pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
         ));
     }
     let (sender, trials) = mpsc::channel();
-    let worker_plan = plan.clone();
-    let worker = std::thread::spawn(move || {
-        let numbers = match worker_plan.only {
-            Some(only) => only..only + 1,
-            None => 0..worker_plan.stores,
-        };
-        for number in numbers {
-            if worker_plan.within.is_some_and(|within| clock.monotonic() > within) {
-                break;
-            }
-            let trial = run(&bases, &worker_plan, number);
-            let failed = trial.is_err();
-            if sender.send(trial.with_context(|| format!("store {number}"))).is_err() || failed {
-                break;
-            }
-        }
-    });
+    let numbers = match plan.only {
+        Some(only) => only..only + 1,
+        None => 0..plan.stores,
+    };
+    let work = Arc::new(Work { plan: plan.clone(), bases, numbers: Mutex::new(numbers), clock });
+    let workers = available_parallelism().map_or(1, NonZeroUsize::get);
+    let workers: Vec<_> = (0..workers)
+        .map(|_| {
+            let (work, sender) = (Arc::clone(&work), sender.clone());
+            std::thread::spawn(move || work.run_all(&sender))
+        })
+        .collect();
+    drop(sender);
     let mut tally = Tally::default();
     loop {
         match trials.recv_timeout(TRIAL_LIMIT) {
@@ -99,8 +101,35 @@ pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
             }
         }
     }
-    worker.join().map_err(|_| anyhow::anyhow!("the trials panicked"))?;
+    for worker in workers {
+        worker.join().map_err(|_| anyhow::anyhow!("the trials panicked"))?;
+    }
     Ok(tally)
+}
+
+/// What the workers share.
+struct Work {
+    plan: Plan,
+    bases: Vec<Base>,
+    /// The stores that no worker has taken yet.
+    numbers: Mutex<Range<u64>>,
+    clock: SystemClock,
+}
+
+impl Work {
+    /// Runs one trial after another, until all stores are taken, the time is over, or a trial fails.
+    fn run_all(&self, sender: &mpsc::Sender<Result<Trial>>) {
+        let is_over = || self.plan.within.is_some_and(|within| self.clock.monotonic() > within);
+        while !is_over() {
+            let number = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(number) = number else { break };
+            let trial = run(&self.bases, &self.plan, number);
+            let failed = trial.is_err();
+            if sender.send(trial.with_context(|| format!("store {number}"))).is_err() || failed {
+                break;
+            }
+        }
+    }
 }
 
 fn run(bases: &[Base], plan: &Plan, number: u64) -> Result<Trial> {

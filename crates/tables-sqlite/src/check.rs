@@ -1,6 +1,6 @@
 //! Whether the store is what was written: every row against its checksum, and the file by SQLite's own check.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, path::Path};
 
 use rashomon_tables::{ColumnType, Error, Order, Result};
 use rusqlite::Connection;
@@ -102,6 +102,7 @@ impl SqliteStore {
         check_expiry(&connection, &mut report)?;
         check_marks(&connection, &mut report)?;
         check_file(&connection, &mut report)?;
+        check_length(&connection, self.directory(), &mut report)?;
         Ok(report)
     }
 }
@@ -283,6 +284,21 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
         }
         Err(error) => damage_or_failure(&connection.failure(&error, 1), "the file", report),
     }
+}
+
+/// The file ends with a whole page. SQLite reads the missing part of the last one as zeros, and goes on where that is
+/// right, or the page is free.
+fn check_length(connection: &Audited, directory: &Path, report: &mut CheckReport) -> Result<()> {
+    let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
+    let page_bytes = u64::from(page_bytes.map_err(|error| from_sqlite(&error))?);
+    let bytes = std::fs::metadata(file::path(directory)).map_or(0, |file| file.len());
+    if !bytes.is_multiple_of(page_bytes) {
+        let what = "a part of it was cut off, or something was added";
+        report.problem(format!(
+            "the file has {bytes} bytes, which are not whole pages of {page_bytes}: {what}"
+        ));
+    }
+    Ok(())
 }
 
 /// Damage is what a check is after; anything else stands in its way.

@@ -6,7 +6,9 @@ use rashomon_tables::{Batch, Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-use super::fixtures::{BODIES, NOTES, NOW, body, create, key, open, rows, scramble, system_clock, write};
+use super::fixtures::{
+    BODIES, NOTES, NOW, body, create, key, open, revision, rows, scramble, system_clock, write,
+};
 
 const PAGE_BYTES: usize = 16_384;
 const TITLES: u64 = 20;
@@ -301,4 +303,17 @@ async fn sweep_does_not_act_on_a_damaged_time() {
     assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "it was deleted");
     let error = rows(&store, &NOTES, "Title").await.expect_err("the row is not passed over in silence");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+}
+
+/// As where the end of a free page was cut off: no row is damaged, and the check tells it all the same.
+#[tokio::test]
+async fn file_that_does_not_end_with_a_whole_page_is_named_by_the_check() {
+    let directory = TempDir::new().expect("a directory");
+    let mut file = fill_titles(directory.path(), 1).await;
+    file.extend([0; 100]);
+    fs::write(directory.path().join("rashomon.sqlite"), file).expect("written");
+    let store = SqliteStore::open(directory.path(), system_clock(), Options::default()).expect("opens");
+    create(&store).await.expect("made");
+    let problems = store.check(|_| {}).expect("checked").problems;
+    assert!(matches!(&problems[..], [problem] if problem.contains("not whole pages")), "{problems:?}");
 }
