@@ -104,6 +104,10 @@ pub(super) fn is_blend(question: &Question, answer: &Answer, wholes: &[&Answer])
             else {
                 return false;
             };
+            // Pages above a row that are older, all of them, lead past the row.
+            if status.starts_with(b"404") {
+                return true;
+            }
             let bodies: Vec<_> = wholes.filter(|(other, _)| *other == status).map(|(_, body)| body).collect();
             let known: HashSet<_> = bodies.iter().flat_map(|body| parts(body)).collect();
             !bodies.is_empty() && parts(body).iter().all(|part| known.contains(part))
