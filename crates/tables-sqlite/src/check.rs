@@ -102,6 +102,7 @@ impl SqliteStore {
         check_expiry(&connection, &mut report)?;
         check_marks(&connection, &mut report)?;
         check_file(&connection, &mut report)?;
+        check_layout(&connection, &mut report)?;
         check_length(&connection, self.directory(), &mut report)?;
         Ok(report)
     }
@@ -284,6 +285,25 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
         }
         Err(error) => damage_or_failure(&connection.failure(&error, 1), "the file", report),
     }
+}
+
+/// The file defines what this format defines, word for word: a damaged trigger would be noticed by the next delete only.
+fn check_layout(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+    let expected = file::layout().map_err(|error| from_sqlite(&error))?;
+    let found = match file::definitions_in(connection) {
+        Ok(found) => found,
+        Err(error) => return damage_or_failure(&connection.failure(&error, 1), "the definitions", report),
+    };
+    // `ANALYZE` in a shell makes tables of statistics.
+    for (name, text) in found.difference(&expected).filter(|(name, _)| !name.starts_with("sqlite_stat")) {
+        let text = text.as_deref().unwrap_or("without a text");
+        report.problem(format!("the file defines {name}, and this format does not: {text}"));
+    }
+    // Older programs do not make the table of marks.
+    for (name, _) in expected.difference(&found).filter(|(name, _)| !name.contains("marks")) {
+        report.problem(format!("the file does not define {name} as this format does"));
+    }
+    Ok(())
 }
 
 /// The file ends with a whole page. SQLite reads the missing part of the last one as zeros, and goes on where that is

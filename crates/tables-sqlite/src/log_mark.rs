@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Older programs know nothing of the table, and leave it as it is.
-const LAYOUT: &str =
+pub(crate) const LAYOUT: &str =
     "CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID";
 
 /// The name of the mark.

@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -46,24 +45,6 @@ pub(super) struct Step {
 impl Step {
     pub(super) fn needs_a_node(&self) -> bool {
         self.needs.iter().any(|need| matches!(need, Need::Node))
-    }
-}
-
-/// This step waits for the node most of the time.
-pub(super) const HOST: &str = "cluster";
-
-/// These steps need processors alone. They run beside [`HOST`], where it runs too, and with a low priority.
-pub(super) const GUESTS: &[&str] = &["doc", "deny"];
-
-/// How often it is looked whether the tests of [`HOST`] have begun.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-
-/// Waits until cargo has begun the tests of [`HOST`], or the step is over. Until then cargo has a lock on the folder that
-/// it builds in.
-pub(super) fn wait_for_host(is_over: &AtomicBool) {
-    let has_begun = || std::fs::read_to_string(log(HOST)).is_ok_and(|log| log.contains("Running tests/"));
-    while !is_over.load(Ordering::Acquire) && !has_begun() {
-        std::thread::sleep(BETWEEN_LOOKS);
     }
 }
 
@@ -251,7 +232,7 @@ fn retention(_: &mut Toolbox) -> Result<Outcome> {
 /// As many stores as three minutes allow, the same first ones each time.
 fn damage(_: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(crate::target().join("debug/rashomon-damage"));
-    command.args(["--seed", "1", "--stores", "3000", "--seconds", "170", "--program"]).arg(binary());
+    command.args(["--seed", "1", "--stores", "1500", "--seconds", "170", "--program"]).arg(binary());
     let remark = |lines: &[String]| {
         let total = lines.iter().rev().find(|line| line.contains(" damaged stores ")).cloned();
         format!("{}; `cargo xtask damage` does more", total.unwrap_or_default())

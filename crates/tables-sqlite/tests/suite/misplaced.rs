@@ -6,9 +6,7 @@ use rashomon_tables::{Batch, Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-use super::fixtures::{
-    BODIES, NOTES, NOW, body, create, key, open, revision, rows, scramble, system_clock, write,
-};
+use super::fixtures::{BODIES, NOTES, NOW, body, create, key, open, rows, scramble, system_clock, write};
 
 const PAGE_BYTES: usize = 16_384;
 const TITLES: u64 = 20;
@@ -316,4 +314,19 @@ async fn file_that_does_not_end_with_a_whole_page_is_named_by_the_check() {
     create(&store).await.expect("made");
     let problems = store.check(|_| {}).expect("checked").problems;
     assert!(matches!(&problems[..], [problem] if problem.contains("not whole pages")), "{problems:?}");
+}
+
+/// No row is damaged, and only a delete of a large value would fail.
+#[tokio::test]
+async fn damaged_trigger_is_named_by_the_check() {
+    const STATEMENT: &[u8] = b"DELETE FROM large_values";
+    let directory = TempDir::new().expect("a directory");
+    let mut file = fill_titles(directory.path(), 1).await;
+    let start = file.windows(STATEMENT.len()).position(|window| window == STATEMENT).expect("a trigger");
+    file[start + STATEMENT.len() - 4] ^= 8;
+    fs::write(directory.path().join("rashomon.sqlite"), file).expect("written");
+    let store = SqliteStore::open(directory.path(), system_clock(), Options::default()).expect("opens");
+    create(&store).await.expect("made");
+    let problems = store.check(|_| {}).expect("checked").problems;
+    assert!(problems.iter().any(|problem| problem.contains("_large as this format does")), "{problems:?}");
 }

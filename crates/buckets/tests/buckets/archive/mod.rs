@@ -82,7 +82,7 @@ impl World {
         let mut all = Vec::new();
         for limit in [1, 2, 3, 100] {
             all.push(format!("{:?}", self.listing(page, limit).await));
-            all.push(format!("{:?}", self.whole_history(page, limit).await));
+            all.extend(self.whole_history(page, limit).await);
         }
         for revision in self.listing(page, 100).await {
             let rev = rev(revision.0);
@@ -117,7 +117,7 @@ impl World {
                 bodies.insert(rev, shown(&property).await);
             }
         }
-        all.push(format!("{bodies:?}"));
+        all.extend(bodies.into_iter().map(|(rev, shown)| format!("{rev} {shown}")));
         all
     }
 
@@ -158,7 +158,7 @@ pub(crate) fn text(number: i64) -> String {
 
 async fn shown(property: &Property) -> String {
     let bytes = bytes(property).await;
-    format!("{:?} {:?} {:?}", property.version, property.info, String::from_utf8_lossy(&bytes))
+    format!("{:?} {:?} {}", property.version, property.info, String::from_utf8_lossy(&bytes))
 }
 
 /// Some time after which all that was written at the beginning may be sealed.
