@@ -1,6 +1,6 @@
 //! Whether the store is what was written: every row against its checksum, and the file by SQLite's own check.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{collections::BTreeSet, ops::ControlFlow, path::Path};
 
 use rashomon_tables::{ColumnType, Error, Order, Result};
 use rusqlite::Connection;
@@ -208,7 +208,7 @@ fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result
             KeyState::Flipped(_) => Err(corrupt(name, &row.key, FLIPPED_KEY)),
             KeyState::Lost => Err(corrupt(name, &row.key, LOST_KEY)),
             KeyState::InOrder if stored.is_whole_under(envelope::seed(name), &row.key) => Ok(()),
-            KeyState::InOrder => Err(corrupt(name, &row.key, "its checksum does not agree")),
+            KeyState::InOrder => Err(corrupt(name, &row.key, envelope::NOT_WHOLE)),
         };
         match damaged {
             Ok(()) => {
@@ -289,21 +289,38 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
 
 /// The file defines what this format defines, word for word: a damaged trigger would be noticed by the next delete only.
 fn check_layout(connection: &Audited, report: &mut CheckReport) -> Result<()> {
-    let expected = file::layout().map_err(|error| from_sqlite(&error))?;
-    let found = match file::definitions_in(connection) {
+    let sqlite = |error| from_sqlite(&error);
+    // Older programs do not make the table of marks.
+    let required = defined_by(&[file::LAYOUT]).map_err(sqlite)?;
+    let known = defined_by(&[file::LAYOUT, log_mark::LAYOUT]).map_err(sqlite)?;
+    let found = match definitions(connection) {
         Ok(found) => found,
         Err(error) => return damage_or_failure(&connection.failure(&error, 1), "the definitions", report),
     };
     // `ANALYZE` in a shell makes tables of statistics.
-    for (name, text) in found.difference(&expected).filter(|(name, _)| !name.starts_with("sqlite_stat")) {
+    for (name, text) in found.difference(&known).filter(|(name, _)| !name.starts_with("sqlite_stat")) {
         let text = text.as_deref().unwrap_or("without a text");
         report.problem(format!("the file defines {name}, and this format does not: {text}"));
     }
-    // Older programs do not make the table of marks.
-    for (name, _) in expected.difference(&found).filter(|(name, _)| !name.contains("marks")) {
+    for (name, _) in required.difference(&found) {
         report.problem(format!("the file does not define {name} as this format does"));
     }
     Ok(())
+}
+
+/// A table, an index or a trigger of a file: its name, and its text if it has one.
+type Definition = (String, Option<String>);
+
+fn definitions(connection: &Connection) -> rusqlite::Result<BTreeSet<Definition>> {
+    let mut all = connection.prepare("SELECT name, sql FROM sqlite_schema")?;
+    all.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// What a new file has when these statements were executed.
+fn defined_by(layouts: &[&str]) -> rusqlite::Result<BTreeSet<Definition>> {
+    let empty = Connection::open_in_memory()?;
+    layouts.iter().try_for_each(|layout| empty.execute_batch(layout))?;
+    definitions(&empty)
 }
 
 /// The file ends with a whole page. SQLite reads the missing part of the last one as zeros, and goes on where that is

@@ -12,6 +12,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CHECKSUM_BYTES: usize = 8;
 
+/// What is said of a row that is not what was written.
+pub(crate) const NOT_WHOLE: &str = "its checksum does not agree";
+
 /// What a row is called, and when it was written: what its checksum holds beside its values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity<'a> {
@@ -68,7 +71,7 @@ pub(crate) fn open(
     let (checksum, values) =
         envelope.split_first_chunk::<CHECKSUM_BYTES>().ok_or("it is shorter than a checksum")?;
     if identity.checksum(values) != u64::from_le_bytes(*checksum) {
-        return Err("its checksum does not agree");
+        return Err(NOT_WHOLE);
     }
     open_unchecked(envelope, columns)
 }

@@ -1,7 +1,6 @@
 //! The file: what makes it a store, which version of the format it has, and how it is opened.
 
 use std::{
-    collections::BTreeSet,
     fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
@@ -10,7 +9,7 @@ use std::{
 use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
-use crate::{Options, errors::from_sqlite, log_mark};
+use crate::{Options, errors::from_sqlite};
 
 /// What SQLite files of ours say that they are: "RSHM".
 const APPLICATION_ID: u32 = 0x5253_484d;
@@ -34,7 +33,7 @@ const LOG_BYTES_KEPT: u32 = 64 << 20;
 /// what is stored of one page stands on one or two pages of the file, so that a write of it in six tables
 /// changes two pages of the file and not six. Values that are not small stand apart, in the order in which
 /// they were written: among the keys, each would take a page of its own.
-const LAYOUT: &str = "
+pub(crate) const LAYOUT: &str = "
     CREATE TABLE schemas (
         number INTEGER PRIMARY KEY,
         shape INTEGER NOT NULL,
@@ -71,23 +70,6 @@ const LAYOUT: &str = "
         DELETE FROM large_values WHERE id = old.large;
     END;
 ";
-
-/// A table, an index or a trigger of the file: its name, and its text if it has one.
-pub(crate) type Definition = (String, Option<String>);
-
-/// All that this format defines.
-pub(crate) fn layout() -> rusqlite::Result<BTreeSet<Definition>> {
-    let empty = Connection::open_in_memory()?;
-    empty.execute_batch(LAYOUT)?;
-    empty.execute_batch(log_mark::LAYOUT)?;
-    definitions_in(&empty)
-}
-
-/// All that a file defines.
-pub(crate) fn definitions_in(connection: &Connection) -> rusqlite::Result<BTreeSet<Definition>> {
-    let mut all = connection.prepare("SELECT name, sql FROM sqlite_schema")?;
-    all.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-}
 
 /// The path of the file in a store's directory.
 pub(crate) fn path(directory: &Path) -> PathBuf {

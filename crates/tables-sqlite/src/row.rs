@@ -94,7 +94,7 @@ impl<'a> Stored<'a> {
         if self.is_whole_under(table.seed, key) {
             return Ok(());
         }
-        Err(corrupt(table.schema.name(), key, "its checksum does not agree"))
+        Err(corrupt(table.schema.name(), key, envelope::NOT_WHOLE))
     }
 
     /// How many bytes its values take, their checksum included.

@@ -115,7 +115,7 @@ fn count_row(
         Err(error) => return Err(error),
     };
     if !is_whole {
-        damaged.push(corrupt(&table.name, key, "its checksum does not agree").to_string());
+        damaged.push(corrupt(&table.name, key, envelope::NOT_WHOLE).to_string());
     }
     table.rows += 1;
     table.key_bytes += key.len() as u64;
