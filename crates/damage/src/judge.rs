@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     ask::{Answer, Asked, Question},
     base::Base,
-    harm::Harm,
+    harm::{Harm, Kind},
 };
 
 /// What an answer is.
@@ -131,6 +131,11 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
             }
             Verdict::Blend => {
                 blends.push(format!("{question:?} is of several commits"));
+                continue;
+            }
+            // All pages above a row are older, and lead past it. See decision 0020.
+            Verdict::Wrong(_) if harm.kind == Kind::OlderPages && part::is_missing(answer) => {
+                blends.push(format!("{question:?} has nothing, which no commit says"));
                 continue;
             }
             Verdict::Wrong(what) => {

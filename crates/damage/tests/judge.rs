@@ -98,8 +98,7 @@ fn blends_have_parts_of_commits_alone() {
     let judged = |answer: &Answer| judge_answer(&get(), answer, &right, &[(1, &earlier)]);
     assert_eq!(judged(&list(&[three.clone(), one.clone()])), Verdict::Blend);
     assert!(is_wrong(&judged(&list(&[item(3, "x"), one]))), "no commit has this row");
-    assert_eq!(judged(&response(404, "{}")), Verdict::Blend, "older pages can lead past a row");
-    assert!(is_wrong(&judged(&response(302, "{}"))), "no commit has this status");
+    assert!(is_wrong(&judged(&response(404, "{}"))), "no commit has this status");
 }
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| Base::all().expect("the stores are written"));
@@ -154,4 +153,18 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
     };
     assert_eq!(judged(Kind::OlderPage, true, mixed).outcome, Outcome::EarlierCommits);
     assert_eq!(judged(Kind::CutLog, true, mixed).outcome, Outcome::Finding);
+}
+
+/// Where all pages above a row are older, they lead past it.
+#[test]
+fn rows_are_missed_beside_several_older_pages_alone() {
+    // No commit has these words.
+    let nothing = r#"{"detail":"nothing"}"#;
+    let missing = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = response(404, nothing);
+    assert_eq!(judged(Kind::OlderPages, true, missing).outcome, Outcome::Blend);
+    for kind in [Kind::OlderPage, Kind::OlderLog, Kind::PageOverPage] {
+        assert_eq!(judged(kind, true, missing).outcome, Outcome::Finding, "{kind:?}");
+    }
+    let moved = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = response(302, nothing);
+    assert_eq!(judged(Kind::OlderPages, true, moved).outcome, Outcome::Finding);
 }

@@ -79,6 +79,11 @@ fn is_part(part: &Value, whole: &Value) -> bool {
     }
 }
 
+/// Whether an answer says that there is no such thing.
+pub(super) fn is_missing(answer: &Answer) -> bool {
+    matches!(answer, Answer::Given { text, .. } if text.starts_with(b"404\n"))
+}
+
 /// Whether all parts of an answer are parts of answers of some commits: the lines of a text, the items of a list. Counts
 /// are of whatever is there.
 pub(super) fn is_blend(question: &Question, answer: &Answer, wholes: &[&Answer]) -> bool {
@@ -104,10 +109,6 @@ pub(super) fn is_blend(question: &Question, answer: &Answer, wholes: &[&Answer])
             else {
                 return false;
             };
-            // Pages above a row that are older, all of them, lead past the row.
-            if status.starts_with(b"404") {
-                return true;
-            }
             let bodies: Vec<_> = wholes.filter(|(other, _)| *other == status).map(|(_, body)| body).collect();
             let known: HashSet<_> = bodies.iter().flat_map(|body| parts(body)).collect();
             !bodies.is_empty() && parts(body).iter().all(|part| known.contains(part))
