@@ -63,8 +63,7 @@ pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> R
                         return anyhow::Ok(());
                     }
                     let seed = plan.seed.wrapping_add(number);
-                    // The future is too large for the stack of a caller.
-                    if let Some(finding) = Box::pin(one(seed, plan.store, &ground, variant)).await? {
+                    if let Some(finding) = one(seed, plan.store, &ground, variant).await? {
                         // The others end with what they are at.
                         next.store(plan.histories, Ordering::Relaxed);
                         *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(finding);
@@ -85,7 +84,7 @@ async fn one(seed: u64, store: Store, ground: &Ground, variant: &Variant) -> Res
     let history = History::of_seed(seed, store.is_alone(), variant.narrow);
     let outcome = run(&history, ground, variant).await.with_context(|| format!("seed {seed}"))?;
     let Some((steps, found)) = outcome.found else { return Ok(None) };
-    let (shortest, violation) = Box::pin(shrink(&history, steps, found, ground, variant)).await?;
+    let (shortest, violation) = shrink(&history, steps, found, ground, variant).await?;
     let log = run(&shortest, ground, variant).await?.log;
     Ok(Some(Finding { violation, seed, shortest, log }))
 }

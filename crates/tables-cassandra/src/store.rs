@@ -42,7 +42,7 @@ impl CassandraStore {
     #[boxed]
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
-            cluster: Arc::new(Box::pin(Cluster::connect(&options)).await?),
+            cluster: Arc::new(Cluster::connect(&options).await?),
             clock,
             catalog: Arc::default(),
             creating: Arc::default(),

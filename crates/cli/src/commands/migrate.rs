@@ -155,7 +155,7 @@ impl Run {
             progress.show(Done { items: now.rows, bytes: now.bytes, position: 0 });
         };
         let compared = tokio::select! {
-            compared = Box::pin(migration.compare(&mut show)) => Ok(compared),
+            compared = migration.compare(&mut show) => Ok(compared),
             exit = self.signals.first() => Err(exit),
         };
         progress.finish();

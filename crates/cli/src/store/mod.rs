@@ -245,7 +245,7 @@ impl Backend {
             }
             StoreSettings::Cassandra(cluster) => {
                 let options = cluster_options(cluster, absent)?;
-                let store = Box::pin(CassandraStore::connect(options, Arc::clone(clock))).await;
+                let store = CassandraStore::connect(options, Arc::clone(clock)).await;
                 let store = Arc::new(store.map_err(|error| not_connected(error, cluster))?);
                 (Arc::clone(&store) as Arc<dyn TableStore>, Self::Cassandra(store))
             }
