@@ -101,7 +101,7 @@ impl UrlEncoded {
         let text = self.buffer.split_to(end.unwrap_or(self.buffer.len()));
         decoded.reserve(text.len());
         let mut rest = &text[..];
-        while !rest.is_empty() {
+        loop {
             if matches!(self.escape, Escape::None) {
                 let plain;
                 (plain, rest) = rest.split_at(memchr::memchr2(b'%', b'+', rest).unwrap_or(rest.len()));
