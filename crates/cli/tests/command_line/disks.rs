@@ -312,13 +312,15 @@ fn io_errors_of_reads_are_named_and_are_no_damage() {
     }
     server.running.stop().ends_with(0);
 
-    // The file is larger than what is kept of it in memory.
     let environment = [("LD_PRELOAD", &*library), ("FAULTY_READS", &*flag)];
     let mut server = Server {
         acknowledged: (1..=30).collect(),
         ..Server::start_with(directory.path(), &store, &environment)
     };
     let file = store.join("rashomon.sqlite").display().to_string();
+    // After a commit, each connection drops the pages that it has in memory.
+    let other_page = post(&server.address, "/v1/wiki/page/Day?rev/", "_rev=1&html=x");
+    assert!(other_page.starts_with("HTTP/1.1 201"), "{other_page}");
     fs::write(&flag, "").unwrap();
     for target in ["?rev/7/html", "?rev/", "?rev/latest/html"] {
         let answer = get(&server.address, &format!("/v1/wiki/page/Night{target}"));

@@ -130,16 +130,20 @@ impl Committer {
     }
 
     /// Looks whether the store can be written again, after a write failed because of the disk: whether there is room
-    /// for as much as failed, a transaction can be committed, and the log be written into the file.
+    /// for as much as failed, a page can be read, a transaction can be committed, and the log be written into the file.
     fn probe(&mut self) {
         self.upkeep.probed_at = self.parts.clock.monotonic();
         if self.stopped.is_some() || self.parts.health.probe().is_err() {
             return;
         }
-        // Writes one page that stays as it is.
+        // Pages in memory would hide that the disk cannot be read. This frees them.
+        let freed = self.parts.connection.execute_batch("PRAGMA shrink_memory");
+        // Reads one page, and writes it as it is.
         let version = format!("PRAGMA user_version = {FORMAT_VERSION}");
-        let written = self.transaction(|connection, _| {
-            connection.execute_batch(&version).map_err(|error| from_sqlite(&error))
+        let written = freed.map_err(|error| from_sqlite(&error)).and_then(|()| {
+            self.transaction(|connection, _| {
+                connection.execute_batch(&version).map_err(|error| from_sqlite(&error))
+            })
         });
         if written.is_ok()
             && self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error)).is_ok()
