@@ -1,9 +1,9 @@
 //! Stores for the tests of what stands on the table layer, so that each test is written once: for the store in
 //! memory, and for Cassandra where the environment names a node.
 //!
-//! The tests of one process share a keyspace of the node, where each has a namespace of its own, and its
-//! connections: making tables takes longer than most tests do, and so does logging in. Those of another process
-//! have another one, since whoever lists a table goes through what all have left in it.
+//! Some tests of one process share a keyspace of the node and its connections: making tables takes longer than most
+//! tests do, and so does logging in. Each test has a namespace of its own in the keyspace. Not all tests share one
+//! keyspace, since listing a table goes through the rows of all of them.
 //!
 //! A [`Ring`] of three nodes is there where `cargo xtask cassandra faults` runs a test. Where a test needs several
 //! processes on one store, [`Cluster`] makes one in memory. A Redis each test starts for itself.
@@ -13,8 +13,9 @@ mod redis;
 mod ring;
 
 use std::{
+    collections::HashMap,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -37,6 +38,15 @@ const USER: &str = "cassandra";
 /// A node on a busy machine is no cluster that one waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// So many namespaces share a keyspace.
+const NAMESPACES_OF_A_KEYSPACE: u64 = 100;
+
+/// The bits of a namespace's number that are its name. Those above are the number of its keyspace.
+const NAME_BITS: u32 = 42;
+
+/// The connections to the keyspaces of this process, by the keyspace's number.
+type Keyspaces = Mutex<HashMap<u64, Arc<OnceCell<CassandraStore>>>>;
+
 /// The node that tests stand on, if one is named.
 #[must_use]
 pub fn node() -> Option<String> {
@@ -51,20 +61,25 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     }
 }
 
-/// A namespace on the node, as a process with this clock has it; over the connections that all tests share.
+/// A namespace on the node, as a process with this clock has it; over the connections that tests share.
 ///
 /// # Panics
 ///
 /// Where the node does not answer.
 pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
-    static SHARED: OnceCell<CassandraStore> = OnceCell::const_new();
+    static SHARED: OnceLock<Keyspaces> = OnceLock::new();
+    let keyspace = namespace >> NAME_BITS;
+    let shared = {
+        let mut all = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(keyspace).or_default())
+    };
     let connecting = || async {
         // The runtime of a test ends with it, and connections end with their runtime.
         let node = node.to_owned();
-        let connecting = async move { connect(&node, Arc::new(SystemClock::new())).await };
+        let connecting = async move { connect_to(&node, keyspace, Arc::new(SystemClock::new())).await };
         runtime().spawn(connecting).await.expect("the node takes CQL")
     };
-    Isolated::new(SHARED.get_or_init(connecting).await.beside(clock), namespace)
+    Isolated::new(shared.get_or_init(connecting).await.beside(clock), namespace)
 }
 
 /// A namespace on the node, over connections of its own.
@@ -73,18 +88,22 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
 ///
 /// Where the node does not answer.
 pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
-    Isolated::new(connect(node, clock).await, namespace)
+    Isolated::new(connect_to(node, namespace >> NAME_BITS, clock).await, namespace)
 }
 
-/// The keyspace of this process on the node, over connections of their own.
+/// The first keyspace of this process on the node, over connections of its own.
 ///
 /// # Panics
 ///
 /// Where the node does not answer.
 pub async fn connect(node: &str, clock: Arc<dyn Clock>) -> CassandraStore {
+    connect_to(node, 0, clock).await
+}
+
+async fn connect_to(node: &str, keyspace: u64, clock: Arc<dyn Clock>) -> CassandraStore {
     let options = Options {
         contact_points: vec![node.to_owned()],
-        keyspace: format!("rashomon_tests_{}", std::process::id()),
+        keyspace: format!("rashomon_tests_{}_{keyspace}", std::process::id()),
         replication: Replication::Simple(1),
         // What a new node has, if it asks at all.
         credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
@@ -105,14 +124,12 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-/// A namespace that no other test has, in this run or another.
+/// The number of a namespace that no other test has, in this run or another.
 #[must_use]
 pub fn namespace() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let parts = [
-        NEXT.fetch_add(1, Ordering::Relaxed),
-        u64::from(std::process::id()),
-        SystemClock::new().now().as_micros().unsigned_abs(),
-    ];
-    xxh3_64(&parts.map(u64::to_be_bytes).concat())
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemClock::new().now().as_micros().unsigned_abs();
+    let name = xxh3_64(&[next, u64::from(std::process::id()), now].map(u64::to_be_bytes).concat());
+    ((next / NAMESPACES_OF_A_KEYSPACE) << NAME_BITS) | (name & ((1 << NAME_BITS) - 1))
 }
