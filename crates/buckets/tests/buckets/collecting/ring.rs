@@ -5,10 +5,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rashomon_buckets::{BucketName, DomainName, Page, Sealing, Settings, Title, schemas};
+use rashomon_buckets::{BucketName, DomainName, Page, Sealed, Sealing, Settings, Title, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Decorator, Mutation, Result, Schema, TableStore};
 use rashomon_test_stores::Ring;
+use tokio::sync::Barrier;
 
 use crate::{
     archive::{DAY, HOUR, later, settings},
@@ -30,6 +31,9 @@ const TABLES: [&str; 8] = [
 /// Longer than any hint is applied.
 const GRACE: Duration = Duration::from_secs(11 * 24 * 3600);
 
+/// Longer than two nodes take to be cut off and to return.
+const CUT_LIMIT: Duration = Duration::from_secs(300);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     CollectThenRepair,
@@ -49,11 +53,40 @@ fn ring() -> Option<Ring> {
     ring
 }
 
+/// The moments at which a seal, an upload and the test wait for one another.
+#[derive(Debug)]
+struct Cut {
+    /// The seal and the upload have written everything but their last batch.
+    prepared: Barrier,
+    /// The nodes are cut off.
+    made: Barrier,
+    /// The last batches have been sent, and have failed.
+    failed: Barrier,
+}
+
+impl Cut {
+    fn new() -> Self {
+        let barrier = || Barrier::new(3);
+        Self { prepared: barrier(), made: barrier(), failed: barrier() }
+    }
+
+    /// Cuts the nodes off while the last batches are sent.
+    async fn make(&self, ring: &Ring) {
+        self.prepared.wait().await;
+        let sending = async {
+            self.made.wait().await;
+            self.failed.wait().await;
+        };
+        ring.on_one_node(sending).await;
+    }
+}
+
 /// A store in which a batch that puts a row into a table reaches node 1 alone.
 #[derive(Debug)]
 struct CutsNodesOff {
     store: AnyStore,
     table: &'static Schema,
+    cut: Arc<Cut>,
 }
 
 #[async_trait]
@@ -70,14 +103,17 @@ impl Decorator for CutsNodesOff {
             return self.below().write(first, then).await;
         }
         self.below().write(first, Batch::new(then.partition.clone())).await?;
-        let ring = Ring::from_environment().expect("the test has looked for it");
-        ring.on_one_node(self.below().write(Vec::new(), then)).await
+        self.cut.prepared.wait().await;
+        self.cut.made.wait().await;
+        let written = self.below().write(Vec::new(), then).await;
+        self.cut.failed.wait().await;
+        written
     }
 }
 
 /// The same world, in which a batch that puts a row into a table reaches node 1 alone.
-async fn failing(world: &World, table: &'static Schema) -> World {
-    let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table });
+async fn failing(world: &World, table: &'static Schema, cut: &Arc<Cut>) -> World {
+    let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table, cut: Arc::clone(cut) });
     World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), seed()).await
 }
 
@@ -123,61 +159,53 @@ async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     }
 }
 
-async fn failed_seal(domain: &str, order: Order) {
+/// A seal and an upload whose last batches reach one node alone. Both at once: cutting nodes off takes long.
+async fn failed_seal_and_upload(name: &str, order: Order) {
     let Some(ring) = ring() else { return };
     let world = world(&ring, settings()).await;
-    let page = page_of(domain);
-    world.edit(&page, 1..=5).await;
+    let sealed = page_of(&format!("seal-{name}.example"));
+    let uploaded = page_of(&format!("upload-{name}.example"));
+    world.edit(&sealed, 1..=5).await;
     world.pass(later());
-    let before = world.all_of(&page).await;
-    ring.keep_hints(false);
-    let failing = failing(&world, &schemas::ARCHIVE_INDEX).await;
-    let seal = failing.buckets.seal(&page.domain, &page.bucket, Sealing::default(), &mut |_| {}).await;
-    assert!(seal.is_err(), "one node of three is no quorum: {seal:?}");
-    collect_and_repair(&ring, &world, order).await;
-    ring.keep_hints(true);
-    let after = later_on(&ring, &world, GRACE).await;
-    assert!(after.all_of(&page).await == before, "{order:?}");
-}
-
-async fn failed_upload(domain: &str, order: Order) {
-    let Some(ring) = ring() else { return };
-    let world = world(&ring, Settings::default()).await;
-    let page = page_of(domain);
+    let before = world.all_of(&sealed).await;
     let (first, second) = (noise(1, 1_500_000), noise(2, 1_500_000));
-    let tid = world.put_revision(&page, 1, &[("html", &first)]).await.unwrap().tid;
+    let tid = world.put_revision(&uploaded, 1, &[("html", &first)]).await.unwrap().tid;
     world.pass(HOUR);
+
     ring.keep_hints(false);
-    let failing = failing(&world, &schemas::CHUNK_REFERENCES).await;
-    let upload = failing.put_revision(&page, 2, &[("html", &second)]).await;
+    let cut = Arc::new(Cut::new());
+    let sealing = failing(&world, &schemas::ARCHIVE_INDEX, &cut).await;
+    let uploading = failing(&world, &schemas::CHUNK_REFERENCES, &cut).await;
+    let mut ignore = |_: &Sealed| {};
+    let html = [("html", &second)];
+    let all = async {
+        tokio::join!(
+            sealing.buckets.seal(&sealed.domain, &sealed.bucket, Sealing::default(), &mut ignore),
+            uploading.put_revision(&uploaded, 2, &html),
+            cut.make(&ring),
+        )
+    };
+    let ended = tokio::time::timeout(CUT_LIMIT, all).await;
+    let (seal, upload, ()) = ended.expect("the seal and the upload send their last batches");
+    assert!(seal.is_err(), "one node of three is no quorum: {seal:?}");
     assert!(upload.is_err(), "one node of three is no quorum: {upload:?}");
     collect_and_repair(&ring, &world, order).await;
     ring.keep_hints(true);
+
     let after = later_on(&ring, &world, GRACE).await;
-    assert!(after.read(&page, tid, "html").await == first, "{order:?}");
-    assert!(after.read_latest(&page, "html").await == second, "{order:?}");
+    assert!(after.all_of(&sealed).await == before, "{order:?}");
+    assert!(after.read(&uploaded, tid, "html").await == first, "{order:?}");
+    assert!(after.read_latest(&uploaded, "html").await == second, "{order:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes three nodes: `cargo xtask cassandra faults --only none --repair`"]
-async fn failed_seal_collected_then_repaired() {
-    failed_seal("seal-collected.example", Order::CollectThenRepair).await;
+async fn failed_batches_collected_then_repaired() {
+    failed_seal_and_upload("collected", Order::CollectThenRepair).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes three nodes: `cargo xtask cassandra faults --only none --repair`"]
-async fn failed_seal_repaired_then_collected() {
-    failed_seal("seal-repaired.example", Order::RepairThenCollect).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes three nodes: `cargo xtask cassandra faults --only none --repair`"]
-async fn failed_upload_collected_then_repaired() {
-    failed_upload("upload-collected.example", Order::CollectThenRepair).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes three nodes: `cargo xtask cassandra faults --only none --repair`"]
-async fn failed_upload_repaired_then_collected() {
-    failed_upload("upload-repaired.example", Order::RepairThenCollect).await;
+async fn failed_batches_repaired_then_collected() {
+    failed_seal_and_upload("repaired", Order::RepairThenCollect).await;
 }
