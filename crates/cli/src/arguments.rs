@@ -33,123 +33,143 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a store over HTTP
     ///
-    /// Prints one line on standard output once it listens; logs go to standard error. SIGTERM and Ctrl-C make
-    /// it finish what it accepted, close the store and end with 0; a second one ends it at once.
+    /// Prints one line on standard output when it listens. Logs go to standard error. After SIGTERM or Ctrl-C,
+    /// the server finishes the requests that it has accepted, closes the store and exits with 0. A second
+    /// signal ends it at once.
     #[command(after_help = "Example:\n  rashomon serve --data /var/lib/rashomon --listen 127.0.0.1:7231")]
     Serve(ServeArguments),
 
-    /// Import whole histories: MediaWiki XML or JSON lines
+    /// Import page histories from MediaWiki XML or JSON lines
     ///
-    /// Takes MediaWiki's XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes; plain,
-    /// .gz, .bz2, .xz, .lzma, .zst or .7z, told by their content. Importing again changes nothing. Of a file
-    /// that is damaged or cut short, every whole revision before the damage is stored.
+    /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be
+    /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Importing a file again
+    /// changes nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
     ///
-    /// A revision that stands with other content is in conflict, and left as it is. What can never be true is
-    /// left out: a revision without a positive number, a title or a time, one that is made in the future (after
-    /// the import begins, by more than the setting `skew`, 5 minutes), or that is its own parent; in JSON lines
-    /// also what HTTP could not give back, such as a content type that is none. Both are counted and named, and
-    /// the rest goes in. A text with another sha1 than its dump says goes in as it is; it is counted and named
-    /// too.
+    /// A revision that is already stored with different content is a conflict: the stored one stays. Revisions
+    /// with impossible fields are left out: no positive number, no title, no time, a time in the future (by
+    /// more than the setting `skew`, 5 minutes), or itself as parent. In JSON lines, a header that HTTP could
+    /// not return is impossible too. A text whose sha1 differs from that in the file is stored. All of these
+    /// are counted, and the first of each kind is named.
     ///
-    /// Progress goes to standard error, the counts to standard output at the end.
-    #[command(
-        after_help = "Exit codes:\n  0  every revision went in as it came, or stood so already\n  1  an error ended \
-        the import; what came before it is stored\n  2  the command line is wrong, or names a file that cannot be \
-        read; nothing was done\n  3  the import finished, but revisions are in conflict or were left out; the \
-        first of\n     each kind are named on standard error, all are counted\n  130, 143  interrupted; what went \
-        in stays, and importing again goes on\n\nExamples:\n  rashomon import --domain enwiki \
-        enwiki-pages-meta-history.xml.bz2\n  zstdcat dump.xml.zst | rashomon import --domain enwiki \
-        -\n  rashomon import --to http://127.0.0.1:7231 --domain enwiki dump.xml.7z"
-    )]
+    /// Progress goes to standard error, and the counts go to standard output at the end.
+    #[command(after_help = "\
+Exit codes:
+  0  every revision is stored as it was in the files
+  1  an error ended the import; the revisions before it are stored
+  2  the command line is wrong, or a file cannot be read; nothing was done
+  3  the import finished with conflicts or left revisions out; standard error names the
+     first of each kind
+  130, 143  interrupted; import the files again to continue
+
+Examples:
+  rashomon import --domain enwiki enwiki-pages-meta-history.xml.bz2
+  zstdcat dump.xml.zst | rashomon import --domain enwiki -
+  rashomon import --to http://127.0.0.1:7231 --domain enwiki dump.xml.7z")]
     Import(ImportArguments),
 
     /// Export a domain as MediaWiki XML 0.11 or JSON lines
     ///
-    /// The ending of --output says format and compression: .xml or .jsonl, then nothing, .gz, .bz2 or .zst. A
-    /// file appears under its name only when it is whole. What XML cannot hold (control characters, revisions
-    /// without wikitext) is named in a warning; JSON lines hold everything.
-    #[command(
-        after_help = "Exit codes:\n  0  everything was written\n  1  an error ended the export; no file was \
-        left under the final name\n  2  the command line is wrong, or names a directory that is not there; \
-        nothing was done\n  3  what the format can hold was written; pages that are not there, what was left \
-        out, and\n     what the schema of XML exports does not allow are named on standard error\n  130, 143  \
-        interrupted; no file was left under the final name\n\nExamples:\n  rashomon export --domain enwiki \
-        --history --output enwiki.xml.zst\n  rashomon export --domain enwiki --title Main_Page --format jsonl | \
-        head"
-    )]
+    /// The extension of --output sets format and compression: .xml or .jsonl, then nothing, .gz, .bz2 or .zst.
+    /// The file appears under its name only when it is complete. XML cannot hold control characters and
+    /// revisions without wikitext; a warning names them. JSON lines hold everything.
+    #[command(after_help = "\
+Exit codes:
+  0  everything was exported
+  1  an error ended the export; no file has the final name
+  2  the command line is wrong, or a directory is missing; nothing was done
+  3  the export finished, but pages are missing, or the format cannot hold everything;
+     standard error names what was left out
+  130, 143  interrupted; no file has the final name
+
+Examples:
+  rashomon export --domain enwiki --history --output enwiki.xml.zst
+  rashomon export --domain enwiki --title Main_Page --format jsonl | head")]
     Export(ExportArguments),
 
-    /// Copy all that is stored into another store, such as from SQLite into Cassandra
+    /// Copy a whole store into another one, such as from SQLite into Cassandra
     ///
-    /// Takes every row of every table as it stands, with its times. Nobody may use either store meanwhile. A
-    /// migration that was cut off goes on where it was when the same command is given again; one that came to
-    /// its end is made again from the beginning, which adds what is new. A target that holds other data is
-    /// refused.
+    /// Copies every row of every table with its times. Nothing else may use either store during the migration.
+    /// To continue after an interruption, run the same command again. After a completed migration, the same
+    /// command starts from the beginning and adds what is new. A target with other data is refused.
     ///
-    /// Progress goes to standard error, the counts and the digests of --verify to standard output.
-    #[command(
-        after_help = "Exit codes:\n  0  all is copied; with --verify, and both stores hold the same\n  1  an error \
-        ended it, and the same command goes on from there; or the stores differ, and the\n     first difference of \
-        each table is named on standard output\n  2  the command line is wrong, or the target holds other data; \
-        nothing was copied\n  130, 143  interrupted; the same command goes on from there\n\nExamples:\n  rashomon \
-        migrate --from sqlite:/var/lib/rashomon --to cassandra://10.0.0.1/rashomon --verify"
-    )]
+    /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
+    #[command(after_help = "\
+Exit codes:
+  0  everything was copied; with --verify, both stores hold the same
+  1  an error ended the migration (run the command again to continue), or the stores differ
+     (standard output names the first difference of each table)
+  2  the command line is wrong, or the target holds other data; nothing was copied
+  130, 143  interrupted; run the command again to continue
+
+Examples:
+  rashomon migrate --from sqlite:/var/lib/rashomon --to cassandra://10.0.0.1/rashomon --verify")]
     Migrate(MigrateArguments),
 
-    /// Check every stored byte against its checksum, and that all parts are there
-    #[command(
-        after_help = "Exit codes:\n  0  the store is sound\n  1  it is not, each problem is named on standard output; or \
-        it cannot be opened,\n     which is told on standard error\n  2  the command line is wrong, or there is \
-        no store"
-    )]
+    /// Check every stored byte against its checksum, and that no part is missing
+    #[command(after_help = "\
+Exit codes:
+  0  the store is sound
+  1  the store is damaged (standard output names each problem), or it cannot be opened
+     (standard error says why)
+  2  the command line is wrong, or there is no store")]
     Verify(VerifyArguments),
 
     /// Show what a store holds, by domain
     Stats(StatsArguments),
 
-    /// Say what retention would free, or have it freed now
+    /// Show what retention would delete, or delete it now
     ///
-    /// The policy is that of the configuration, with what the flags say above it. Where neither says anything, --dry-run
-    /// looks what would go after a day, and --now is refused; so it is with flags above a configuration that keeps
-    /// everything. What it frees are the bodies of what was superseded; what is known of the revisions stays. A
-    /// server with the same configuration does the same by itself.
-    #[command(
-        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it; what was freed is freed\n  2  the \
-        command line is wrong, nobody has said what may go, or there is no store\n  130, 143  interrupted\n\nExamples:\n  rashomon retention \
-        --dry-run --grace 30d --min-keep 10\n  rashomon retention --now --config rashomon.toml"
-    )]
+    /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
+    /// configuration does this by itself. The policy comes from the configuration, and flags override it. Without
+    /// a policy, --dry-run assumes a grace of one day, and --now requires --grace. If the configuration keeps
+    /// everything, --now with these flags is refused.
+    #[command(after_help = "\
+Exit codes:
+  0  done
+  1  an error ended the command; some values may have been deleted
+  2  the command line is wrong, there is no policy, or there is no store
+  130, 143  interrupted
+
+Examples:
+  rashomon retention --dry-run --grace 30d --min-keep 10
+  rashomon retention --now --config rashomon.toml")]
     Retention(RetentionArguments),
 
-    /// What was superseded, in compression blocks
+    /// Manage the archive: superseded revisions in compression blocks
     #[command(subcommand)]
     Archive(ArchiveCommand),
 
-    /// Measure the strategies of retention against one another, by replaying a real history
+    /// Compare the strategies of retention by replaying a real history
     ///
-    /// Every edit of an export is made again on tables of its own for each strategy, by a clock that follows the
-    /// edits, with the sweep beside it; some of what is superseded is read in its time. Counted are reads, writes
-    /// and deletes of tables, and bytes; those that the notes count apart from the rest, and beside theirs.
-    #[command(
-        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it\n  2  the command line is wrong, or the \
-        directory of --backend is there already, or\n     a file cannot be written; nothing was measured\n  130, 143  interrupted\n\nExamples:\n  rashomon \
-        compare-strategies --input wiki.xml.zst --backend memory:\n  rashomon compare-strategies --input \
-        wiki.xml.zst --backend sqlite:/tmp/compared --svg compared.svg"
-    )]
+    /// Repeats every edit of an export on separate tables for each strategy. A simulated clock follows the
+    /// times of the edits, the sweeper runs beside them, and some superseded revisions are read before they
+    /// expire. Counts reads, writes, deletes and bytes, and prints them beside the estimates of the notes.
+    #[command(after_help = "\
+Exit codes:
+  0  done
+  1  an error ended the command
+  2  the command line is wrong, the directory of --backend exists, or a file cannot be
+     written; nothing was measured
+  130, 143  interrupted
+
+Examples:
+  rashomon compare-strategies --input wiki.xml.zst --backend memory:
+  rashomon compare-strategies --input wiki.xml.zst --backend sqlite:/tmp/compared --svg compared.svg")]
     CompareStrategies(CompareStrategiesArguments),
 
-    /// Check a configuration, and print the settings that would be in effect
+    /// Check a configuration, and print the resulting settings
     ///
-    /// Flags and environment count as they do for `serve`. What is printed is a configuration file that means
-    /// the same. Ends with 2 where anything is wrong, and says where.
+    /// Flags and environment variables count as they do for `serve`. Prints a configuration file with the same
+    /// meaning. Exits with 2 if anything is wrong, and names the place.
     CheckConfig(CheckConfigArguments),
 
-    /// What is done at a cluster of Cassandra
+    /// Print the schema for a Cassandra cluster
     #[command(subcommand)]
     Cassandra(CassandraCommand),
 
-    /// Serve a small sample wiki, to look around in
+    /// Serve a small sample wiki
     ///
-    /// The wiki is made anew and kept in memory, unless --data says where to keep it.
+    /// The wiki is generated at each start and kept in memory, unless --data or --store names a place for it.
     Demo(DemoArguments),
 
     /// Print a script that completes this command line in a shell
@@ -165,15 +185,15 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// A configuration file (TOML); flags and environment stand above it
+    /// Configuration file (TOML); flags and environment variables override it
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where the revisions are kept: short for --store sqlite:DIR
+    /// Directory of the store: short for --store sqlite:DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Open a store whose log is missing after a crash, without the writes that were in the log
+    /// Open a store whose log is missing after a crash; the writes in the log are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 
@@ -184,20 +204,19 @@ pub(crate) struct ServeArguments {
 /// Which store a command works on, and what the configuration says of its properties.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArguments {
-    /// Where the revisions are kept: short for --store sqlite:DIR [default: ./rashomon-data]
+    /// Directory of the store: short for --store sqlite:DIR [default: ./rashomon-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Where the revisions are kept: sqlite:DIRECTORY, or
-    /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`
+    /// The store: sqlite:DIRECTORY, or `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
-    /// The configuration file (TOML) that the store is served with: where it is, and what it allows
+    /// Configuration file (TOML) of the server: names the store and its limits
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Open a store whose log is missing after a crash, without the writes that were in the log
+    /// Open a store whose log is missing after a crash; the writes in the log are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 }
@@ -207,26 +226,26 @@ pub(crate) struct ImportArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// The domain that the revisions belong to, such as enwiki
+    /// Domain of the revisions, such as enwiki
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
 
-    /// Send the files to this running server, instead of opening the store here
+    /// Send the files to a running server instead of opening the store
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
     pub(crate) to: Option<ServerUrl>,
 
-    /// How many pages are stored side by side [default: one per core]
+    /// Pages that are stored in parallel [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
 
-    /// Put the revisions of new pages straight into blocks of the archive, all but each page's latest
+    /// Write the revisions of new pages into archive blocks, except the latest of each page
     ///
-    /// The small way to load a history that is mostly read: a few per cent of its bytes, in one pass. On a
-    /// cluster the configuration must have [archive].
+    /// The store then takes a few per cent of the size of the history. On a cluster, the configuration must have
+    /// [archive].
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,
 
-    /// The dumps, in any order; - is standard input
+    /// Files to import, in any order; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -236,23 +255,23 @@ pub(crate) struct ExportArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// The domain to export
+    /// Domain to export
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
 
-    /// Only this page; may be given several times
+    /// Export only this page; may be given several times
     #[arg(long = "title", value_name = "TITLE")]
     pub(crate) titles: Vec<Title>,
 
-    /// Every revision, instead of each page's latest
+    /// Export every revision instead of the latest of each page
     #[arg(long)]
     pub(crate) history: bool,
 
-    /// The format [default: by the ending of --output, else xml]
+    /// Format [default: by the extension of --output, else xml]
     #[arg(long, value_enum)]
     pub(crate) format: Option<ExportFormat>,
 
-    /// The file to write [default: standard output]
+    /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -260,63 +279,63 @@ pub(crate) struct ExportArguments {
 /// What an export is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// MediaWiki's XML, version 0.11: wikitext and what belongs to it
+    /// MediaWiki XML, version 0.11: wikitext and its metadata
     Xml,
-    /// An object a line: everything, with all renders
+    /// One JSON object a line: everything, renders included
     Jsonl,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareStrategiesArguments {
-    /// The export to replay, with its history, as `import` takes one
+    /// Export with history to replay, in a format that `import` reads
     #[arg(long, value_name = "FILE")]
     pub(crate) input: PathBuf,
 
-    /// Where the tables are: memory:, sqlite:DIRECTORY (which is made), or cassandra://HOST/KEYSPACE (which
-    /// stays full, so take one for this alone)
+    /// Store for the tables: memory:, sqlite:DIRECTORY (a new one), or cassandra://HOST/KEYSPACE (a keyspace for this
+    /// purpose alone; its tables stay)
     #[arg(long, value_name = "URL", default_value = "memory:")]
     pub(crate) backend: StoreUrl,
 
-    /// A configuration file (TOML) that says how a cluster is reached; what else it says does not count here
+    /// Configuration file (TOML) with the connection settings of a cluster; its other settings are ignored
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Replay only the first pages
+    /// Replay only the first N pages
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroUsize>,
 
-    /// Simulate the index by time of wikis of other sizes, too, as the notes ask
+    /// Also simulate the timeline of wikis of other sizes, as the notes ask
     #[arg(long)]
     pub(crate) timelines: bool,
 
-    /// Write what was measured into this file, as JSON
+    /// Write the results to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Draw a picture of it into this file, as SVG
+    /// Draw the results to this file as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArguments {
-    /// The store to copy, as --store names one; it is only read
+    /// Store to copy, written as for --store; it is only read
     #[arg(long, value_name = "URL")]
     pub(crate) from: StoreUrl,
 
-    /// The store to copy into: empty, or one that this command has begun to fill
+    /// Store to copy into: empty, or the target of an earlier run of this command
     #[arg(long, value_name = "URL")]
     pub(crate) to: StoreUrl,
 
-    /// At the end, read both stores and compare what they hold
+    /// Read both stores again at the end, and compare them
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// A configuration file (TOML) that says how the stores are reached
+    /// Configuration file (TOML) with the connection settings of the stores
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Open a store whose log is missing after a crash, without the writes that were in the log
+    /// Open a store whose log is missing after a crash; the writes in the log are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 }
@@ -326,13 +345,13 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Restore rows that follow from whole ones before checking: flipped bits of keys, entries of titles and domains,
-    /// indexes of revisions by time and by tid, references to chunks. Prints each repair. Refused while pages of the file
-    /// are in wrong places. No server may write meanwhile
+    /// Before the check, restore rows that can be derived from undamaged ones: keys with a flipped bit, entries of titles
+    /// and domains, indexes of revisions by time and by tid, references to chunks. Prints each repair. Refused if pages of
+    /// the file are in wrong places. No server may write during the repair
     #[arg(long)]
     pub(crate) repair: bool,
 
-    /// With --repair: print what would be restored, and change nothing
+    /// With --repair: print the repairs, and change nothing
     #[arg(long, requires = "repair")]
     pub(crate) dry_run: bool,
 }
@@ -342,7 +361,7 @@ pub(crate) struct StatsArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -353,11 +372,11 @@ pub(crate) struct RetentionArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Say what would be freed, and change nothing
+    /// Print what would be deleted, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Free it
+    /// Delete it now
     #[arg(long)]
     pub(crate) now: bool,
 
@@ -365,26 +384,26 @@ pub(crate) struct RetentionArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// How long what was superseded stays, instead of what the configuration says
+    /// Time for which superseded revisions stay; overrides the configuration
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<Span>,
 
-    /// How many of a page's newest revisions stay whatever their age, instead of what the configuration says
+    /// Newest revisions of a page that always stay; overrides the configuration
     #[arg(long, value_name = "N")]
     pub(crate) min_keep: Option<std::num::NonZeroU32>,
 
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckConfigArguments {
-    /// The configuration file; none checks flags and environment alone
+    /// Configuration file; without one, only flags and environment variables are checked
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Where the revisions are kept: short for --store sqlite:DIR
+    /// Directory of the store: short for --store sqlite:DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
@@ -396,8 +415,8 @@ pub(crate) struct CheckConfigArguments {
 pub(crate) enum CassandraCommand {
     /// Print the keyspace and its tables as CQL
     ///
-    /// For review, and for whoever makes the tables where the service may not: `serve` makes what is missing,
-    /// and needs no right to make anything where nothing is. Running it again does nothing.
+    /// For review, and for administrators who create the tables themselves. `serve` creates missing tables, and needs no
+    /// right to create anything if none is missing. Applying the output twice changes nothing.
     #[command(after_help = "Example:\n  rashomon cassandra schema --store cassandra://10.0.0.1/wiki \
         --replication east:3,west:3 | cqlsh 10.0.0.1")]
     Schema(SchemaArguments),
@@ -405,37 +424,36 @@ pub(crate) enum CassandraCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArguments {
-    /// The cluster and the keyspace: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`; nothing is
-    /// asked there [default: the keyspace rashomon]
+    /// Cluster and keyspace: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`; no connection is made
+    /// [default: the keyspace rashomon]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
-    /// The configuration file (TOML) that the store is served with
+    /// Configuration file (TOML) of the server
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// How many copies there are of everything, or how many in each data centre, as in east:3,west:2
-    /// [default: 3]
+    /// Number of replicas, or the number in each data centre, as in east:3,west:2 [default: 3]
     #[arg(long, value_name = "N")]
     pub(crate) replication: Option<Replication>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
-    /// Keep the wiki in this directory, instead of memory
+    /// Keep the wiki in this directory instead of memory
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Where to keep the wiki: sqlite:DIRECTORY, memory:, or
-    /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: memory:]
+    /// Store of the wiki: sqlite:DIRECTORY, memory:, or `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`
+    /// [default: memory:]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
-    /// The address and port to listen on, instead of the first free port from 127.0.0.1:7231 on
+    /// Address and port to listen on [default: the first free port of 127.0.0.1 from 7231 on]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<Listen>,
 
-    /// Who may do what; must be said before it listens on an address that others can reach
+    /// Access rights; required to listen on an address other than loopback
     #[arg(long, value_enum)]
     pub(crate) access: Option<Access>,
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 /// The exit codes, for `--help`.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0    it is done
-  1    an error, told on standard error; or `verify`, `stats`, `archive seal` or `migrate` found damage or differences
+  0    done
+  1    an error, described on standard error; or `verify`, `stats`, `archive seal` or `migrate` found damage or differences
   2    the command line or the configuration is wrong; nothing was done
-  3    `import` or `export` finished, but not everything went in or out; what did not is told
-  130  ended by Ctrl-C (`import`, `export`, `verify`, or a server told twice)
-  143  ended by SIGTERM (`import`, `export`, `verify`, or a server told twice)";
+  3    `import` or `export` finished with exceptions, which are named on standard error
+  130  ended by Ctrl-C (`import`, `export`, `verify`, or a server at the second signal)
+  143  ended by SIGTERM (`import`, `export`, `verify`, or a server at the second signal)";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

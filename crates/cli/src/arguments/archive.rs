@@ -8,59 +8,75 @@ use crate::config::Span;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArchiveCommand {
-    /// Seal all that may be sealed now: put superseded revisions into compression blocks
+    /// Seal superseded revisions: move them into compression blocks
     ///
-    /// What is sealed is read as before. Nothing leaves its place before the block that has it was read back and
-    /// compared; a sealing that was cut off loses nothing, and the next one goes on. A server with a table archive in
-    /// its configuration seals by itself. Where a cluster is the store, that table has to stand in the configuration
-    /// of every server before the first of them seals.
-    #[command(
-        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it, or damaged revisions were passed over: \
-        they stay in the tables, and all others were sealed\n  2  the command line is wrong, there is no store, or a \
-        cluster is served without [archive]\n  130, 143  interrupted; what was sealed is sealed\n\nExamples:\n  rashomon archive seal --data \
-        /var/lib/rashomon\n  rashomon archive seal --after 0s"
-    )]
+    /// Reads of sealed revisions are the same as before. A revision leaves the tables only after its block was
+    /// read back and compared. Interrupting the command loses nothing; the next run continues. A server whose
+    /// configuration has [archive] seals by itself. On a cluster, every server must have [archive] in its
+    /// configuration before the first one seals.
+    #[command(after_help = "\
+Exit codes:
+  0  done
+  1  an error ended the command, or damaged revisions stay in the tables; all others were
+     sealed
+  2  the command line is wrong, there is no store, or the configuration of a cluster has no
+     [archive]
+  130, 143  interrupted; sealed revisions stay sealed
+
+Examples:
+  rashomon archive seal --data /var/lib/rashomon
+  rashomon archive seal --after 0s")]
     Seal(SealArguments),
 
-    /// Merge what pages have little of in each of several blocks, so that they have it in fewer
+    /// Compact the archive: rewrite pages that are spread over many small blocks into fewer, larger ones
     ///
-    /// A page that is sealed often has many small blocks, which take more room and more time than a few large ones.
-    /// What is merged is read as before. No page leaves a block before the one that has its revisions was read back and
-    /// compared; a merging that was cut off loses nothing. The old blocks are deleted at once where the
-    /// command alone has the store, else a day later, by a server.
-    #[command(
-        after_help = "Exit codes:\n  0  it is done\n  1  an error ended it, or something is damaged; what was merged \
-        is merged\n  2  the command line is wrong, or there is no store\n  130, 143  interrupted; what was merged is \
-        merged\n\nExamples:\n  rashomon archive merge --data /var/lib/rashomon"
-    )]
+    /// Many small blocks take more space and more time to read than a few large ones. Reads are the same as
+    /// before. A page leaves a block only after its new block was read back and compared. Interrupting the
+    /// command loses nothing. The old blocks are deleted at once if no server uses the store. Otherwise a
+    /// server deletes them a day later.
+    #[command(after_help = "\
+Exit codes:
+  0  done
+  1  an error ended the command, or a block is damaged; the finished blocks stay
+  2  the command line is wrong, or there is no store
+  130, 143  interrupted; the finished blocks stay
+
+Examples:
+  rashomon archive merge --data /var/lib/rashomon")]
     Merge(MergeArguments),
 
-    /// Erase what a revision says, and all its renders say, for good: from blocks, tables and files
+    /// Erase the content of a revision and of its renders permanently: from blocks, tables and files
     ///
-    /// The record of the revision stays: its number, its times, who made it and with which summary, and that it was
-    /// erased, when and by whom. Whoever asks for its content, or writes it again, is told so (410); an import that
-    /// brings it again leaves it out. Text that other revisions have, too, stays theirs: erase these as well. A command
-    /// that was cut off is given again, and finishes what is left. No server may have the directory meanwhile; its file
-    /// is written anew, for which the disk needs as much room again. Copies that were made before (backups, exports,
-    /// caches in front of the server) are not touched. The files of a cluster's nodes have it until they are
-    /// compacted, for sure once gc_grace_seconds have passed: --status says when that is. docs/erasing.md says how it is
-    /// done at once, and what else has it.
-    #[command(
-        after_help = "Exit codes:\n  0  it is erased\n  1  an error ended it, or something is left: give the command \
-        again\n  2  the command line is wrong, or there is no store, no such page or no such revision\n\nExamples:\n  \
-        rashomon archive erase --data /var/lib/rashomon --domain en.wikipedia.org --title Main_Page --rev 12345 --by \
-        Ann\n  rashomon archive erase --status"
-    )]
+    /// The metadata of the revision stays: number, times, user and comment, and the time and author of the
+    /// erasure. Reads and writes of an erased revision are answered with 410, and imports leave it out. Other
+    /// revisions with the same text keep it: erase them as well. If the command was interrupted, run it again
+    /// to complete the erasure.
+    ///
+    /// No server may use the directory during the command. The file is rewritten, which needs as much free
+    /// space again. Copies elsewhere (backups, exports, HTTP caches) are not changed. On a cluster, the files
+    /// of the nodes hold the content until they are compacted, at the latest after gc_grace_seconds; --status
+    /// shows that time. docs/erasing.md says how to remove it earlier, and which other places may have it.
+    #[command(after_help = "\
+Exit codes:
+  0  the content is erased
+  1  an error ended the command, or some content is left; run the command again
+  2  the command line is wrong, or the store, the page or the revision does not exist
+
+Examples:
+  rashomon archive erase --data /var/lib/rashomon --domain en.wikipedia.org --title Main_Page --rev 12345 --by Ann
+  rashomon archive erase --status")]
     Erase(EraseArguments),
 
-    /// Check the archive alone: decode every block, and compare it with the indexes of its pages
-    #[command(
-        after_help = "Exit codes:\n  0  it is sound\n  1  it is not, or an error ended it\n  2  the command line \
-        is wrong, or there is no store\n  130, 143  interrupted"
-    )]
+    /// Check only the archive: decode every block, and compare it with the indexes of its pages
+    #[command(after_help = "\
+Exit codes:
+  0  the archive is sound
+  1  the archive is damaged, or an error ended the check
+  2  the command line is wrong, or there is no store
+  130, 143  interrupted")]
     Verify(ArchiveVerifyArguments),
 
-    /// Show what is in blocks, by domain: revisions, bytes as they came and as they are stored
+    /// Show the contents of the archive, by domain: revisions, original bytes and stored bytes
     Stats(ArchiveStatsArguments),
 }
 
@@ -73,8 +89,8 @@ pub(crate) struct SealArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// How long something has to have been superseded, instead of what the configuration says; after an import
-    /// 0s, since it counts from when it was stored. Not where a cluster is the store
+    /// Minimum time since a revision was superseded; overrides the configuration. It counts from when the revision was
+    /// stored, so use 0s after an import. Refused on a cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
 }
@@ -111,44 +127,44 @@ pub(crate) struct EraseArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// The domain
+    /// Domain of the page
     #[arg(long, value_name = "NAME", required_unless_present = "status")]
     pub(crate) domain: Option<DomainName>,
 
-    /// The bucket
+    /// Bucket of the page
     #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
     pub(crate) bucket: BucketName,
 
-    /// The page
+    /// Title of the page
     #[arg(long, value_name = "TITLE", required_unless_present = "status")]
     pub(crate) title: Option<Title>,
 
-    /// The number of the revision; several revisions: give it several times
+    /// Number of the revision; may be given several times
     #[arg(long, value_name = "REV", required_unless_present = "status")]
     pub(crate) rev: Vec<Revision>,
 
-    /// Who erases it, for the listings
+    /// Name of the person who erases it, shown in lists
     #[arg(long, value_name = "NAME", value_parser = one_line)]
     pub(crate) by: Option<String>,
 
-    /// Why, for --status and exports
+    /// Reason, shown by --status and in exports
     #[arg(long, value_name = "TEXT", value_parser = one_line)]
     pub(crate) reason: Option<String>,
 
-    /// Take out who made the revision, too
+    /// Also erase the user who made the revision
     #[arg(long)]
     pub(crate) user: bool,
 
-    /// Take out its summary, too
+    /// Also erase the comment of the revision
     #[arg(long)]
     pub(crate) comment: bool,
 
-    /// Where a block that has the revision is damaged, give up what else of it cannot be read, though a replica or a
-    /// backup of the block may have it; what is given up is told
+    /// If the block of the revision is damaged, also give up its other unreadable revisions, although a replica or a
+    /// backup of the block may have them; prints them
     #[arg(long)]
     pub(crate) give_up_damaged: bool,
 
-    /// List what was erased, and until when files may have it
+    /// List the erasures, and until when files may hold the content
     #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }
@@ -168,7 +184,7 @@ pub(crate) struct ArchiveStatsArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -20,7 +20,7 @@ use super::{
 #[serde(deny_unknown_fields)]
 #[command(next_help_heading = "Settings (in the file: the same names with '_')")]
 pub(crate) struct GivenSettings {
-    /// Where the revisions are kept: sqlite:DIRECTORY, memory: (gone at the end), or
+    /// The store: sqlite:DIRECTORY, memory: (lost at exit), or
     /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: sqlite:./rashomon-data]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     #[serde(skip)]
@@ -31,22 +31,21 @@ pub(crate) struct GivenSettings {
     #[serde(rename = "store")]
     pub(crate) store_of_file: Option<Spanned<GivenStore>>,
 
-    /// Bytes of the newest bodies that are kept in memory, to answer reads from [default: 256 MiB]
+    /// Bytes of the latest bodies that are cached in memory [default: 256 MiB]
     #[arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")]
     pub(crate) cache_size: Option<ByteSize>,
 
-    /// How often what nobody names is collected: the pieces of large bodies whose upload was never finished, or that
-    /// sealing let go of, and blocks of the archive; on Cassandra only what is older than `gc_grace_seconds`; 0s for
-    /// never [default: 1h]
+    /// Interval between garbage collections of unreferenced chunks and blocks: unfinished uploads, sealed
+    /// bodies, replaced blocks. On Cassandra only those older than `gc_grace_seconds`. 0s turns it off
+    /// [default: 1h]
     #[arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")]
     pub(crate) collect_every: Option<Span>,
 
-    /// The address and port to listen on; port 0 takes a free one [default: 127.0.0.1:7231]
+    /// Address and port to listen on; port 0 takes a free one [default: 127.0.0.1:7231]
     #[arg(long, env = "RASHOMON_LISTEN", value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<Listen>,
 
-    /// Who may do what; must be said before the server listens on an address that others can reach
-    /// [default: open on loopback]
+    /// Access rights; required to listen on an address other than loopback [default: open on loopback]
     #[arg(long, env = "RASHOMON_ACCESS", value_enum)]
     #[serde(skip)]
     pub(crate) access: Option<Access>,
@@ -56,97 +55,98 @@ pub(crate) struct GivenSettings {
     #[serde(rename = "access")]
     pub(crate) access_of_file: Option<GivenAccess>,
 
-    /// On loopback, further hosts that requests may be for, beside localhost and the hosts of domains: those that a
-    /// proxy on this machine passes; * for any [default: []]
+    /// Further `Host` names that a server on loopback answers, beside localhost and the hosts of domains, such
+    /// as those that a proxy on this machine passes; * for any [default: []]
     #[arg(long, env = "RASHOMON_HOSTS", value_name = "HOST,...", value_delimiter = ',')]
     pub(crate) hosts: Option<Vec<ServerName>>,
 
-    /// How long requests may go on once the server was told to stop [default: 30s]
+    /// Time that running requests have to finish at shutdown [default: 30s]
     #[arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")]
     pub(crate) shutdown_grace: Option<Span>,
 
-    /// How far in the future the _timestamp of a write may lie, since clocks differ [default: 5m]
+    /// How far in the future the _timestamp of a write may be, since clocks differ [default: 5m]
     #[arg(long, env = "RASHOMON_SKEW", value_name = "TIME")]
     pub(crate) skew: Option<Span>,
 
-    /// Whether everything that writes is refused [default: false]
+    /// Refuse all writes [default: false]
     #[arg(long, env = "RASHOMON_READ_ONLY", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) read_only: Option<bool>,
 
-    /// The most bytes of a request's body; an import may be larger, but no line of its JSON lines [default: 256 MiB]
+    /// Maximum size of a request body. An import may be larger, but not a line of its JSON lines [default: 256
+    /// MiB]
     #[arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")]
     pub(crate) body_limit: Option<ByteSize>,
 
-    /// How long a body may take to arrive; an import may take longer [default: 10m]
+    /// Time in which a request body must arrive; does not hold for imports [default: 10m]
     #[arg(long, env = "RASHOMON_BODY_TIMEOUT", value_name = "TIME")]
     pub(crate) body_timeout: Option<Span>,
 
-    /// How long a body may go without a byte [default: 30s]
+    /// Longest pause between two bytes of a request body [default: 30s]
     #[arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")]
     pub(crate) idle_timeout: Option<Span>,
 
-    /// The fewest bytes a second with which a body may come, import or not, over any 60 s in which the server waits for
-    /// it; 0 B for any [default: 1 KiB]
+    /// Minimum bytes a second of a request body, imports included, over any 60 s in which the server waits for
+    /// it; 0 B for no minimum [default: 1 KiB]
     #[arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")]
     pub(crate) min_upload_rate: Option<ByteSize>,
 
-    /// Bytes of memory that writes and imports may take together for the bodies that they receive; what has no room
-    /// there is written to the store early, and requests wait [default: 256 MiB]
+    /// Memory for the request bodies of all writes and imports together. Bodies without room are written to the
+    /// store early, or their requests wait [default: 256 MiB]
     #[arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")]
     pub(crate) staging_memory: Option<ByteSize>,
 
-    /// How long a write or an import may wait for its part of staging_memory before it is answered with 503
-    /// [default: 10s]
+    /// Time that a write or an import waits for staging_memory before it is answered with 503 [default: 10s]
     #[arg(long, env = "RASHOMON_STAGING_WAIT", value_name = "TIME")]
     pub(crate) staging_wait: Option<Span>,
 
-    /// How long a read may wait for the store; where there is a renderer, for twice its timeout longer [default: 30s]
+    /// Time that a read waits for the store. With a renderer, twice the timeout of the renderer is added
+    /// [default: 30s]
     #[arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")]
     pub(crate) read_timeout: Option<Span>,
 
-    /// The most bytes of a request's URL [default: 16 KiB]
+    /// Maximum size of a URL [default: 16 KiB]
     #[arg(long, env = "RASHOMON_URL_LIMIT", value_name = "SIZE")]
     pub(crate) url_limit: Option<ByteSize>,
 
-    /// How many connections may be open; others wait to be accepted [default: 10000]
+    /// Maximum number of open connections; others wait to be accepted [default: 10000]
     #[arg(long, env = "RASHOMON_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
-    /// How long a request's head may take to arrive, and a connection may wait for its next request
+    /// Time in which the head of a request must arrive, and longest pause between two requests of a connection
     /// [default: 1m]
     #[arg(long, env = "RASHOMON_HEAD_TIMEOUT", value_name = "TIME")]
     pub(crate) head_timeout: Option<Span>,
 
-    /// How long a client may take nothing of its answer [default: 1m]
+    /// Time after which a client that reads nothing of its answer is disconnected [default: 1m]
     #[arg(long, env = "RASHOMON_STALL_TIMEOUT", value_name = "TIME")]
     pub(crate) stall_timeout: Option<Span>,
 
-    /// How many writes may be under way at once; others wait [default: 512]
+    /// Maximum number of concurrent writes; others wait [default: 512]
     #[arg(long, env = "RASHOMON_MAX_WRITES", value_name = "N")]
     pub(crate) max_writes: Option<NonZeroUsize>,
 
-    /// How many imports may be under way at once; others are refused [default: 4]
+    /// Maximum number of concurrent imports; others are refused [default: 4]
     #[arg(long, env = "RASHOMON_MAX_IMPORTS", value_name = "N")]
     pub(crate) max_imports: Option<NonZeroUsize>,
 
-    /// Bytes of 7z archives that imports over HTTP keep on disk at once, all together [default: 16 GiB]
+    /// Disk space for the 7z archives of all imports over HTTP together [default: 16 GiB]
     #[arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")]
     pub(crate) max_spool: Option<ByteSize>,
 
-    /// How many answers to reads of the latest are kept ready, beside their bodies [default: 8192]
+    /// Number of answers to reads of the latest that are cached beside their bodies [default: 8192]
     #[arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")]
     pub(crate) prepared_answers: Option<u64>,
 
-    /// How log lines look [default: text]
+    /// Format of log lines [default: text]
     #[arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)]
     pub(crate) log_format: Option<LogFormat>,
 
-    /// What is logged: off, error, warn, info, debug, trace, or levels by module as in
-    /// info,rashomon_api=debug [default: info]
+    /// Log level: off, error, warn, info, debug, trace, or levels by module as in info,rashomon_api=debug
+    /// [default: info]
     #[arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
 
-    /// Which requests are logged when they are answered [default: failures]
+    /// Requests that are logged when they are answered [default: failures]
     #[arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)]
     pub(crate) access_log: Option<AccessLog>,
 

@@ -305,11 +305,11 @@ impl fmt::Display for ContentType {
 }
 as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 
-/// Who may do what. There is no other way yet than to say that everybody may do everything.
+/// Access rights. There is no value yet but the one that permits everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Access {
-    /// Whoever reaches the server may read, write, import and erase
+    /// Every client that can connect may read, write, import and erase
     Open,
 }
 
@@ -317,11 +317,11 @@ pub(crate) enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AccessLog {
-    /// All of them
+    /// All requests
     All,
-    /// Those that failed
+    /// Failed requests
     Failures,
-    /// None, but those that the server is to blame for
+    /// None, except failures of the server
     Off,
 }
 
@@ -331,7 +331,7 @@ pub(crate) enum AccessLog {
 pub(crate) enum LogFormat {
     /// For people
     Text,
-    /// An object a line
+    /// One JSON object a line
     Json,
 }
 

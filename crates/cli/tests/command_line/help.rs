@@ -37,7 +37,7 @@ fn each_command_has_a_manual() {
     run(directory.path(), &["export", "--help"]).ends_with(0).prints(&["--history", ".zst", "Exit codes:"]);
     run(directory.path(), &["verify", "--help"]).ends_with(0).prints(&["the store is sound"]);
     let seal = run(directory.path(), &["archive", "seal", "--help"]).ends_with(0);
-    seal.prints(&["damaged revisions were passed over"]);
+    seal.prints(&["damaged revisions stay in the tables"]);
     run(directory.path(), &["stats", "--help"]).ends_with(0).prints(&["--json"]);
 }
 
