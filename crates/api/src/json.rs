@@ -22,25 +22,25 @@ use crate::{
     times,
 };
 
-/// A property, in a render.
+/// A property of a render.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Property)]
 struct PropertyJson<'a> {
-    /// The type it was stored with.
+    /// The stored content type.
     content_type: &'a str,
-    /// Its size in bytes; absent where it is damaged.
+    /// The size in bytes; absent if the property is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     size: Option<u64>,
-    /// The SHA-1 of its bytes, in lower-case hex; absent where it is damaged.
+    /// The SHA-1 of the bytes, in lower-case hex; absent if the property is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, pattern = "^[0-9a-f]{40}$")]
     sha1: Option<String>,
-    /// `true` where its bytes cannot be read, since a block of the archive is damaged; else absent.
+    /// `true` if the bytes cannot be read because a block of the archive is damaged; else absent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     damaged: bool,
-    /// Where its bytes are, relative to the page.
+    /// The URL of the bytes, relative to the page.
     href: String,
 }
 
@@ -78,35 +78,35 @@ fn text(value: Option<&String>) -> Option<&str> {
 pub(crate) struct RenderJson<'a> {
     /// The wiki.
     domain: &'a str,
-    /// The page, with `_` for spaces.
+    /// The title of the page, with `_` for spaces.
     title: &'a str,
-    /// Its revision.
+    /// The number of the revision.
     #[schema(minimum = 1)]
     rev: i64,
-    /// The revision that it was made from; `null` where there is none, or none is known.
+    /// The number of the parent revision; `null` if there is none or it is unknown.
     #[schema(required = true)]
     parent: Option<i64>,
-    /// Its name.
+    /// The identifier of the render.
     #[schema(value_type = String, format = "uuid")]
     tid: Tid,
-    /// When it was made: the time of its tid.
+    /// The time of the render, which is part of its tid.
     #[schema(format = DateTime)]
     timestamp: String,
-    /// Who made the revision: a name, or an IP address.
+    /// The author of the revision: a name or an IP address.
     #[schema(required = true)]
     user: Option<&'a str>,
-    /// The summary of the revision.
+    /// The edit summary of the revision.
     #[schema(required = true)]
     comment: Option<&'a str>,
-    /// Whether the revision was marked as minor.
+    /// Whether the revision is marked as minor.
     minor: bool,
-    /// Where its content was erased: when, and by whom; else absent.
+    /// Time and author of the erasure; absent if the content was not erased.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ErasureJson<'_>>, nullable = false)]
     erased: Option<ErasureJson<'a>>,
-    /// Where it is, relative to the page.
+    /// The URL, relative to the page.
     href: String,
-    /// Its properties, those of its revision included, by name.
+    /// The properties by name, including those of the revision.
     #[schema(value_type = BTreeMap<String, PropertyJson<'_>>)]
     properties: PropertiesJson<'a>,
 }
@@ -137,23 +137,23 @@ pub(crate) fn written_out(page: &Page, of: Option<&Render>) -> Box<RawValue> {
     serde_json::value::to_raw_value(&json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// A render, in its revision.
+/// A render, as part of a revision.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RenderOfRevision)]
 struct RenderOfRevisionJson<'a> {
-    /// Its name.
+    /// The identifier of the render.
     #[schema(value_type = String, format = "uuid")]
     tid: Tid,
-    /// When it was made: the time of its tid.
+    /// The time of the render, which is part of its tid.
     #[schema(format = DateTime)]
     timestamp: String,
-    /// Where it is, relative to the page.
+    /// The URL, relative to the page.
     href: String,
-    /// `false` where its bodies are no longer stored, since something newer took their place; else absent.
+    /// `false` if the bodies are no longer stored because the render was superseded; else absent.
     #[serde(skip_serializing_if = "is_true")]
     #[schema(required = false)]
     stored: bool,
-    /// Its properties, those of its revision included, by name.
+    /// The properties by name, including those of the revision.
     #[schema(value_type = BTreeMap<String, PropertyJson<'_>>)]
     properties: PropertiesJson<'a>,
 }
@@ -163,14 +163,14 @@ const fn is_true(value: &bool) -> bool {
     *value
 }
 
-/// That the content of a revision was erased.
+/// The erasure of a revision's content.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Erasure)]
 struct ErasureJson<'a> {
-    /// When.
+    /// The time of the erasure.
     #[schema(format = DateTime)]
     at: String,
-    /// By whom; absent where nobody said.
+    /// The author of the erasure; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     by: Option<&'a str>,
@@ -185,32 +185,32 @@ fn erased(record: &RevisionRecord) -> Option<ErasureJson<'_>> {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Revision)]
 pub(crate) struct RevisionJson<'a> {
-    /// Its number.
+    /// The number of the revision.
     #[schema(minimum = 1)]
     rev: i64,
-    /// The revision that it was made from; `null` where there is none, or none is known.
+    /// The number of the parent revision; `null` if there is none or it is unknown.
     #[schema(required = true)]
     parent: Option<i64>,
-    /// When it was made: as given, else the time of its first write.
+    /// The time of the edit: as given, else the time of the first write.
     #[schema(format = DateTime)]
     timestamp: String,
-    /// Who made it: a name, or an IP address.
+    /// The author: a name or an IP address.
     #[schema(required = true)]
     user: Option<&'a str>,
-    /// The summary.
+    /// The edit summary.
     #[schema(required = true)]
     comment: Option<&'a str>,
-    /// Whether it was marked as minor.
+    /// Whether the revision is marked as minor.
     minor: bool,
-    /// Where its content was erased: when, and by whom; else absent.
+    /// Time and author of the erasure; absent if the content was not erased.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ErasureJson<'_>>, nullable = false)]
     erased: Option<ErasureJson<'a>>,
-    /// Where it is, relative to the page.
+    /// The URL, relative to the page.
     href: String,
-    /// Its renders, newest first: a part of them, where there is a `next`.
+    /// The renders, newest first; not all of them if there is a `next`.
     renders: Vec<RenderOfRevisionJson<'a>>,
-    /// Where the list of renders goes on, relative to the page; absent at its end.
+    /// The URL of the next renders, relative to the page; absent at the end of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<String>,
@@ -295,52 +295,52 @@ impl std::io::Write for ByteCounter {
     }
 }
 
-/// A revision, as a line of the list.
+/// A revision, as an entry of the list.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RevisionSummary)]
 struct SummaryJson<'a> {
-    /// Its number.
+    /// The number of the revision.
     #[schema(minimum = 1)]
     rev: i64,
-    /// The revision that it was made from; `null` where there is none, or none is known.
+    /// The number of the parent revision; `null` if there is none or it is unknown.
     #[schema(required = true)]
     parent: Option<i64>,
-    /// When it was made: as given, else the time of its first write. Absent where its own row is damaged.
+    /// The time of the edit: as given, else the time of the first write. Absent if the row of the revision is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime, nullable = false)]
     timestamp: Option<String>,
-    /// Its newest render, of those that are kept where any is. Absent where its own row is damaged.
+    /// The newest render whose bodies are stored, else the newest render. Absent if the row of the revision is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = "uuid", nullable = false)]
     tid: Option<Tid>,
-    /// How many renders it has.
+    /// The number of renders.
     renders: u64,
-    /// The bytes of its newest render's properties, of those that are not damaged. Where none of its renders was kept,
-    /// of those that are the revision's.
+    /// The total size in bytes of the undamaged properties of the newest render. If no render is stored, of the
+    /// properties of the revision.
     size: u64,
-    /// `true` where some of it cannot be read, since a row of it or a block of the archive is damaged; else absent. Where
-    /// it is the revision's own row, only its number is known: `timestamp` and `tid` are absent, and the other members
-    /// say nothing.
+    /// `true` if a part of the revision cannot be read because a row or a block of the archive is damaged; else absent.
+    /// If it is the row of the revision, only the number is known: `timestamp` and `tid` are absent, and the other
+    /// members have no meaning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     damaged: bool,
-    /// `false` where none of its bodies can be read any more, since something newer took their place; else absent.
+    /// `false` if no body is stored any more because the revision was superseded; else absent.
     #[serde(skip_serializing_if = "is_true")]
     #[schema(required = false)]
     stored: bool,
-    /// Who made it: a name, or an IP address.
+    /// The author: a name or an IP address.
     #[schema(required = true)]
     user: Option<&'a str>,
-    /// The summary.
+    /// The edit summary.
     #[schema(required = true)]
     comment: Option<&'a str>,
-    /// Whether it was marked as minor.
+    /// Whether the revision is marked as minor.
     minor: bool,
-    /// Where its content was erased: when, and by whom; else absent.
+    /// Time and author of the erasure; absent if the content was not erased.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ErasureJson<'_>>, nullable = false)]
     erased: Option<ErasureJson<'a>>,
-    /// Where it is, relative to the page.
+    /// The URL, relative to the page.
     href: String,
 }
 
@@ -350,11 +350,11 @@ struct SummaryJson<'a> {
 pub(crate) struct RevisionListJson<'a> {
     /// The wiki.
     domain: &'a str,
-    /// The page, with `_` for spaces.
+    /// The title of the page, with `_` for spaces.
     title: &'a str,
     /// The revisions, latest first.
     revisions: Vec<SummaryJson<'a>>,
-    /// Where the list goes on, relative to the page; absent at its end.
+    /// The URL of the next revisions, relative to the page; absent at the end of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<String>,
@@ -409,7 +409,7 @@ pub(crate) struct WrittenJson<'a> {
     message: &'static str,
     /// The wiki.
     domain: &'a str,
-    /// The page, with `_` for spaces.
+    /// The title of the page, with `_` for spaces.
     title: &'a str,
     /// The revision.
     #[schema(minimum = 1)]
@@ -417,7 +417,7 @@ pub(crate) struct WrittenJson<'a> {
     /// The render.
     #[schema(value_type = String, format = "uuid")]
     tid: Tid,
-    /// Where the render is, relative to the page.
+    /// The URL of the render, relative to the page.
     href: String,
 }
 

@@ -98,11 +98,11 @@ impl Kind {
     pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
-            Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "This is not allowed here"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "The request is not allowed"),
             Self::CrossSite => {
-                (StatusCode::FORBIDDEN, "cross-site", "Pages of other origins change nothing here")
+                (StatusCode::FORBIDDEN, "cross-site", "Writes from web pages of other origins are refused")
             }
-            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is no such thing"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
@@ -112,8 +112,8 @@ impl Kind {
                 (StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request did not arrive in time")
             }
             Self::Conflict => (StatusCode::CONFLICT, "conflict", "The write contradicts what is stored"),
-            Self::NotLatest => (StatusCode::CONFLICT, "not-latest", "The page has changed meanwhile"),
-            Self::Erased => (StatusCode::GONE, "erased", "This was erased"),
+            Self::NotLatest => (StatusCode::CONFLICT, "not-latest", "The page was changed by another write"),
+            Self::Erased => (StatusCode::GONE, "erased", "The content was erased"),
             Self::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
                 "precondition-failed",
@@ -127,7 +127,7 @@ impl Kind {
             Self::UnsupportedMediaType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported-media-type",
-                "The body's type is not understood",
+                "The type of the body is not supported",
             ),
             Self::RangeNotSatisfiable => (
                 StatusCode::RANGE_NOT_SATISFIABLE,
@@ -139,11 +139,9 @@ impl Kind {
                 "misdirected",
                 "The request is for a host that is not this server",
             ),
-            Self::InvalidValue => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is well-formed and wrong")
-            }
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server made a mistake"),
-            Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "What is stored is damaged"),
+            Self::InvalidValue => (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is invalid"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "The stored data is damaged"),
             Self::BadGateway => {
                 (StatusCode::BAD_GATEWAY, "renderer-failed", "The renderer behind this server failed")
             }
@@ -161,7 +159,7 @@ impl Kind {
             Self::InsufficientStorage => {
                 (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "A disk of the server is full")
             }
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server has too much to do"),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server is busy"),
         }
     }
 }
@@ -202,7 +200,7 @@ impl Problem {
         Self::new(Kind::NotFound, detail)
     }
 
-    /// A value is well-formed and wrong: 422.
+    /// A value is invalid: 422.
     pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::InvalidValue, detail)
     }
@@ -399,24 +397,24 @@ impl Problem {
     }
 }
 
-/// An error, as RFC 9457 has it, with its members in the order of that.
+/// An error (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Document<'a> {
-    /// Of which kind it is: the same base, and the kind's name.
+    /// The type of the problem, as a URN.
     #[serde(rename = "type")]
     kind: &'a str,
-    /// The kind, in a few words.
+    /// A short text for the type.
     title: &'a str,
-    /// The status of the answer.
+    /// The HTTP status of the answer.
     status: u16,
-    /// What went wrong, and the cure.
+    /// What went wrong, and what to do about it.
     detail: &'a str,
-    /// The path and the query of the request.
+    /// Path and query of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     instance: Option<&'a str>,
-    /// Of the kind `not-latest`: the latest render of the page, `null` where there is no page yet.
+    /// For the type `not-latest`: the latest render of the page, or `null` if the page does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<json::RenderJson<'_>>)]
     latest: Option<&'a RawValue>,

@@ -22,16 +22,17 @@ use super::{
 };
 
 const DESCRIPTION: &str = "\
-Every revision of every page, and every render of it. A *domain* is a wiki; a *page* has a title in it; a \
-*revision* is one saved edit, with a number; a *render* is one rendering of a revision, with a tid; a render has \
-*properties*, named bodies of bytes.
+Stores every revision of every page, and every render of every revision. A *domain* is a wiki. A *page* has a title \
+and belongs to a domain. A *revision* is one saved edit, with a number. A *render* is one rendering of a revision, \
+identified by a tid. A render has *properties*, which are named bodies of bytes.
 
-A page's sub-resources are addressed in the query string **as a path**: `Main_Page?rev/latest/html`. It is no \
-list of keys and values, and has one spelling. Since the paths of OpenAPI cannot hold it, `paths` has the page \
-without a query, and the extension `x-ms-paths` has each sub-resource as a path of its own: all reads and writes.
+The query string of a page's URL addresses its sub-resources **as a path**: `Main_Page?rev/latest/html`. It is not a \
+list of keys and values, and each sub-resource has exactly one spelling. The paths of OpenAPI cannot express that. So \
+`paths` has the page without a query, and the extension `x-ms-paths` has each sub-resource as a path of its own.
 
-Every GET takes HEAD too, and every path OPTIONS, whose answer has the methods in `Allow`. Every answer has an `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. \
-Links in answers are relative to the page, so that they hold under any prefix.";
+Every GET also works as HEAD. OPTIONS works on every path, and lists the methods in `Allow`. Every answer has an \
+`x-request-id`. Every error is a problem (RFC 9457). Times are UTC. Links in answers are relative to the page, so that \
+they work under any prefix.";
 
 /// The answer that every operation has beside its own.
 const ANY_PROBLEM: &str = "AnyProblem";
@@ -167,11 +168,11 @@ fn header_ref(name: &str) -> Ref {
 fn any_problem() -> Response {
     response(&Answer {
         status: 0,
-        meaning: "A problem that any request may meet: a malformed URL, or none or two of Host (400), a page of \
-                  another origin that would change something (403), a method that is not taken (405), a head or a \
-                  body that does not arrive in time (408), content that was erased (410), a URL that is too long \
-                  (414), a host that is not this server (421), headers that are too large (431), a store that does \
-                  not answer or a server that has no memory left for the body (503), and of writes a disk that is full (507).",
+        meaning: "A problem that any request may meet: a malformed URL, or no Host or two (400), a write from a page \
+                  of another origin (403), an unsupported method (405), a head or a body that did not arrive in time \
+                  (408), erased content (410), a URL that is too long (414), a host that is not this server (421), \
+                  headers that are too large (431), a store that does not answer, or no free memory for the body (503), \
+                  and for writes a full disk (507).",
         content: Content::Problem,
         headers: &[],
     })

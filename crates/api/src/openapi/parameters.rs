@@ -47,15 +47,15 @@ impl Name {
 pub(crate) const NAMES: [Name; 6] = [
     Name {
         name: "domain",
-        meaning: "A wiki.",
+        meaning: "The name of a domain, which is one wiki.",
         example: "enwiki",
         pattern: Some("^(?!(batch|tokens)$)[a-z0-9][a-z0-9.-]{0,127}$"),
     },
     Name {
         name: "title",
-        meaning: "A page: UTF-8, at most 1,024 bytes, with its slashes as they are. Spaces are written `_`, and \
-                  letters, digits and `-_.~;:@$!*(),/` stand raw; everything else is percent-encoded, a `?` as \
-                  `%3F`. A GET of another spelling is redirected (301) to this one.",
+        meaning: "The title of a page: UTF-8, at most 1,024 bytes. Slashes are part of it. A space is written as `_`. \
+                  Letters, digits and `-_.~;:@$!*(),/` are written as they are; everything else is percent-encoded, such \
+                  as `?` as `%3F`. A GET with another spelling is redirected (301) to this one.",
         example: "Main_Page",
         // No control character, and no segment of one dot or two.
         pattern: Some(r"^(?!\.{1,2}(/|$))(?!.*/\.{1,2}(/|$))[^\u0000-\u001f\u007f-\u009f]{1,1024}$"),
@@ -97,11 +97,11 @@ pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
     let schema = ObjectBuilder::new();
     match name {
         "limit" => (
-            "How many entries there are at most.",
+            "Maximum number of entries.",
             schema.schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_LIMIT)).build(),
         ),
         "page" => (
-            "Where to go on: opaque, taken from `next`.",
+            "Position in the list: opaque, taken from `next`.",
             schema.schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$")).build(),
         ),
         other => panic!("the table of operations has a parameter that nothing is said of: {other}"),
@@ -112,72 +112,76 @@ pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
 pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     (
         "If-None-Match",
-        "Entity tags of what the client has: 304 if one of them still holds.",
+        "Entity tags of versions that the client has: 304 if one of them is current.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
     (
         "If-Match",
-        "Entity tags of what the client means: 412 if none of them holds.",
+        "Entity tags of the expected versions: 412 if none of them is current.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
     (
         "If-Modified-Since",
-        "304 if it has not changed since. Counts under a tid only: the latest can change within a second.",
+        "304 if the property has not changed since. Used only for URLs with a tid: the latest can change in a second.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     (
         "If-Unmodified-Since",
-        "Where there is no If-Match: 412 if it has changed since.",
+        "Without If-Match: 412 if the property has changed since.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     ("Range", "One range of bytes.", "bytes=0-1023"),
     (
         "If-Range",
-        "The entity tag for which Range is meant; if it is another one, all is sent.",
+        "The entity tag to which Range applies; for another version, the whole body is sent.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
-    ("Accept-Encoding", "With `zstd`, the body is sent as it is stored: compressed.", "zstd"),
-    ("Accept-Datetime", "The time that is asked for (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
+    ("Accept-Encoding", "With `zstd`, the body is sent compressed, as it is stored.", "zstd"),
+    ("Accept-Datetime", "The requested time (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
     (
         "Content-Type",
-        "Kept, and returned with the property; without it, that of its definition.",
+        "Stored, and returned with the property. The default is that of the property's definition.",
         "text/html; charset=utf-8",
     ),
-    ("Content-Language", "Kept, and returned with the property.", "en"),
+    ("Content-Language", "Stored, and returned with the property.", "en"),
 ];
 
 /// The headers of answers: name, meaning, example.
 pub(crate) const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     (
         "ETag",
-        "Which bytes these are: of a property `\"{rev}/{tid}\"`, with the time of the rewrite after one.",
+        "The version of the bytes: for a property `\"{rev}/{tid}\"`, followed by the time of a replacement.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
-    ("Last-Modified", "When the render was made, or replaced.", "Wed, 25 Sep 2013 16:43:09 GMT"),
+    ("Last-Modified", "The time at which the render was made or replaced.", "Wed, 25 Sep 2013 16:43:09 GMT"),
     (
         "Content-Location",
-        "Where these bytes stay: under their tid, relative to the page.",
+        "The permanent URL of the bytes (by tid), relative to the page.",
         "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/html",
     ),
-    ("Content-Range", "Which of the bytes these are, or how many there are.", "bytes 0-1023/7021"),
-    ("Location", "Where it is, relative to the page.", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/"),
+    ("Content-Range", "The range of the sent bytes, and the total.", "bytes 0-1023/7021"),
+    ("Location", "The URL, relative to the page.", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/"),
     ("Link", "The original, its timegate and its timemap (RFC 7089).", "<?timegate/html>; rel=\"timegate\""),
-    ("Memento-Datetime", "When the render was made (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
-    ("x-rev", "The revision, with the page's title.", "Main_Page?rev/12345"),
-    ("x-parent", "The revision that it was made from, where that is known.", "Main_Page?rev/12344"),
-    ("Vary", "Which headers of the request the answer depends on.", "accept-encoding"),
-    ("Cache-Control", "How long the answer may be kept, and by whom.", "public, max-age=3600, s-maxage=3600"),
-    ("Allow", "The methods that the resource takes.", "GET, HEAD, POST, OPTIONS"),
-    ("Retry-After", "After how many seconds to try again.", "2"),
     (
-        "Content-Security-Policy",
-        "What the page may do in a browser: no script, ever.",
-        "sandbox; default-src 'none'",
+        "Memento-Datetime",
+        "The time at which the render was made (RFC 7089).",
+        "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
-    ("X-Content-Type-Options", "Browsers take the type as it is said.", "nosniff"),
+    ("x-rev", "The revision, with the page's title.", "Main_Page?rev/12345"),
+    ("x-parent", "The parent revision, if it is known.", "Main_Page?rev/12344"),
+    ("Vary", "The request headers that the answer depends on.", "accept-encoding"),
+    (
+        "Cache-Control",
+        "Which caches may keep the answer, and for how long.",
+        "public, max-age=3600, s-maxage=3600",
+    ),
+    ("Allow", "The methods of the resource.", "GET, HEAD, POST, OPTIONS"),
+    ("Retry-After", "Seconds after which to try again.", "2"),
+    ("Content-Security-Policy", "Forbids scripts in browsers.", "sandbox; default-src 'none'"),
+    ("X-Content-Type-Options", "Forbids browsers to guess the type.", "nosniff"),
     (
         "x-request-id",
-        "The request's name, in the log too; the client's own, if it sent one.",
+        "The identifier of the request, which is also in the log; taken from the request if it has one.",
         "5f0c3c6b00000001",
     ),
 ];

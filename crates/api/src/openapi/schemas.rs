@@ -49,10 +49,9 @@ fn date_time(description: &str) -> Object {
     text(description).format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).build()
 }
 
-const IF_LATEST: &str =
-    "Write only if the latest revision is this one, `0` if there is no page yet; else 409.";
+const IF_LATEST: &str = "Write only if this is the latest revision (`0`: the page does not exist); else 409.";
 const TIMESTAMP: &str =
-    "When it was made, for history that comes from elsewhere: not before 1990, and not to come.";
+    "The time of the edit or render, for imported history: not before 1990, and not in the future.";
 
 /// A revision, as a form names it.
 const REV: &str = r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$";
@@ -62,32 +61,32 @@ const REV_OR_NONE: &str = r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$";
 
 /// The names of properties, which stand beside the other fields.
 fn properties(form: ObjectBuilder) -> Object {
-    let property = text("A property, such as `html` or `wikitext`: its bytes. At least one, at most 64.")
-        .content_media_type("application/octet-stream")
-        .build();
+    let property =
+        text("The bytes of a property, such as `html` or `wikitext`. At least one property, at most 64.")
+            .content_media_type("application/octet-stream")
+            .build();
     form.additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(property.into())))).build()
 }
 
 pub(super) fn new_revision() -> Object {
     let form = ObjectBuilder::new()
         .description(Some(
-            "The fields of a new revision. Every name that does not begin with `_` is a property; \
+            "The fields of a new revision. Every name without a leading `_` is a property; \
              `_http-equiv.NAME` has the headers of property NAME, as a JSON object.",
         ))
         .property(
             "_rev",
-            text("The revision's number: `12345`, or `Main_Page?rev/12345`.").pattern(Some(REV)),
+            text("The number of the revision: `12345` or `Main_Page?rev/12345`.").pattern(Some(REV)),
         )
         .required("_rev")
         .property(
             "_parent",
-            text("The revision that it was made from, in either form; `0` is none.")
-                .pattern(Some(REV_OR_NONE)),
+            text("The parent revision, in the same forms; `0` for none.").pattern(Some(REV_OR_NONE)),
         )
         .property("_timestamp", date_time(TIMESTAMP))
-        .property("_user", text("Who made it; at most 4,096 bytes."))
-        .property("_comment", text("The summary; at most 4,096 bytes."))
-        .property("_minor", text("It is marked as minor.").enum_values(Some(["1"])))
+        .property("_user", text("The author; at most 4,096 bytes."))
+        .property("_comment", text("The edit summary; at most 4,096 bytes."))
+        .property("_minor", text("Marks the revision as minor.").enum_values(Some(["1"])))
         .property("_if_latest", text(IF_LATEST).pattern(Some(REV_OR_NONE)));
     properties(form)
 }
@@ -141,7 +140,7 @@ pub(crate) fn example(schema: &str) -> Option<Value> {
         }),
         "Problem" => json!({
             "type": format!("{}not-found", problem::TYPE_BASE),
-            "title": "There is no such thing", "status": 404,
+            "title": "Not found", "status": 404,
             "detail": "there is no page of this title",
             "instance": "/v1/enwiki/page/Main_Paige?rev/latest/html",
         }),

@@ -236,7 +236,7 @@ async fn imports_are_bounded_and_refused_where_nothing_is_written() {
     let world = World::with(Settings { max_imports: 0, ..Settings::default() }).await;
     let answer = import(&world, export()).await.expect(503);
     assert_eq!(answer.json()["type"], "urn:rashomon:problem:busy");
-    assert_eq!(answer.json()["title"], "The server has too much to do");
+    assert_eq!(answer.json()["title"], "The server is busy");
     assert!(!answer.header("retry-after").is_empty());
     let world = World::with(Settings { read_only: true, ..Settings::default() }).await;
     import(&world, export()).await.expect(403);

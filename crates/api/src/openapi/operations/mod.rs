@@ -40,9 +40,9 @@ const fn redirect(meaning: &'static str) -> Answer {
 }
 
 const NOT_MODIFIED: Answer =
-    answer(304, Empty, &["ETag", "Cache-Control"], "The client has it already: If-None-Match names it.");
+    answer(304, Empty, &["ETag", "Cache-Control"], "The client has this version already, by If-None-Match.");
 const FAILED: Answer =
-    problem(412, "If-Match names something else, or If-Unmodified-Since a time before it was changed.");
+    problem(412, "If-Match names another version, or the value was changed after If-Unmodified-Since.");
 
 const fn get(
     id: &'static str,

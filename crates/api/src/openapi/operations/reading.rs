@@ -37,19 +37,23 @@ const MEMENTO_HEADERS: &[&str] = &[
 ];
 
 const NO_PAGE: Answer = problem(404, "There is no page of this title.");
-const NO_RENDER: Answer =
-    problem(404, "There is no such render, or it has no such property. Never another one's.");
-const RENDERER_FAILED: Answer = problem(
-    502,
-    "It is stored nowhere, and the renderer that is configured for it failed. Nothing was stored.",
+const NO_RENDER: Answer = problem(
+    404,
+    "There is no such render, or it has no such property. Another render never answers instead.",
 );
+const RENDERER_FAILED: Answer =
+    problem(502, "The property is not stored, and its configured renderer failed. Nothing was stored.");
 const RENDERER_LATE: Answer = problem(
     504,
-    "It is stored nowhere, and the renderer that is configured for it did not answer in time. Nothing was stored.",
+    "The property is not stored, and its configured renderer did not answer in time. Nothing was stored.",
 );
-const PART: Answer =
-    answer(206, Property, &["Content-Range", "ETag"], "The part that Range asks for, of the plain bytes.");
-const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range begins past the end.");
+const PART: Answer = answer(
+    206,
+    Property,
+    &["Content-Range", "ETag"],
+    "The requested range of the bytes without content encoding.",
+);
+const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range begins after the last byte.");
 
 /// The page, its revisions, renders and properties.
 pub(super) const READING: &[Operation] = &[
@@ -66,13 +70,13 @@ pub(super) const READING: &[Operation] = &[
             "readLatestProperty",
             Reading,
             "rev/latest/{property}",
-            "A property of the page as it is",
+            "A property of the latest revision",
             &[
                 answer(
                     200,
                     Property,
                     PROPERTY_HEADERS,
-                    "That property of the newest render of the latest revision.",
+                    "The property of the newest render of the latest revision.",
                 ),
                 PART,
                 NOT_MODIFIED,
@@ -80,8 +84,8 @@ pub(super) const READING: &[Operation] = &[
                     404,
                     Problem,
                     &[],
-                    "There is no such page, or the latest revision, which is the highest whatever it holds, has \
-                     no such property. Then a Link of rel=\"predecessor-version\" leads to the newest that has.",
+                    "There is no such page, or the latest revision (the one with the highest number) has no such \
+                     property. Then a Link with rel=\"predecessor-version\" leads to the newest revision that has it.",
                 ),
                 FAILED,
                 BAD_RANGE,
@@ -113,15 +117,15 @@ pub(super) const READING: &[Operation] = &[
     Operation {
         headers: CONDITIONS,
         parameters: &["limit", "page"],
-        description: "Follow `next` for the ones before. Latest is the highest number, in whatever order the \
-                      revisions came.",
+        description: "`next` leads to earlier revisions. The latest revision has the highest number, whatever the \
+                      order of the writes.",
         ..get(
             "listRevisions",
             Reading,
             "rev/",
             "The revisions of the page, latest first",
             &[
-                answer(200, Document("revision-list"), &["ETag", "Cache-Control"], "A part of the list."),
+                answer(200, Document("revision-list"), &["ETag", "Cache-Control"], "One page of the list."),
                 NOT_MODIFIED,
                 problem(400, "limit or page is malformed."),
                 NO_PAGE,
@@ -132,8 +136,8 @@ pub(super) const READING: &[Operation] = &[
     Operation {
         headers: CONDITIONS,
         parameters: &["limit", "page"],
-        description: "Follow `next` for older renders. A page has fewer than `limit` where it would have more than \
-                      1 MiB otherwise.",
+        description: "`next` leads to older renders. A page has fewer renders than `limit` if it would exceed 1 MiB \
+                      otherwise.",
         ..get(
             "readRevision",
             Reading,
@@ -144,7 +148,7 @@ pub(super) const READING: &[Operation] = &[
                     200,
                     Document("revision"),
                     &["ETag", "Cache-Control"],
-                    "The revision, its newest render first.",
+                    "The revision with its renders, newest first.",
                 ),
                 NOT_MODIFIED,
                 problem(400, "limit or page is malformed."),
@@ -157,9 +161,9 @@ pub(super) const READING: &[Operation] = &[
         "findPropertyOfRevision",
         Reading,
         "rev/{rev}/{property}",
-        "Where a property of a revision is",
+        "Find a property of a revision",
         &[
-            redirect("To that property of the newest render of the revision, under its tid."),
+            redirect("To the property of the revision's newest render, by its tid."),
             problem(404, "There is no such revision, or its newest render has no such property."),
             RENDERER_FAILED,
             RENDERER_LATE,
@@ -195,14 +199,14 @@ pub(super) const READING: &[Operation] = &[
             "If-Range",
             "Accept-Encoding",
         ],
-        description: "The address to keep: it always means these bytes, unless they are replaced in place.",
+        description: "The permanent address: it always returns the same bytes, unless they are replaced in place.",
         ..get(
             "readProperty",
             Reading,
             "rev/{tid}/{property}",
             "A property of a render",
             &[
-                answer(200, Property, MEMENTO_HEADERS, "The bytes, with the headers they were stored with."),
+                answer(200, Property, MEMENTO_HEADERS, "The bytes, with their stored headers."),
                 PART,
                 NOT_MODIFIED,
                 NO_RENDER,
@@ -220,7 +224,7 @@ pub(super) const READING: &[Operation] = &[
         "openLatest",
         Reading,
         "rev/latest",
-        "The latest, without more",
+        "The latest revision without a property",
         &[redirect("To `?rev/latest/html`.")],
     ),
     get(
@@ -240,26 +244,26 @@ pub(super) const READING: &[Operation] = &[
     Operation {
         verb: Options,
         query: None,
-        description: "The same with any query: each names its own methods.",
+        description: "With a query: the methods of that resource.",
         ..get(
             "askForMethods",
             Reading,
             "",
-            "The methods that a resource takes",
-            &[answer(204, Empty, &["Allow"], "They are in Allow.")],
+            "The methods of a resource",
+            &[answer(204, Empty, &["Allow"], "Allow lists the methods.")],
         )
     },
     Operation {
-        description: "The same sub-resources as above, to be read only, under the page's own URL: the request's \
-                      Host selects the domain, through the configuration. Links in JSON and headers are relative \
-                      to the page, and work under both.",
+        description: "The same sub-resources as above, for reading only, under the public URL of the page. The Host \
+                      header selects the domain, by the configuration. Links in JSON and in headers are relative to \
+                      the page, so they work under both URLs.",
         ..plain(
             "readPageOfHost",
             Reading,
             "/wiki/{title}",
             "The page under its public URL",
             &[
-                redirect("To `?rev/latest/html`; with a query whatever the same query answers above."),
+                redirect("To `?rev/latest/html`. With a query, the answer is that of the same query above."),
                 problem(404, "No domain is configured for this host."),
             ],
         )
@@ -269,32 +273,37 @@ pub(super) const READING: &[Operation] = &[
 /// The page as it was.
 pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
-        description: "The revision with the greatest timestamp at or before that time, of several the highest; of \
-                      its renders the newest at or before it, else the oldest.",
+        description: "Selects the revision with the greatest timestamp at or before the time (of several, the highest \
+                      number), and of its renders the newest at or before the time, else the oldest.",
         ..get(
             "findPropertyAtTime",
             TimeTravel,
             "rev/{time}/{property}",
-            "Where a property is of the page as it was at a time",
+            "Find a property of the page at a time",
             &[
-                redirect("To the render's tid. Not to be cached: time goes on."),
+                redirect("To the render, by its tid. Not cacheable."),
                 problem(404, "The page did not exist yet, or that render has no such property."),
             ],
         )
     },
     Operation {
         headers: &["Accept-Datetime"],
-        description: "The timegate of RFC 7089, for clients that know it: among the revisions that have the \
-                      property. Without a date it is the newest; before the first it is the first. The 2,000 revisions \
-                      nearest to the date are examined.",
+        description: "The timegate of RFC 7089. Selects among the revisions that have the property. Without a date, \
+                      it selects the newest; with a date before the first, the first. It examines the 2,000 revisions \
+                      nearest to the date.",
         ..get(
             "timegate",
             TimeTravel,
             "timegate/{property}",
-            "From a date to the page's state at that date",
+            "Find the state of the page at a date",
             &[
-                answer(302, Empty, &["Location", "Vary", "Link", "Cache-Control"], "To the state's tid."),
-                problem(400, "Accept-Datetime is no date."),
+                answer(
+                    302,
+                    Empty,
+                    &["Location", "Vary", "Link", "Cache-Control"],
+                    "To the render, by its tid.",
+                ),
+                problem(400, "Accept-Datetime is not a date."),
                 problem(
                     404,
                     "No revision of the page has the property, or none of those that were examined: then a Link \
@@ -306,8 +315,8 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
         headers: CONDITIONS,
         parameters: &["limit", "page"],
-        description: "The timemap of RFC 7089: all states that the timegate can lead to, oldest first. For one page \
-                      2,000 revisions are examined, so it may have few states, or none, and lead on all the same.",
+        description: "The timemap of RFC 7089: all states that the timegate can select, oldest first. One page of the \
+                      timemap examines 2,000 revisions, so it may have few states or none although more follow.",
         ..get(
             "timemap",
             TimeTravel,
@@ -318,7 +327,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                     200,
                     Other("application/link-format"),
                     &["ETag", "Cache-Control"],
-                    "Links, as RFC 6690 has them; one of rel=\"next timemap\" leads on.",
+                    "Links in the format of RFC 6690; the one with rel=\"next timemap\" leads to the next page.",
                 ),
                 NOT_MODIFIED,
                 problem(400, "limit or page is malformed."),

@@ -18,8 +18,13 @@ pub(super) const SERVICE: &[Operation] = &[
         "health",
         Operators,
         "/healthz",
-        "Whether the process is there",
-        &[answer(200, Other("application/json"), &["Cache-Control"], "It is, and of which version.")],
+        "Whether the process is alive",
+        &[answer(
+            200,
+            Other("application/json"),
+            &["Cache-Control"],
+            "The process is alive; with its version.",
+        )],
     ),
     plain(
         "readiness",
@@ -27,12 +32,13 @@ pub(super) const SERVICE: &[Operation] = &[
         "/readyz",
         "Whether the store answers and can be written",
         &[
-            answer(200, Other("application/json"), &["Cache-Control"], "It does."),
+            answer(200, Other("application/json"), &["Cache-Control"], "The store answers."),
             answer(
                 503,
                 Problem,
                 &["Retry-After"],
-                "It does not, or not in time, or its last write failed because of a disk: `detail` names the file or the nodes.",
+                "The store does not answer in time, or its last write failed because of a disk. `detail` names the \
+                 file or the nodes.",
             ),
         ],
     ),
@@ -40,12 +46,12 @@ pub(super) const SERVICE: &[Operation] = &[
         "metrics",
         Operators,
         "/metrics",
-        "Metrics, for Prometheus",
+        "Metrics for Prometheus",
         &[answer(
             200,
             Other("application/openmetrics-text; version=1.0.0; charset=utf-8"),
             &["Cache-Control"],
-            "All that is counted. No domain and no title is in it.",
+            "All metrics. They contain no domain and no title.",
         )],
     ),
     Operation {
@@ -62,15 +68,15 @@ pub(super) const SERVICE: &[Operation] = &[
             ],
         )
     },
-    plain("documentation", Operators, "/docs", "This API, to be read", &[page("A page.")]),
+    plain("documentation", Operators, "/docs", "This API, as a page for people", &[page("A page.")]),
     Operation {
-        description: "Browsers, which ask for `text/html` by name, get problems as pages too.",
+        description: "Clients that accept `text/html`, such as browsers, also get problems as pages.",
         ..plain(
             "showDomains",
             People,
             "/",
-            "What is stored, to be looked at",
-            &[page("The domains."), problem(400, "It takes nothing but `?after=`.")],
+            "The stored domains",
+            &[page("The domains."), problem(400, "The query has something other than `after`.")],
         )
     },
     plain(
@@ -81,13 +87,13 @@ pub(super) const SERVICE: &[Operation] = &[
         &[page("Their titles, in order."), problem(404, "There is no such domain.")],
     ),
     Operation {
-        description: "With `?rev/{tid}/` a render is shown, and with `?at=2013-02-23T22:23` the page as it was then.",
+        description: "`?rev/{tid}/` shows a render, and `?at=2013-02-23T22:23` shows the page at that time.",
         ..plain(
             "showPage",
             People,
             "/pages/{domain}/{title}",
             "The revisions of a page",
-            &[page("They, with their renders."), problem(404, "There is no such page.")],
+            &[page("The revisions, with their renders."), problem(404, "There is no such page.")],
         )
     },
 ];

@@ -9,12 +9,15 @@ use crate::openapi::operation::{
     Verb::{self, Post, Put},
 };
 
-const TOO_LARGE: Answer = problem(413, "A property, or all of the body, is larger than it may be.");
-const NO_ENCODING: Answer = problem(415, "The body is in none of the encodings that are taken.");
-const BAD_FIELD: Answer =
-    problem(400, "A field is unknown, malformed or given twice, or there is no property, or more than 64.");
-const BAD_VALUE: Answer = problem(422, "A value is well-formed and wrong, such as a time to come.");
-const FORBIDDEN: Answer = problem(403, "This server takes no writes.");
+const TOO_LARGE: Answer = problem(413, "A property or the whole body is too large.");
+const NO_ENCODING: Answer = problem(415, "The content encoding or type of the body is not supported.");
+const BAD_FIELD: Answer = problem(
+    400,
+    "A field is unknown, malformed or repeated, or there is no property, or there are more than 64.",
+);
+const BAD_VALUE: Answer =
+    problem(422, "A value is well-formed but impossible, such as a time in the future.");
+const FORBIDDEN: Answer = problem(403, "This server refuses writes.");
 
 const fn write(
     verb: Verb,
@@ -31,14 +34,14 @@ const FULL: Answer = answer(
     507,
     Problem,
     &["Retry-After"],
-    "A disk of the server is full: reads go on, and the write can be repeated when there is room.",
+    "A disk of the server is full. Reads still work. Repeat the write when there is room.",
 );
 
 /// What changes what is stored.
 pub(super) const WRITING: &[Operation] = &[
     Operation {
-        description: "All properties are stored, or none. Posting the same again is harmless, so a write whose \
-                      answer was lost can be repeated, even where `_if_latest` no longer holds.",
+        description: "Stores all properties or none. Repeating a write is harmless, so a client that got no answer \
+                      repeats it, even if `_if_latest` no longer holds.",
         curl: "-d _rev=12345 -d _parent=12344 --data-urlencode '_comment=typo' --data-urlencode 'html@page.html'",
         ..write(
             Post,
@@ -47,13 +50,18 @@ pub(super) const WRITING: &[Operation] = &[
             RequestBody::NewRevision,
             "Store a new revision",
             &[
-                answer(201, Document("written"), &["Location", "Cache-Control"], "It is stored, durably."),
-                answer(200, Document("written"), &["Location", "Cache-Control"], "It stood so already."),
+                answer(201, Document("written"), &["Location", "Cache-Control"], "Stored durably."),
+                answer(
+                    200,
+                    Document("written"),
+                    &["Location", "Cache-Control"],
+                    "The same content was stored already.",
+                ),
                 BAD_FIELD,
                 FORBIDDEN,
                 problem(
                     409,
-                    "The revision stands with something else, or the latest is not the one that _if_latest names: \
+                    "The revision is stored with different content, or the latest revision is not that of _if_latest: \
                      then the type is not-latest, and `latest` has the latest render.",
                 ),
                 TOO_LARGE,
@@ -64,8 +72,8 @@ pub(super) const WRITING: &[Operation] = &[
         )
     },
     Operation {
-        description: "What is not given is taken over from the newest render of the revision, so a render is \
-                      always whole. A render that equals the newest is not stored again.",
+        description: "Properties that the request lacks are copied from the newest render of the revision, so every \
+                      render is complete. A render that equals the newest one is not stored again.",
         curl: "--data-urlencode 'html@page.html'",
         ..write(
             Post,
@@ -74,19 +82,20 @@ pub(super) const WRITING: &[Operation] = &[
             RequestBody::NewRender,
             "Store a new render of a revision",
             &[
-                answer(201, Document("written"), &["Location", "Cache-Control"], "It is stored, durably."),
+                answer(201, Document("written"), &["Location", "Cache-Control"], "Stored durably."),
                 answer(
                     200,
                     Document("written"),
                     &["Location", "Cache-Control"],
-                    "The newest render equals it.",
+                    "The newest render is equal; nothing was stored.",
                 ),
                 BAD_FIELD,
                 FORBIDDEN,
                 problem(404, "There is no such revision."),
                 problem(
                     409,
-                    "A property that is one a revision, such as wikitext, has other bytes; or not-latest.",
+                    "A property with one value per revision, such as wikitext, has different bytes; or the type is \
+                     not-latest.",
                 ),
                 TOO_LARGE,
                 NO_ENCODING,
@@ -96,7 +105,7 @@ pub(super) const WRITING: &[Operation] = &[
         )
     },
     Operation {
-        description: "The same, where what is not given is taken over from the render named.",
+        description: "The same, but missing properties are copied from the named render.",
         curl: "--data-urlencode 'html@page.html'",
         ..write(
             Post,
@@ -105,19 +114,20 @@ pub(super) const WRITING: &[Operation] = &[
             RequestBody::NewRender,
             "Store a new render based on another",
             &[
-                answer(201, Document("written"), &["Location", "Cache-Control"], "It is stored, durably."),
+                answer(201, Document("written"), &["Location", "Cache-Control"], "Stored durably."),
                 answer(
                     200,
                     Document("written"),
                     &["Location", "Cache-Control"],
-                    "The newest render equals it.",
+                    "The newest render is equal; nothing was stored.",
                 ),
                 BAD_FIELD,
                 FORBIDDEN,
                 problem(404, "There is no such render."),
                 problem(
                     409,
-                    "A property that is one a revision, such as wikitext, has other bytes; or not-latest.",
+                    "A property with one value per revision, such as wikitext, has different bytes; or the type is \
+                     not-latest.",
                 ),
                 TOO_LARGE,
                 NO_ENCODING,
@@ -128,8 +138,8 @@ pub(super) const WRITING: &[Operation] = &[
     },
     Operation {
         headers: &["If-Match", "If-Unmodified-Since", "Content-Type", "Content-Language"],
-        description: "Destructive: the bytes that stood there are gone. Other renders that had taken the property \
-                      over keep theirs. The same bytes and type again change nothing.",
+        description: "Destructive: the replaced bytes are lost. Other renders with a copy of the property keep \
+                      theirs. The same bytes and content type change nothing.",
         curl: "-T page.html -H 'Content-Type: text/html; charset=utf-8'",
         ..write(
             Put,
@@ -138,18 +148,13 @@ pub(super) const WRITING: &[Operation] = &[
             RequestBody::Bytes,
             "Replace a property in place",
             &[
-                answer(
-                    200,
-                    Document("written"),
-                    &["ETag", "Location", "Cache-Control"],
-                    "It is replaced, durably.",
-                ),
+                answer(200, Document("written"), &["ETag", "Location", "Cache-Control"], "Replaced durably."),
                 problem(
                     400,
                     "Its condition is If-Match or If-Unmodified-Since, and it is of the whole body.",
                 ),
                 FORBIDDEN,
-                problem(404, "There is no such render, or it has no such property to be replaced."),
+                problem(404, "There is no such render, or it has no such property."),
                 FAILED,
                 TOO_LARGE,
                 problem(415, "The body has a Content-Encoding."),
@@ -160,16 +165,16 @@ pub(super) const WRITING: &[Operation] = &[
     Operation {
         verb: Post,
         body: Some(RequestBody::Export),
-        description: "The body is streamed, so it may be of any length. Importing again changes nothing. What \
-                      stands with other content is counted, named and left as it is. Of a zstd the window has \
-                      at most 128 MiB, decompressing may take 256 MiB of memory, a 7z has at most 8 GiB, and a line \
-                      of JSON lines as many bytes as any other body; the command `rashomon import` takes more.",
+        description: "The body is streamed and may have any length. Importing again changes nothing. Revisions that \
+                      are stored with different content are counted, named and left as they are. Limits: 128 MiB for \
+                      the window of a zstd, 256 MiB of memory for decompression, 8 GiB for a 7z, and `body_limit` for \
+                      a line of JSON lines. The command `rashomon import` has higher limits.",
         curl: "-T enwiki-history.xml.zst",
         ..plain(
             "importHistory",
             Histories,
             "/v1/{domain}/import",
-            "Bring in a whole history",
+            "Import a history",
             &[
                 answer(
                     200,
@@ -178,12 +183,13 @@ pub(super) const WRITING: &[Operation] = &[
                     "A line now and then that says how far it is, and a last one whose `status` is `done` or \
                      `failed`, with the counts, and with the error and where it stands.",
                 ),
-                problem(400, "Nothing of it can be read."),
+                problem(400, "Nothing in the body can be read."),
                 FORBIDDEN,
                 FULL,
                 problem(
                     503,
-                    "As many imports as may be are under way, or no memory is left; Retry-After says when to try again.",
+                    "The maximum number of imports is running, or no memory is free. Retry-After says when to try \
+                     again.",
                 ),
             ],
         )
