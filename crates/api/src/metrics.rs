@@ -135,7 +135,7 @@ impl Metrics {
         registry.register("sent_bytes", "Bytes of bodies sent, of known length", metrics.sent_bytes.clone());
         registry.register(
             "prepared_answers_used",
-            "Reads of the latest answered from memory with headers that stood ready",
+            "Reads of the latest answered from memory with prepared headers",
             metrics.prepared_hits.clone(),
         );
         metrics

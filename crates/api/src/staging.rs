@@ -91,19 +91,15 @@ struct StagingMetrics {
 impl StagingMetrics {
     fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register(
-            "staged_bytes",
-            "Bytes of staging_memory that writes and imports hold",
-            metrics.claimed.clone(),
-        );
+        registry.register("staged_bytes", "Bytes of staging_memory in use", metrics.claimed.clone());
         registry.register(
             "staging_waits",
-            "Writes and imports that had to wait for a part of staging_memory",
+            "Writes and imports that waited for staging_memory",
             metrics.waited.clone(),
         );
         registry.register(
             "staging_refusals",
-            "Writes and imports that were refused since staging_memory was used up for too long",
+            "Writes and imports refused because staging_memory stayed full for too long",
             metrics.refused.clone(),
         );
         metrics

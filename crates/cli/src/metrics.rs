@@ -40,7 +40,7 @@ impl Collector for OfThreads {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let of_store = self.sqlite.as_ref().map_or(0, |store| store.thread_panics());
         let panics = ConstCounter::new(of_store + self.background.count());
-        let help = "Panics that ended a call or a turn of a background task, and no thread";
+        let help = "Panics in calls of the store and in background tasks; the threads continued";
         panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)
     }
 }
@@ -53,48 +53,44 @@ impl Collector for OfBuckets {
         };
         for (name, help, value) in [
             ("cache_hits", "Reads of the latest answered from memory", cache.hits),
-            ("cache_misses", "Reads of the latest that went to the store", cache.misses),
-            ("retention_notes", "Notes of what is due that were worked off", retention.notes),
+            ("cache_misses", "Reads of the latest answered from the store", cache.misses),
+            ("retention_notes", "Retention queue entries processed", retention.notes),
             (
                 "retention_culled_renders",
                 "Superseded renders whose bodies were deleted",
                 retention.culled_renders,
             ),
-            (
-                "retention_culled_bytes",
-                "Bytes of the bodies that were deleted, as they came",
-                retention.culled_bytes,
-            ),
-            (
-                "retention_timeline_entries",
-                "Entries of the timeline that were noted",
-                retention.timeline_entries,
-            ),
+            ("retention_culled_bytes", "Uncompressed bytes of the deleted bodies", retention.culled_bytes),
+            ("retention_timeline_entries", "Entries added to the timeline", retention.timeline_entries),
             (
                 "retention_kept_renders",
-                "Superseded renders kept for longer because somebody read them",
+                "Superseded renders kept for longer because they were read",
                 retention.kept_renders,
             ),
-            ("generator_hits", "Reads that found what had been made before", retention.generator_hits),
+            ("generator_hits", "Reads that found a render made earlier", retention.generator_hits),
             (
                 "generator_misses",
-                "Times that the renderer was asked, for one reader or many",
+                "Requests to the renderer; several readers may share one",
                 retention.generator_misses,
             ),
-            ("generator_failures", "Times that it made nothing of use", retention.generator_failures),
+            (
+                "generator_failures",
+                "Requests to the renderer without a usable answer",
+                retention.generator_failures,
+            ),
         ] {
             one(name, help, &ConstCounter::new(value))?;
         }
         for (name, help, value) in [
-            ("cache_bytes", "Bytes of newest properties in memory, about", cache.bytes as f64),
+            ("cache_bytes", "Approximate bytes of the latest properties in memory", cache.bytes as f64),
             (
                 "retention_overdue_seconds",
-                "How long the oldest superseded value has been due that is not culled yet",
+                "Time for which the oldest value in the retention queue has been overdue",
                 retention.overdue.as_secs_f64(),
             ),
             (
                 "retention_paused",
-                "1 while nothing is culled because the time of day was set, until a grace has passed",
+                "1 while culling is paused after a clock jump, else 0",
                 f64::from(u8::from(retention.paused)),
             ),
             ("generator_in_flight", "Renders being made", retention.generator_in_flight as f64),
