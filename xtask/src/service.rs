@@ -139,8 +139,7 @@ impl Drop for Service {
     }
 }
 
-/// An address on the loopback that nobody listens on. Somebody else may take it before it is used; then
-/// whoever uses it says so.
+/// A free address on the loopback. Another process may take it before it is used; then its user fails.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,4 +1,4 @@
-//! Removing contents for good.
+//! Removes contents permanently.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 

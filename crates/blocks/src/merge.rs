@@ -2,7 +2,7 @@
 
 use crate::{block::Block, builder::BlockBuilder, error::Error, filling::Settings};
 
-/// Packs the entries of all blocks anew: as few blocks and chunks as may be. Each entry keeps its ordinal; erased ones
+/// Packs the entries of all blocks into as few blocks and chunks as possible. Each entry keeps its ordinal; erased ones
 /// stay erased. The blocks come in the order of their ordinals.
 ///
 /// # Errors

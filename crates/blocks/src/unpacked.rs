@@ -1,4 +1,4 @@
-//! A block that was unpacked, for whoever reads many of its entries.
+//! A decompressed block, for readers of many of its entries.
 
 use crate::{
     block::{Block, check},

@@ -35,7 +35,7 @@ pub struct Catalog {
     locks: Arc<Locks>,
     /// Damaged rows that were passed over.
     pub(crate) damage: Arc<DamagedRows>,
-    /// Whoever replaces what is said of a wiki: it is seldom, and one at a time.
+    /// Held while the description of a wiki is replaced, which is rare, and one at a time.
     site_infos: Arc<Mutex<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a bucket, by what it means to whoever asked.
+//! The errors of buckets, by what they mean to the caller.
 
 use rashomon_clock::Timestamp;
 
@@ -26,7 +26,7 @@ pub enum Error {
     /// The property is not the version that the write was made for. Nothing was changed.
     #[error("the property has been changed since the version named by If-Match")]
     NotExpected,
-    /// A value is well-formed and wrong. Nothing was changed.
+    /// A value is invalid. Nothing was changed.
     #[error("{0}")]
     Invalid(String),
     /// The content of the revision was erased, and takes no other. Nothing was changed.

@@ -1,4 +1,4 @@
-//! Whoever reads a revision in order to write it is alone with it, in this process.
+//! Locks of revisions and pages, for a read that is followed by a write, within this process.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -14,7 +14,7 @@ use crate::{Page, Revision};
 const GROUPS: usize = 64;
 const SLOTS_OF_A_GROUP: usize = 64;
 
-/// Locks of revisions and of pages; they share slots by hash. Whoever writes on a condition is alone with the
+/// Locks of revisions and of pages; they share slots by hash. A conditional write has exclusive use of the
 /// page, since a new revision in between would break it; all others who make revisions are there side by side.
 ///
 /// A page's lock is taken before a revision's, and several revisions' in the order of their slots: so nobody

@@ -1,4 +1,4 @@
-//! The names of things, parsed at the edge: whoever holds one need not check it again.
+//! Names, parsed at the edge: code that holds one need not check it again.
 
 use std::{fmt, str::FromStr};
 
@@ -91,7 +91,7 @@ impl BucketName {
     /// The names that mean something else in a URL.
     pub const RESERVED: [&'static str; 4] = ["page", "import", "changes", "timeline"];
 
-    /// Checks a name. Reserved names are names; whoever makes a bucket checks that it takes none.
+    /// Checks a name. Reserved names are valid names; the creation of a bucket checks for them.
     pub fn new(text: &str) -> Result<Self, NameError> {
         let mut bytes = text.bytes();
         let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase())

@@ -98,9 +98,9 @@ pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
 /// What an export says of a page (`info`, JSON).
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
-/// The chunk sets that the page's properties name, and those that they named until `released_at`, which
-/// whoever began to read before may still be reading. A set that is not here is nobody's. `rev` and `tid` say
-/// whose body it is; without a `tid` it is the revision's own.
+/// The chunk sets that the properties of the page reference, and those that they referenced until `released_at`, which
+/// earlier readers may still be reading. A set without a row here is unreferenced. `rev` and `tid` identify the body;
+/// without a `tid`, it is a property of the revision.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_references")
         .clustering("chunk_set", Blob, Ascending)
@@ -140,8 +140,8 @@ pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The latest of each property, where table-per-query has one row for it (its option A): what belongs to a
-/// revision is without a `tid`. Swapped only, so that the highest (rev, tid) stays whoever comes last.
+/// The latest value of each property under option A of table-per-query, which has one row for it. Properties of the
+/// revision have no `tid`. Written by compare-and-set only, so that the highest (rev, tid) stays in any order of writes.
 pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("current").clustering("property", Text, Ascending))
         .value("rev", Int)
@@ -300,7 +300,7 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Which blocks of the archive have revisions of the page, those with the highest first: which revisions, times
 /// of edits and renders, and the names of their properties (`properties`, JSON). `generation` rises when a block
-/// is made anew of others; `left_out` counts the renders whose bodies the policy did not keep, and `kept_at` is when
+/// is rewritten from others; `left_out` counts the renders whose bodies the policy did not keep, and `kept_at` is when
 /// the last that it kept was made.
 pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("archive_index")
@@ -348,7 +348,7 @@ pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Changes whenever something is erased in a bucket, so that whoever makes blocks begins anew. `epoch` is random.
+/// Changes with every erasure in a bucket, so that a seal or a compaction starts again. `epoch` is random.
 pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_epochs")
         .partition("domain", Text)

@@ -27,7 +27,7 @@ impl Tid {
         Self::from_ticks(Self::ticks_at(time), distinction)
     }
 
-    /// The tid of a write whose time was given: the same whoever makes it, so that imports agree, and another
+    /// The tid of a write whose time was given: the same in every process, so that imports agree, and another
     /// one for another revision.
     #[must_use]
     pub fn imported(page: &Page, rev: Revision, time: Timestamp) -> Self {

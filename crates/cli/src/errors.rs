@@ -16,7 +16,7 @@ pub(crate) enum CommandError {
     /// The system would not do something.
     #[error("{doing}: {source}")]
     Io { doing: String, source: std::io::Error },
-    /// Whoever read our output has gone: there is nobody to tell, and nothing more to do.
+    /// The reader of standard output has closed it.
     #[error("standard output was closed")]
     OutputClosed,
     /// The store cannot be opened.

@@ -11,7 +11,7 @@ use crate::output;
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// How often the bar is drawn anew, a second.
+/// How many times a second the bar is drawn.
 const DRAWS_PER_SECOND: u8 = 10;
 
 /// What was done up to a moment.

@@ -14,8 +14,8 @@ use crate::{
 pub(crate) const COMPACTION: &str =
     "compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}";
 
-/// The schemas as CQL, with the reasons: for review, and for whoever makes the tables where the service may
-/// not. The order of statements is one that `cqlsh` can run, and running them again does nothing.
+/// The schemas as CQL with comments: for review, and for administrators who create the tables if the service may not.
+/// `cqlsh` can run the statements in this order, and running them again changes nothing.
 #[must_use]
 pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
     let keyspace = &options.keyspace;

@@ -42,7 +42,7 @@ use crate::{
 
 /// On so many more nodes a request is made, where those before do not answer in time.
 const MAX_SPECULATIONS: usize = 2;
-/// How many requests are under way at once; whoever comes then waits.
+/// Maximum number of concurrent requests; further ones wait.
 const MAX_IN_FLIGHT: usize = 1_024;
 /// How often each connection is asked whether it is alive, at least. One that does not answer within the time of
 /// a request is given up.

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(left(&old, &grown()).expect("a column more"), Left::Grow { fields: 2 });
         let broken_off = Standing { fields: fields(&grown()), ..old };
         assert_eq!(left(&broken_off, &grown()).expect("a column more"), Left::Grow { fields: 3 });
-        // Whoever still has the old schema may go on until the change is done.
+        // A process with the old schema may continue until the change is complete.
         assert_eq!(left(&broken_off, &pages().build()).expect("as it was"), Left::Nothing);
         assert!(left(&standing(&grown()), &pages().build()).is_err());
     }

@@ -308,7 +308,7 @@ impl Committer {
         Ok(changed)
     }
 
-    /// Whoever wrote cannot know what became of it. After a failed fsync nobody can, for good.
+    /// The outcome of the write is unknown to its caller. After a failed fsync it stays unknown permanently.
     fn failed(&mut self, error: &rusqlite::Error) -> Error {
         if is_fatal(error) {
             let detail = format!(
@@ -328,7 +328,7 @@ impl Committer {
         if self.stopped.is_none()
             && let Err(error) = self.upkeep.close(&self.parts.connection, keeps_mark)
         {
-            // Nothing is lost: whoever opens the store finds it in the log.
+            // Nothing is lost: the next process that opens the store finds it in the log.
             tracing::warn!("the log could not be written into the file: {error}");
         }
         if let Err((_, error)) = self.parts.connection.into_inner().close() {

@@ -200,7 +200,7 @@ pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Resu
 fn open_with_statements(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
-    // Else a statement is compiled anew each time another key is bound to it: plans could depend on that.
+    // Without this, a statement is compiled again for each key, since its plan could depend on the key.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }

@@ -7,7 +7,7 @@ use std::{num::NonZeroUsize, time::Duration};
 pub struct Options {
     /// How many threads read, each with a connection of its own. Twice the cores.
     pub readers: NonZeroUsize,
-    /// How many reads may wait for a reader; whoever comes then waits to be let in. 1,024.
+    /// Maximum number of reads in the queue; further ones wait until there is room. 1,024.
     pub queued_reads: NonZeroUsize,
     /// How many bytes of pages the writing connection keeps in memory. 32 MiB.
     pub writer_cache_bytes: usize,

@@ -209,7 +209,7 @@ impl SqliteStore {
 impl Shared {
     /// Stops the threads, the readers first, so that nothing stands in the way of the last checkpoint.
     fn close(&self) {
-        // Held until all is done, so that whoever comes second waits for the first.
+        // Held until the end, so that a second caller waits for the first.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Running { readers, committer, _lock }) = running.take() else { return };
         self.readers.stop();

@@ -109,8 +109,8 @@ pub fn block_on<T>(promise: impl Future<Output = T>) -> T {
     runtime.worker_threads(2).enable_all().build().expect("a runtime").block_on(promise)
 }
 
-/// Makes one test of each promise, for the store that the factory opens. The expression is evaluated anew for
-/// each of them.
+/// Makes one test of each promise, for the store that the factory opens. The expression is evaluated
+/// once for each test.
 #[macro_export]
 macro_rules! contract_tests {
     ($factory:expr) => {

@@ -8,8 +8,8 @@ use crate::{
     Batch, Cursor, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
 };
 
-/// A store that does what the one below does, but for those calls that it answers in another way: every method
-/// passes its call on unless it is written anew. Each is what [`TableStore`] says of the method of its name.
+/// A store that answers some calls differently from the store below. Each method passes its call on unless it is
+/// overridden, and promises what the method of the same name of [`TableStore`] promises.
 #[async_trait]
 pub trait Decorator: Debug + Send + Sync + 'static {
     /// The store below.

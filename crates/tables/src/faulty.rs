@@ -48,7 +48,7 @@ impl<S: TableStore> Faulty<S> {
         &self.store
     }
 
-    /// Goes by another plan from now on, with calls counted anew.
+    /// Follows another plan from now on, and counts calls from zero.
     pub fn set_plan(&self, plan: Plan) {
         *self.course() = Course { plan, ..Course::default() };
     }

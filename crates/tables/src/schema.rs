@@ -258,7 +258,7 @@ impl SchemaBuilder {
         self
     }
 
-    /// Whoever reads the values checks them himself: see [`Schema::checks_itself`].
+    /// The reader of the values checks them: see [`Schema::checks_itself`].
     #[must_use]
     pub const fn checks_itself(mut self) -> Self {
         self.0.checks_itself = true;

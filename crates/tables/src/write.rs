@@ -13,7 +13,7 @@ use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// The greatest sum of [`Value::size`] over a batch, its keys and bounds included: 4 MiB of values, and
-/// 64 KiB of slack so that whoever fills a batch with values need not count the keys beside them.
+/// 64 KiB for keys, so that a caller that fills a batch with values need not count the keys.
 pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// One change of one table. All mutations of a batch are of its partition.

@@ -1,4 +1,4 @@
-//! One connection to Redis, which is made when it is needed, and anew when it broke.
+//! One connection to Redis, which is opened when it is needed, and again after it broke.
 //!
 //! The client has a connection manager too, but that one keeps a connection on which nothing is answered any
 //! more, and retries while a write waits.
@@ -24,7 +24,7 @@ pub(crate) struct Connection {
     client: Client,
     clock: Arc<dyn Clock>,
     patience: Duration,
-    /// Held by whoever connects, so that the others wait for him.
+    /// Held by the task that connects, so that the others wait for it.
     open: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     /// Until when Redis is not asked, by the clock that nobody sets.
     rests_until: Mutex<Option<Duration>>,
@@ -85,7 +85,7 @@ impl Connection {
     async fn rest(&self) {
         let until = self.clock.monotonic().saturating_add(REST);
         *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        // Whoever holds it is connecting anew already.
+        // Another task holds the lock, and is connecting already.
         if let Ok(mut open) = self.open.try_lock() {
             *open = None;
         }

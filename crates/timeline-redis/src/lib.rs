@@ -4,8 +4,8 @@
 //! that costs a write no more than [`Settings::patience`], once in [`REST`], and a warning.
 //!
 //! A database of Redis belongs to one store of Rashomon. Entries of another store under the same names, of a store that
-//! was set back to a backup since, or of a write that was taken back cull nothing early, since whoever culls looks at the
-//! index too. They only leave more to the sweep.
+//! was restored from a backup since, or of a write that was rolled back, cull nothing early: a cull also reads the index.
+//! They only leave more to the sweep.
 
 mod connection;
 mod entry;

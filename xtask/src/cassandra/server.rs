@@ -16,7 +16,7 @@ use crate::{
     test::{Tool, Toolbox},
 };
 
-/// The server's version: the newest of 5.0 that the tests were seen to pass on.
+/// The server's version: the newest 5.0 on which the tests have passed.
 const VERSION: &str = "5.0.9";
 /// Resolving and loading a hundred jars.
 const FETCH_LIMIT: Duration = Duration::from_secs(10 * 60);

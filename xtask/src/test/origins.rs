@@ -24,7 +24,7 @@ const READ_LIMIT: Duration = Duration::from_secs(10);
 /// How often the server of the page looks whether it is still needed.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A name that leads to the loopback, as that of an attacker does once it is bound anew.
+/// A name that resolves to the loopback, as that of an attacker does after DNS rebinding.
 const REBOUND: &str = "rebound.example";
 
 /// Tries to write in the ways that a page has: a form, and `fetch` with and without CORS. It says in its document

@@ -17,7 +17,7 @@ use crate::{
     process::{Finished, cargo, find_program, run_logged},
 };
 
-/// No step takes longer, on two cores that build everything anew.
+/// No step takes longer, on two cores and from an empty target directory.
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// The crates and features of every call of cargo, so that nothing is compiled twice.

@@ -141,7 +141,7 @@ async fn malformed_multipart_bodies_are_refused() {
 
 #[tokio::test]
 async fn headers_that_do_not_end_are_not_read_for_ever() {
-    // More than the body may have: whoever read on would say that it is too large.
+    // Longer than a body may be: a reader that continued would call it too large.
     let body = format!("--b d\r\nx-long: {}", "a".repeat(2 << 20));
     let result = read_in_pieces(FORM_DATA, body.as_bytes(), 10_000).await;
     assert!(matches!(result, Err(FormError::Malformed(_))), "{result:?}");

@@ -121,8 +121,8 @@ pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<R
     Ok(redirect(&format!("?rev/{}/", render.tid), Caching::NoStore))
 }
 
-/// A time as people and the fields of browsers write it. It means the end of the day, the minute or the second
-/// that it names: whoever reads a time in the list and asks for it finds what was saved then.
+/// A time as people and the fields of browsers write it. It means the end of the named day, minute or second, so that
+/// a time that is copied from the list selects the revision that was saved then.
 fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim().replacen(' ', "T", 1);
     let rest = match text.len() {

@@ -34,7 +34,7 @@ const SKIP: i64 = 30;
 const SKIP_BIT: i64 = 10;
 const FROM_POOL: i64 = 450;
 /// The price of going back in the parent. Forbidding it makes blocks larger, and without a price reading is slow,
-/// since a reader has to build its list anew.
+/// since a reader has to rebuild its list.
 const BACK: i64 = 600;
 /// A later place has to gain so much more.
 const LAZY_GAIN: i64 = 20;

@@ -16,8 +16,8 @@ pub(crate) mod weaver;
 #[cfg(test)]
 mod tests;
 
-/// The most edits of a script, and the most segments of a text. A text that would need more starts anew, from
-/// the pool alone, which bounds what reading it costs.
+/// The most edits of a script, and the most segments of a text. A text that would need more is written
+/// from the pool alone, which bounds the cost of reading it.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 
 /// A piece of the pool.

@@ -11,8 +11,8 @@ use super::{
 /// one, so that both should be few.
 const PART: usize = 96;
 
-/// Of a script that goes back and has more edits, all of the list is made anew: looking for what can stay takes the
-/// square of it.
+/// For a script that goes back and has more edits, the whole list is rebuilt: looking for the parts that can stay takes
+/// quadratic time.
 const MAX_MOVES: usize = 256;
 
 /// No text has more bytes, whatever a limit says: places in a text are numbers of 32 bits with a sign.
@@ -88,7 +88,7 @@ pub(crate) fn fold_all<'a>(
     fold_from(index, limit, script, |_| None, |_, _| {})
 }
 
-/// After so many scripts a list is worth keeping: whoever reads one entry is likely to read others beside it.
+/// After so many scripts a list is worth keeping: a reader of one entry is likely to read its neighbours.
 pub(crate) const WORTH_KEEPING: usize = 32;
 
 /// As [`fold_all`], from the nearest entry whose list is known. Lists on the way that are worth keeping are given.

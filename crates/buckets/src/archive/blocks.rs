@@ -213,7 +213,7 @@ pub(super) fn in_hex(id: BlockId) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A block that cannot be read, in words for whoever runs the store.
+/// The error of a block that cannot be read, for operators.
 pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
 }

@@ -261,7 +261,7 @@ impl BlockStore {
         })
     }
 
-    /// Whether a page left a block after that, or may have, so that somebody may be reading it: it is noted anew before
+    /// Whether a page left a block after that, or may have, so that somebody may be reading it: it is noted again before
     /// a page leaves it, and other blocks of its pages come and go meanwhile. Asked once no page names it.
     async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
         Ok(self.noted_at(id).await?.is_some_and(|noted_at| noted_at > due))

@@ -2,8 +2,8 @@
 //!
 //! An entry has a body, or is the beginning of a revision or of a render, or is both: the first body of a revision is in
 //! the entry that the revision begins with. What follows from other entries or from the content is left out, and must
-//! be equal when it is computed again. Of an entry alone its values say little therefore: whoever changes blocks makes
-//! [`Unit`](super::entries::Unit)s of the old one, and writes these anew.
+//! be equal when it is computed again. So the values of one entry say little alone. Code that changes blocks reads
+//! [`Unit`](super::entries::Unit)s from the old block, and writes them to a new one.
 
 use rashomon_blocks::{Column, Value};
 

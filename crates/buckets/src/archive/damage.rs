@@ -90,7 +90,7 @@ impl Revisioned {
     }
 
     /// `Unsupported` where a block of the archive that may have a revision was written by a later version: that can read it,
-    /// and nothing of it is given up, nor made anew, by this one.
+    /// and this version neither gives up nor rewrites any of it.
     pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         match &self.0.blocks {
             Some(blocks) => blocks.check_versions(page, rev).await,

@@ -25,11 +25,11 @@ pub(super) struct Standing {
 }
 
 /// The renders that stood in the tables of revisions that are in blocks already, each with its write time: they are
-/// sealed anew with what was written since.
+/// sealed again with what was written since.
 pub(super) type Anew = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
 /// The units that stand as they were sealed, by their revisions. One that was written again since stays. Of those that
-/// are sealed anew, only what was written since they were in a block stands.
+/// are sealed again, only what was written since they were in a block stands.
 pub(super) fn going<'u>(
     units: &'u [Unit],
     standing: &Standing,

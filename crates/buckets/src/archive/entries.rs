@@ -18,8 +18,8 @@ use crate::{
     rows::{Digest, Properties, RenderRow, RevisionRow, properties_to_json, to_json},
 };
 
-/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: whoever reads a revision
-/// of it hashes them. Of what comes after, they are in it: so is the work bounded of whoever reads all.
+/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: a reader of a revision
+/// computes them. For later bodies they are in the block, which bounds the work of reading all.
 const MAX_HASHED: u64 = 16 << 20;
 
 /// A revision with its renders and their bodies: what is sealed as a whole.

@@ -1,4 +1,4 @@
-//! Erasing: the blocks that have a revision are made anew without it, and deleted at once.
+//! Erasing: the blocks of a revision are rewritten without it, and deleted at once.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
     schemas::{ARCHIVE_EPOCHS, RENDERS, REVISIONS},
 };
 
-/// How many blocks are made anew for one revision. It may be in several, but hardly in so many.
+/// Maximum number of blocks that are rewritten for one revision. It may be in several, but hardly in so many.
 const ROUNDS: usize = 1000;
 
 /// What was done with blocks.
@@ -36,8 +36,8 @@ pub(crate) struct FromBlocks {
     pub(crate) left: u64,
 }
 
-/// Changes whenever something is erased in a bucket. Whoever makes blocks looks before he has one named: what it
-/// was made of may have been erased since.
+/// Changes whenever something is erased in a bucket. A seal or a compaction checks it before a page references a new
+/// block, since the content of that may have been erased meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch(Option<Bytes>);
 
@@ -63,7 +63,7 @@ impl BlockStore {
 }
 
 impl Shared {
-    /// Has those who are making blocks of the page's bucket begin anew.
+    /// Makes running seals and compactions of the page's bucket start again.
     pub(crate) async fn another_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
         let standing = self.store.get(&ARCHIVE_EPOCHS, &key).await?;
@@ -74,7 +74,7 @@ impl Shared {
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
-    /// Makes the blocks anew that have the content of a revision that was marked as erased, without it, and deletes
+    /// Rewrites the blocks with the content of a revision that is marked as erased, without that content, and deletes
     /// the old ones. Of one that is damaged all else has to be readable, unless what is not is given up.
     pub(crate) async fn erase_from_blocks(
         &self,

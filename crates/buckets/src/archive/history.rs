@@ -3,7 +3,7 @@
 //! Of a page that is new, every revision but the highest goes into the block that is being filled. When the block
 //! is full, it is written, read back and compared as any that is sealed; then the highest revision of each of its
 //! pages is written into the tables, and then the pages come to name the block. So a page has its highest revision
-//! before it has older ones, and whoever is cut off leaves pages that lack some, which come as rows the next time.
+//! before it has older ones, and an interrupted import leaves pages that lack some, which are imported as rows the next time.
 //!
 //! What does not come in order, or to a page that has something already, goes the way of any import.
 

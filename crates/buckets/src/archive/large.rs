@@ -13,7 +13,7 @@ use crate::{
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
 
-/// Bodies with more bytes stay in chunks: of what a block has, whoever reads it has all in memory.
+/// Larger bodies stay in chunks, since a reader of a block has all of it in memory.
 pub(super) const LARGEST: u64 = 4 << 20;
 
 /// Takes bodies of a revision out of their chunks, and gives the chunks that are not needed any more. Those of what

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{Result, revisioned::Shared};
 
-/// For how long a block may lie in the store before pages name it: whoever collects blocks that nobody names
-/// looks much later.
+/// The longest time from the write of a block to its reference in a page. The garbage collector waits much
+/// longer.
 const MAX_PLACING: Duration = Duration::from_secs(600);
 
 /// A block that no page names yet.

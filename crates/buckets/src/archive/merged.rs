@@ -20,7 +20,7 @@ use crate::{
     content::{BodyRow, Stored},
 };
 
-/// Revisions that are not read one after the other, in the way of whoever waits for the store.
+/// So many revisions are read together, since each read waits for the store.
 const MANY: usize = 8;
 
 /// A row of the archive, and the block that has it.
@@ -135,7 +135,7 @@ impl BlockStore {
                 read_beside(found, search.wanted).await?;
             }
             let Err(StoreError::Corrupt(_)) = found else { return found };
-            // A block that was named a moment ago may have been made anew, and be gone.
+            // A block that was referenced a moment ago may have been rewritten and deleted.
             let now = named().await.map_err(store_error)?;
             if now == index {
                 if is_strict && self.damage.is_passed_over() {
@@ -313,7 +313,7 @@ pub(super) fn store_error(error: Error) -> StoreError {
     }
 }
 
-/// The bytes of a body for whoever compares them.
+/// The bytes of a body, for comparison.
 pub(super) fn plain(body: &BodyRow) -> crate::Result<Option<Bytes>> {
     body.stored.plain(body.info.size)
 }

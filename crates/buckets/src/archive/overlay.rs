@@ -45,7 +45,7 @@ impl Overlay {
         if is_the_latest(table, &scan)
             && let [Standing::Whole(_)] = &below.rows[..]
         {
-            // Whether there are others is not looked up: whoever asks for one row asks for no more.
+            // Does not look for others: a caller that wants one row reads no further.
             let next = Some(Place::behind(&below)?);
             let rows = below.rows.drain(..);
             let items = rows.filter_map(|row| if let Standing::Whole(row) = row { Some(row) } else { None });

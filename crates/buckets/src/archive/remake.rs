@@ -1,8 +1,8 @@
-//! Making blocks anew of what others have: merging, and erasing.
+//! Rewrites blocks: compaction, and erasing.
 //!
 //! What a page has in some blocks is written into others, read back and compared as when it is sealed. Then one
-//! batch of the page names the new ones and none of the old. Whoever is cut off leaves blocks that no page names,
-//! each with a note of it.
+//! batch of the page names the new ones and none of the old. An interrupted run leaves blocks that no page references,
+//! each with a note for the garbage collector.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -36,7 +36,7 @@ struct Move {
     is_whole: bool,
 }
 
-/// Blocks that are made anew, and the pages that are to name them.
+/// New blocks, and the pages that are going to reference them.
 #[derive(Debug)]
 pub(super) struct Remaking<'a> {
     shared: &'a Shared,

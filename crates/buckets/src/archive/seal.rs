@@ -2,7 +2,7 @@
 //!
 //! Nothing is taken from a table before the block that has it is in the store, was read back, and was compared
 //! with what went in. Then one batch a page puts its index row and takes the rows away; readers find each row
-//! in one of both. Whoever is cut off leaves at most a block that no page names, and a note of it.
+//! in one of both. An interrupted seal leaves at most a block that no page references, and a note of it.
 
 mod reading;
 mod renders;
@@ -160,7 +160,7 @@ struct Sealer<'a> {
     /// Of the page that is being sealed.
     thinning: Thinning,
     pending: Pending,
-    /// What of it is in blocks, and is sealed anew.
+    /// Renders of it that are in blocks, and are sealed again.
     anew: BTreeMap<Title, Anew>,
     /// Of the page that is being sealed: what stands in its tables without the rest.
     parts: BTreeSet<Revision>,

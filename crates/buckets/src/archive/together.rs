@@ -69,7 +69,7 @@ impl Together {
         self.next_with().map(|(unit, texts)| Ok((unit, texts?))).transpose()
     }
 
-    /// The same for whoever goes on where a text cannot be read.
+    /// The same for callers that continue after a text that cannot be read.
     pub(super) fn next_with(&mut self) -> Option<(Unit, Result<Texts>)> {
         let (rev, revision) = self.revisions.pop_first()?;
         let mut texts = Ok(Texts::new());

@@ -91,7 +91,7 @@ pub(crate) enum Lifetime<'a> {
     /// whether it does.
     Named(&'a Page),
     /// Until this time and a while longer, for a copy of what this revision has. Nobody needs to look; before the first
-    /// chunk it is noted for whoever erases the revision.
+    /// chunk it is recorded for an erasure of the revision.
     Until(&'a Page, Revision, Timestamp),
 }
 
@@ -149,7 +149,7 @@ impl ChunkStore {
         let (note, expires_at) = match lifetime {
             Lifetime::Named(page) => (Self::intent(page, set, now), None),
             Lifetime::Until(page, rev, until) => {
-                // Whoever found the body at its last moment reads it to its end.
+                // A reader that found the body at the last moment can read it to its end.
                 let until = until.saturating_add(HOUR);
                 (Self::copied(page, rev, set, now, until), Some(until))
             }

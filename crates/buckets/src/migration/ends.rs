@@ -8,7 +8,7 @@ use rashomon_tables::{
 
 use super::{MigrationError, Result};
 
-/// How often a call is made. A cluster may be busy, or a node of it be started anew.
+/// How often a call is made. A cluster may be busy, or one of its nodes be restarting.
 const ATTEMPTS: u32 = 10;
 
 /// How long it waits before the second time; twice as long before each one after it.

@@ -147,7 +147,7 @@ impl Migration {
         self.tables.iter().map(|table| (table.name(), self.record.of(table).copied))
     }
 
-    /// Notes that it came to its end: the next one of this source begins anew.
+    /// Notes that it came to its end: the next one of this source starts again.
     #[boxed]
     pub async fn finish(&mut self) -> Result<()> {
         self.record.finish().await
@@ -155,7 +155,7 @@ impl Migration {
 
     /// Of each table that was copied in part, one partition that was copied has to be what it is in the
     /// source: else that is another store under the same name, or was written to, and what was passed already
-    /// would not be copied. Whoever wants to know it of all partitions compares.
+    /// would not be copied. A comparison checks all partitions.
     async fn refuse_changed_source(&self) -> Result<()> {
         for table in self.tables.iter().copied().filter(|table| !table.swap_only()) {
             if self.record.of(table).copied.rows == 0 {

@@ -111,7 +111,7 @@ impl Record {
         Ok((record, found))
     }
 
-    /// Begins anew, with nothing copied.
+    /// Starts again, with nothing copied.
     pub(super) async fn start(&mut self) -> Result<()> {
         self.positions.clear();
         self.began_at = self.clock.now();

@@ -1,4 +1,4 @@
-//! How far it has come, for whoever watches.
+//! The progress of a migration, for display.
 
 use std::sync::{Mutex, PoisonError};
 

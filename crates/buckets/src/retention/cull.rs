@@ -573,7 +573,7 @@ fn release(page: &Page, row: &Row, batch: &mut Batch, now: Timestamp) -> Result<
         Some(Value::Blob(id)) => id.as_ref().try_into().ok(),
         _ => None,
     };
-    // How many chunks there are does not matter to whoever collects them.
+    // The garbage collector does not need the number of chunks.
     let set = ChunkSet { id: id.ok_or_else(|| unreadable("chunk_references", row))?, count: 0, begun: None };
     // The collector looks at the rows of the revision once more.
     let values = vec![Some(now.into()), row.values.get(1).cloned().flatten(), None];

@@ -16,9 +16,9 @@ const TOLERANCE: Duration = Duration::from_millis(50);
 /// How far ahead it is written down that culls may come: so often is it written.
 const REACH: Duration = Duration::from_secs(60);
 
-/// Holds the time of day against the clock that nobody sets. Whoever culls asks first: after somebody set the
-/// time of day, what is in the indexes may look older than it is. So nothing is culled until a whole grace has
-/// passed in which the two agree: whatever was superseded before the jump has been kept for long enough then.
+/// Compares the time of day with the monotonic clock. A cull asks it first: after a clock jump, entries of the indexes
+/// may look older than they are. So nothing is culled until both clocks have agreed for a whole grace. By then, values
+/// that were superseded before the jump have been kept for long enough.
 ///
 /// What a process has seen of it is written down, for those that begin after it.
 #[derive(Debug)]
@@ -158,8 +158,8 @@ impl Shared {
         self.clock_is_known.get_or_try_init(|| learn).await.copied()
     }
 
-    /// Writes down how far the clock has come, and whether somebody set it: before anything is culled by it, so that
-    /// who begins after it was set back knows what may hide what he writes. Most times that has been done.
+    /// Stores how far the clock has come, and whether it was set, before anything is culled by it. A process that starts
+    /// after the clock was set back then knows which deletes may hide its writes. Usually this is stored already.
     pub(super) async fn note_clock(&self) -> Result<()> {
         let (key, mut standing) = (Noted::key(), None);
         while let Some(ours) = self.drift.to_note(&self.clock) {

@@ -1,7 +1,7 @@
 //! The queue of what is due: when a page has to be looked at.
 //!
-//! Whoever writes a page notes beforehand when what the write supersedes may go. A note is an intent: whoever
-//! works it off looks at the page. Notes are never deleted one by one, since a queue of tombstones cannot be
+//! Before a write, an entry says when the values that it supersedes may be deleted. The entry is an intent: the sweep
+//! looks at the page. Notes are never deleted one by one, since a queue of tombstones cannot be
 //! read on a cluster: they expire, and a cursor a shard says which are done.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
@@ -202,7 +202,7 @@ impl Shared {
     }
 
     /// How long from now a note must be due, so that no cursor of the queue passes that time before the note is
-    /// written: whoever works it off may have a clock that is ahead.
+    /// written: the clock of the sweeping process may be ahead.
     pub(super) fn soonest(&self, policy: &Policy) -> Duration {
         policy.skew + if self.is_alone() { WRITING_ALONE } else { WRITING }
     }

@@ -91,7 +91,7 @@ impl Revisioned {
             return Ok(None);
         }
         let round = (page.clone(), rev);
-        // Whoever asks first may go away: the others wait for the same round all the same.
+        // The first caller may go away; the others still wait for the same round.
         let made = shared.generations.0.get_with_by_ref(&round, async {
             let (this, page) = (self.clone(), page.clone());
             crate::revisioned::whole(async move { this.0.generate(&page, rev).await }).await
@@ -139,8 +139,8 @@ impl Shared {
         Ok(made)
     }
 
-    /// Stores what was made of the latest. Once something takes its place, which may be at once, it stays for a grace;
-    /// whoever it was made for may come back for as long as the `ttl`.
+    /// Stores a render generated of the latest revision. Once it is superseded, which may be at once, it stays for the
+    /// grace, and for the `ttl` in which its reader may return.
     async fn store_kept(
         &self,
         page: &Page,

@@ -1,4 +1,4 @@
-//! Superseded renders that somebody asked for, kept for as long as he may come back.
+//! Superseded renders that were read, kept for as long as their reader may return.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -403,8 +403,8 @@ impl Shared {
         Ok(self.copy(page, rev, tid, name).await?.and_then(|row| row.expires_at))
     }
 
-    /// What there is of a render that no index has: it was made for whoever asked for its revision, and is there for as
-    /// long as its copies stand.
+    /// The properties of a render that no index has. It was generated for a reader of its revision, and exists as long as
+    /// its copies.
     pub(crate) async fn made_render(
         &self,
         page: &Page,

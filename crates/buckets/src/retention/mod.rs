@@ -1,9 +1,9 @@
 //! Retention: what was superseded goes, once everybody has had the time to finish with it.
 //!
 //! Deciding what may go ([`decide`]) knows no I/O. Culling ([`cull`]) carries it out, a page at a time, and may
-//! be done twice. What brings a page to be culled is a write, now and then, and the sweep ([`sweep`]), which
-//! works off the queue of what is due ([`due`]). Whoever reads a superseded value has it kept for longer
-//! ([`historical`]); what is stored nowhere may be made anew ([`generator`]).
+//! be done twice. A page is culled by a write, now and then, and by the sweep ([`sweep`]), which
+//! processes the queue ([`due`]). Reading a superseded value keeps it for longer
+//! ([`historical`]). Values that are no longer stored may be generated again ([`generator`]).
 //!
 //! The record of a revision, and what the indexes say of its renders, stay when its bodies go.
 

@@ -1,4 +1,4 @@
-//! Erasing what a revision says, for good.
+//! Erases the content of a revision permanently.
 //!
 //! First the revision's row is marked, in one batch with the deletes of all bodies that stand in tables: from then on
 //! nobody is given any of it. Then what is left elsewhere goes, each step so that it may be done again: the rows of
@@ -61,7 +61,7 @@ pub struct Erasing {
     /// The summary goes, too.
     pub comment: bool,
     /// Revisions that cannot be read, and lie with it in a damaged block, are given up, as if they had never been stored.
-    /// Else such a block is an error. Whoever erases beside damage has to have called [`Revisioned::pass_over_damage`].
+    /// Else such a block is an error. A caller that erases beside damage must have called [`Revisioned::pass_over_damage`].
     pub give_up_damaged: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Erased {
     pub renders: u64,
     /// Bodies that were named by the revision and by its renders until now.
     pub bodies: u64,
-    /// Blocks of the archive that were made anew.
+    /// Rewritten blocks of the archive.
     pub blocks: u64,
     /// Revisions that were given up, of the page and of others.
     pub given_up: Vec<(Title, Revision)>,
@@ -427,7 +427,7 @@ impl Shared {
             Some(row) => erasure_of(row).ok_or_else(|| unreadable("erasures", row))?,
             None => Erasure { at: self.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
         };
-        // Until it is finished anew.
+        // Until it is completed again.
         self.put_erasure(&key, standing.as_ref(), &erasure, None, None).await?;
         Ok(erasure)
     }
@@ -552,7 +552,7 @@ fn blank_record(
     record
 }
 
-/// The error of whoever asks for what was erased.
+/// The error for a request of erased content.
 pub(crate) fn refuse_erased(record: &RevisionRecord) -> Result<()> {
     match &record.erased {
         None => Ok(()),

@@ -11,7 +11,7 @@ use crate::{
     schemas,
 };
 
-/// Names whoever holds a page: random, so that no two reservations have the same.
+/// Identifies the owner of a lease: random, so that no two leases have the same.
 pub(super) type Owner = [u8; 16];
 
 /// What a row of `heads` says.
@@ -28,7 +28,7 @@ pub(super) struct Head {
 pub(super) struct Held {
     pub(super) owner: Owner,
     pub(super) reserved_at: Timestamp,
-    /// What he is writing, once he knows.
+    /// What it writes, once that is known.
     pub(super) announced: Option<Announced>,
 }
 

@@ -10,12 +10,11 @@ use crate::Result;
 
 /// Lets those who ask for the same thing at the same time share one read of it.
 ///
-/// A read is shared only with those who came before it began. One that was under way already when somebody
-/// came may have missed a write that was acknowledged in between; so he waits for it, and then the next read
-/// is for all who wait. Nobody waits for more than two, however many ask.
+/// A read is shared only by callers that arrived before it began. A read that was already running when a caller arrived
+/// may have missed a write that was acknowledged in between. So that caller waits for the running read, and shares the
+/// next one with all others that wait. No caller waits for more than two reads.
 ///
-/// A reader who goes away leaves his turn to the next. There is an entry for what somebody waits for, and no
-/// longer.
+/// If the reading caller goes away, the next one takes its turn. An entry exists only while a caller waits for it.
 #[derive(Debug)]
 pub(super) struct JointReads<K: Eq + Hash + Clone, T> {
     lines: Mutex<HashMap<K, Line<T>>>,

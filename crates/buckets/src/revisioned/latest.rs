@@ -166,7 +166,7 @@ impl Shared {
         page: &Page,
         name: &PropertyName,
     ) -> Result<Arc<Property>> {
-        // Whoever had his turn before may have put it there.
+        // An earlier read may have put it there.
         if let Some(property) = self.kept_latest(key, page, name) {
             return Ok(property);
         }
@@ -265,7 +265,7 @@ impl Shared {
             };
             let body = match body {
                 Some(body) => BodyRow::from_row(&body)?,
-                // Its row is being set, or whoever was to set it was cut off; a render may have come since.
+                // Its row is being set, or its writer was interrupted; a render may have come since.
                 None if one_row => match self.copy_of(page, rev, tid, name, versions).await? {
                     Some(copy) => BodyRow::from_row(&copy)?,
                     None => continue,

@@ -111,7 +111,7 @@ pub(crate) struct Shared {
     pub(crate) one_rows: OnceCell<bool>,
     /// The buckets in which something was written that nobody noted as due.
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
-    /// Whoever goes on with a walk in this process, or has all of them begin again.
+    /// Held by the task of this process that continues a rescan, or restarts all of them.
     pub(crate) walks: tokio::sync::Mutex<()>,
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,
@@ -235,8 +235,8 @@ impl Revisioned {
         self.0.is_erased(page, rev).await
     }
 
-    /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. What is not
-    /// there, or comes meanwhile, is for whoever writes it.
+    /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. Revisions
+    /// that are missing, or arrive meanwhile, are checked by the write.
     #[boxed]
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {

@@ -225,7 +225,7 @@ impl Shared {
     ) -> Result<Option<Found>> {
         if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query())
             && let Some(copy) = self.copy(page, rev, tid, name).await?
-            // Else it may have expired already for whoever replaced what it is a copy of, by a clock that is ahead.
+            // Otherwise it may have expired already by the clock of a process that replaced the original, if that is ahead.
             && copy.expires_at > Some(self.clock.now().saturating_add(policy.skew))
         {
             return Ok(Some(Found::Copy(copy)));

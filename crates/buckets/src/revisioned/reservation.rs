@@ -1,10 +1,10 @@
 //! Alone with a page among several processes.
 //!
-//! Within a process locks keep writers apart. Where others write to the store as well, whoever writes on a
-//! condition, or writes again what stands, reserves the page: he swaps himself into its head, looks, announces
-//! the rows that he is going to write, writes them, and swaps himself out again before he answers. Whoever
-//! finds a reservation whose owner must be dead sees to it that his write has happened or never will. Decision
-//! 0006 says why it holds.
+//! Within a process, locks keep writers apart. If other processes write to the store too, a conditional write, or one
+//! of a revision that is stored already, takes a lease of the page: it swaps its name into the row of the page, reads,
+//! announces the rows that it is going to write, writes them, and swaps its name out before it answers. A writer that
+//! finds the lease of a dead owner completes the owner's write, or makes sure that it never happens. Decision 0006 says
+//! why this is correct.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl Shared {
     /// Reserves the page, where others write to the store; waits for them, within bounds. A write whose rows
     /// are known already is announced with it, and gets its time.
     ///
-    /// Whoever calls it is alone with the page in this process.
+    /// The caller holds the lock of the page in this process.
     pub(super) async fn hold(
         &self,
         page: &Page,
@@ -255,15 +255,15 @@ impl Shared {
                 let freed = self.let_go(reservation, Some(deleted_at)).await;
                 freed.and(Err(error))
             }
-            // Whoever finds the reservation dead will see to it.
+            // The next writer that finds the dead lease completes the write.
             Err(_) => Err(error),
         }
     }
 
     /// Whether nobody works on it any more. `ours`: this process has no other request that holds the page.
     ///
-    /// Somebody else's is dead when it has been seen standing for long enough; and when it was made long enough
-    /// ago, by our clock, of which his may have been ahead.
+    /// A lease of another process is dead when it was unchanged for long enough here, and was taken long enough ago by our
+    /// clock, allowing for an owner whose clock is ahead.
     fn is_dead(&self, held: &Held, ours: bool) -> bool {
         if ours && held.owner.starts_with(&self.vigil.process) {
             return true;
@@ -274,7 +274,7 @@ impl Shared {
         now.saturating_sub(first_seen) > LEASE || self.clock.now() > dead_at
     }
 
-    /// Waits a little for whoever holds the page; sees to what he left, if he is dead.
+    /// Waits a little for the owner of the lease; completes its write if it is dead.
     async fn wait_for(&self, page: &Page, row: &Row, ours: bool, attempt: u32) -> Result<()> {
         let head = Head::from_row(Some(row))?;
         let Some(held) = &head.held else { return Ok(()) };
@@ -293,7 +293,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether somebody has reserved the page, or had when he died: that is seen to.
+    /// Whether another process holds the lease of the page. Completes the write of a dead owner.
     pub(crate) async fn is_held(&self, page: &Page) -> Result<bool> {
         if self.is_alone() {
             return Ok(false);

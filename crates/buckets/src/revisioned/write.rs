@@ -64,8 +64,8 @@ impl Revisioned {
     }
 }
 
-/// Runs a write to its end, even if whoever asked for it goes away meanwhile: half done, it would let go of
-/// its locks while the store still works on it.
+/// Runs a write to its end, even if its caller goes away. An aborted one would release its locks while the store still
+/// works on it.
 pub(crate) async fn whole<T: Send + 'static>(
     write: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {

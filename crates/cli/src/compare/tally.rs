@@ -80,7 +80,7 @@ impl What {
     }
 }
 
-/// The tables that bodies lie in for good, and those in which they expire.
+/// The tables in which bodies are permanent, and those in which they expire.
 pub(super) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
 pub(super) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
 
@@ -118,7 +118,7 @@ impl Tally {
         }
         let copies_are_core = matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead));
         if what.is_read() && !copies_are_core {
-            // The first looks until it is found are what the notes count; the rest is for whoever comes again.
+            // The notes count the reads until the body is found. The others serve later readers.
             let all = std::mem::take(&mut tally.core);
             tally.core = looks(what, strategy, counts);
             tally.keeping = minus(all, tally.core);
@@ -141,7 +141,7 @@ fn looks(what: What, strategy: Strategy, counts: &Counts) -> Operations {
     };
     let (durable, expiring) = (first(&DURABLE), first(&["historical"]));
     let (one, other) = match strategy {
-        // The latest is asked for by its title, and looked up where it is for good.
+        // The latest is requested by title, and read from the permanent tables.
         Strategy::TablePerQuery(..) if what != What::Current => (expiring, durable),
         _ => (durable, expiring),
     };

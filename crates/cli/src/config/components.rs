@@ -58,7 +58,7 @@ impl Settings {
             read_only: self.read_only,
             max_body_bytes: self.body_limit.0,
             max_url_bytes: usize::try_from(self.url_limit.0).unwrap_or(usize::MAX),
-            // Whoever waits for a renderer is told what became of that.
+            // A reader that waits for a renderer gets the result or the error of the renderer.
             read_seconds: seconds(self.read_timeout) + seconds(Span(self.longest_generation())),
             body_idle_seconds: seconds(self.idle_timeout),
             body_seconds: seconds(self.body_timeout),

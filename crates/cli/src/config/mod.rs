@@ -44,7 +44,7 @@ pub(crate) const ENVIRONMENT_PREFIX: &str = "RASHOMON_";
 /// Where a store is unless something else is said.
 pub(crate) const DEFAULT_DIRECTORY: &str = "./rashomon-data";
 
-/// The settings as they are in effect, whoever gave them. Written as TOML they are a configuration file.
+/// The settings in effect, from all sources. Written as TOML, they are a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Settings {
     pub(crate) store: StoreSettings,

@@ -27,7 +27,7 @@ pub struct ExportReport {
     /// Damaged rows that belong to no revision, each in a sentence: of titles, which are taken from their keys, of what an
     /// import said of a page or of the wiki, and of pages whose latest revision cannot be told.
     pub damaged: Named<String>,
-    /// What the store has lost, and the export lacks, counted by revisions. Whoever mends it needs more than the first few.
+    /// Revisions that the store has lost and the export lacks. Their repair needs more than the first few.
     pub unreadable: Named<Unreadable, 10_000>,
 }
 

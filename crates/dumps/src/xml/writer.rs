@@ -199,8 +199,8 @@ impl<W: Write> XmlWriter<W> {
         Ok(invalid.map_or(Outcome::Written, Outcome::Invalid))
     }
 
-    /// Ends a page. One that no revision was written of is not written either: whoever reads the export would
-    /// find nothing to keep in it. Gives whether it was.
+    /// Ends a page. A page without a revision is not written, since an importer could not store it. Returns whether the
+    /// page was written.
     pub fn end_page(&mut self) -> io::Result<bool> {
         if !self.buffer.is_empty() {
             self.buffer.clear();

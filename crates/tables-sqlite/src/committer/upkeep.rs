@@ -204,7 +204,7 @@ impl Committer {
         })
     }
 
-    /// Writes the file anew, of nothing but what stands, and empties the log.
+    /// Rewrites the file with the live rows alone, and empties the log.
     pub(super) fn scrub(&mut self) -> Result<()> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());

@@ -56,7 +56,7 @@ pub async fn a_delete_takes_one_row(factory: &dyn Factory) {
 }
 
 /// A range delete takes what was written at `written_before` or earlier, and spares what is later, also
-/// where a row was written anew since.
+/// if a row was written again since.
 pub async fn a_range_delete_goes_by_write_time(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     world.put(&PAGES, &key("page", "early"), numbered(1)).await;

@@ -55,8 +55,8 @@ pub async fn a_generation_stands_until_its_partition_is_written(factory: &dyn Fa
     assert!(changed(), "by a swap");
 }
 
-/// Whoever keeps what he read by the rule of [`crate::Generations`] never serves less than what was
-/// acknowledged when he was asked, nor less than what somebody read before.
+/// A cache that follows the rule of [`crate::Generations`] never serves a value older than the last acknowledged one,
+/// nor one older than an earlier read returned.
 pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
     const WRITES: i64 = 300;
     let world = World::new(factory, &[&PAGES]).await;

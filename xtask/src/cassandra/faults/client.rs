@@ -16,7 +16,7 @@ use crate::http;
 /// How long an answer is waited for. The service itself gives up earlier.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One connection, made anew after it failed.
+/// One connection, opened again after it failed.
 #[derive(Debug)]
 pub(super) struct Client {
     address: SocketAddr,

@@ -33,8 +33,8 @@ pub(crate) fn can_be_made() -> Result<()> {
     Ok(())
 }
 
-/// Becomes this program once more, with these further arguments, in a network namespace of its own: whatever is
-/// filtered there, and whoever listens there, is nobody else's business. Its processes are in a namespace too,
+/// Becomes this program once more, with these further arguments, in a network namespace of its own: its packet
+/// filter and its listeners affect no other process. Its processes are in a namespace too,
 /// so that all of them end when it does, whatever ends it. Comes back only where that cannot be done.
 pub(super) fn continue_in_a_new_one(further: &[&str]) -> Result<Infallible> {
     let mut command = unshare();

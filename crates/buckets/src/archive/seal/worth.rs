@@ -24,7 +24,7 @@ const WORTH: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 impl Sealer<'_> {
     /// Whether there is enough to be sealed below a revision, or for long enough: since the next was stored. What
-    /// stays for good makes no page worth it.
+    /// stays permanently makes no page worth it.
     pub(super) async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
         let old = self.cutoff.saturating_sub(age);
@@ -71,7 +71,7 @@ impl Sealer<'_> {
         }
     }
 
-    /// Whether a revision stays for good, by the renders of it that stand. Unless it `matters`, it is looked up where
+    /// Whether a revision stays permanently, by its stored renders. Unless it `matters`, it is looked up where
     /// they alone say so.
     async fn is_too_large(&self, page: &Page, renders: &[RenderRow], matters: bool) -> Result<bool> {
         let Some(rev) = renders.first().map(|render| render.rev) else { return Ok(false) };

@@ -1,7 +1,7 @@
 //! One row a property for the latest: option A of table-per-query.
 //!
 //! The notes give all writes of such a row one time, so that Cassandra compares values instead, and call that
-//! an abuse. Here the row is compared and set: the highest (revision, tid) stays, whoever comes last.
+//! an abuse. Here the row is compared and set: the highest (revision, tid) stays, in any order of writes.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -72,7 +72,7 @@ pub(super) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
 }
 
 impl Shared {
-    /// The row with the body of a property, where it is for good: with its render or revision, or in the one
+    /// The permanent row with the body of a property: that of its render or revision, or the one
     /// row of the property. The store is asked for the latter only where some bucket has, or had, such rows.
     pub(crate) async fn durable(
         &self,
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// The row with the body of a property: for good, or, where superseded values expire, among the copies.
+    /// The row with the body of a property: the permanent one, or, if superseded values expire, a copy.
     pub(crate) async fn anywhere(
         &self,
         page: &Page,
@@ -190,8 +190,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that the rows of a page hold the latest, and nothing that was superseded long enough: whoever
-    /// set them may have gone away before he had done so, and what the latest lacks is never set.
+    /// Makes the rows of a page hold the latest values, and no value that was superseded for long enough. A writer may
+    /// have died before it set them, and nothing sets the rows of properties that the latest render lacks.
     #[boxed]
     pub(crate) async fn settle_current(&self, page: &Page, policy: &Policy) -> Result<()> {
         if !self.has_one_rows().await? {
@@ -205,7 +205,7 @@ impl Shared {
         self.clear_current(page, policy, &latest).await
     }
 
-    /// Sets what the latest render has and is nowhere for good, from its copies.
+    /// Sets the properties of the latest render that have no permanent row, from their copies.
     async fn finish_current(&self, page: &Page, latest: &RenderRow) -> Result<()> {
         let revision = self.get(&REVISIONS, page, rev_key(latest.rev)).await?;
         let revision = revision.map(|row| RevisionRow::from_row(&row)).transpose()?;

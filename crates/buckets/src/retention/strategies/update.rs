@@ -341,7 +341,7 @@ impl Shared {
         if written.created { Ok(()) } else { self.finish_latest(page).await }
     }
 
-    /// Sets the rows of the latest, where its writer was cut off before he had done so.
+    /// Sets the rows of the latest render if its writer was interrupted before it did.
     pub(crate) async fn finish_latest(&self, page: &Page) -> Result<()> {
         match self.settings.retention.of(page) {
             Some(policy) if policy.strategy.is_one_row() => self.settle_current(page, policy).await,

@@ -18,7 +18,7 @@ impl Slow {
         Self { reads: Arc::new(JointReads::new()), begun: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
     }
 
-    /// Asks, and comes back when the reader has his place: the tests run on one thread.
+    /// Starts a reader, and returns when it is waiting: the tests run on one thread.
     async fn ask(&self, what: &'static str) -> JoinHandle<Result<u64>> {
         let this = self.clone();
         let reader = tokio::spawn(async move {

@@ -61,7 +61,7 @@ pub(super) async fn send(
     let broken = |error: &hyper::Error| broken(&server.to_string(), error);
     let connection = hyper::client::conn::http1::handshake(TokioIo::new(LateReader(stream))).await;
     let (mut sender, connection) = connection.map_err(|error| broken(&error))?;
-    // What ends the connection is seen by whoever reads the answer.
+    // The reader of the answer gets the error that ends the connection.
     tokio::spawn(connection);
 
     let Upload { reader, size } = upload;

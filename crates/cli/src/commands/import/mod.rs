@@ -45,7 +45,7 @@ fn look(file: &Path) -> Result<(), CommandError> {
     if metadata.is_dir() {
         return Err(CommandError::Usage(format!("{} is a directory: name the dumps in it", file.display())));
     }
-    // Whoever opens a pipe that has a name may wait, and takes it from who comes next.
+    // Opening a named pipe may block, and would take the data from the next reader.
     if metadata.is_file() {
         File::open(file).map_err(failure)?;
     }

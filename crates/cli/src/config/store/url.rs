@@ -10,7 +10,7 @@ use super::{
     replication::Replication,
 };
 
-/// What there is, for whoever named something else.
+/// The supported stores, for error messages.
 const KINDS: &str =
     "sqlite:DIRECTORY, memory: and cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]";
 
