@@ -242,7 +242,7 @@ fn chunks(
         let body = body.clone();
         async move {
             let chunk = body.chunk(index).await;
-            chunk.inspect_err(|error| tracing::error!(%error, index, "a body broke off while it was sent"))
+            chunk.inspect_err(|error| tracing::error!(%error, index, "body ended early while it was sent"))
         }
     })
 }

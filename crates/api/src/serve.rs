@@ -86,7 +86,7 @@ pub async fn serve(
     let limit = Duration::from_secs(options.shutdown_seconds);
     if tokio::time::timeout(limit, tasks.wait()).await.is_err() {
         tracing::warn!(
-            "some requests were still under way after {} s and are cut off",
+            "some requests had not finished after {} s; their connections are closed",
             options.shutdown_seconds
         );
     }
@@ -161,7 +161,7 @@ impl Server {
             return;
         };
         // The client went away, was too slow, or spoke no HTTP.
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection ended");
         if let Some(problem) = refusals::problem_of(&ended, &error, self.options.max_head_bytes) {
             let mut stream = ended.stream;
             if refusals::send(&self.api, &mut stream, problem).await.is_ok() {
@@ -186,7 +186,7 @@ async fn accept(
             // That connection is gone; the next one may be there.
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "no connection can be accepted for now");
+                tracing::warn!(%error, "cannot accept connections; trying again");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

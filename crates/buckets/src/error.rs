@@ -87,7 +87,7 @@ pub enum Missing {
     /// The render was superseded, and its bodies went after the time for which they are kept, or were left out by the
     /// archive's policy.
     #[error(
-        "render {tid} of revision {rev} was superseded, and has not been kept: the latest is at ?rev/latest/; the setting 'grace' of [retention] says for how long others are kept, and 'policy' of [archive] which of them for good"
+        "render {tid} of revision {rev} was superseded, and has not been kept: the latest is at ?rev/latest/; the setting 'grace' of [retention] says for how long others are kept, and 'policy' of [archive] which of them permanently"
     )]
     Culled {
         /// Its revision.

@@ -33,8 +33,8 @@ pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration)
         tokio::time::sleep(every).await;
         match buckets.collect_orphans(age).await {
             Ok(0) => {}
-            Ok(bodies) => tracing::info!(bodies, "collected large bodies that no write named"),
-            Err(error) => tracing::warn!(%error, "cannot collect large bodies that no write named"),
+            Ok(bodies) => tracing::info!(bodies, "deleted unreferenced chunks of large bodies"),
+            Err(error) => tracing::warn!(%error, "cannot delete unreferenced chunks of large bodies"),
         }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) async fn walk(buckets: Revisioned) {
     }
     loop {
         if let Err(error) = walk_once(&buckets).await {
-            tracing::warn!(%error, "cannot note what stands already as due; going on later");
+            tracing::warn!(%error, "cannot rescan stored revisions for retention; continuing later");
         }
         tokio::time::sleep(WALK_EVERY).await;
     }
@@ -61,7 +61,7 @@ pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration)
     let how = Sealing { unless_younger: Some(within), rest: SEALING_REST };
     loop {
         if let Err(error) = seal_once(&buckets, how).await {
-            tracing::warn!(%error, "cannot seal what was superseded; going on later");
+            tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
         }
         tokio::time::sleep(every).await;
     }
@@ -71,10 +71,10 @@ pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration)
 async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
         if let Err(error) = seal_domain(buckets, &domain, how).await {
-            tracing::warn!(%domain, %error, "cannot seal what was superseded; going on later");
+            tracing::warn!(%domain, %error, "cannot seal superseded revisions; continuing later");
         }
         if let Err(error) = merge_domain(buckets, &domain, how.rest).await {
-            tracing::warn!(%domain, %error, "cannot merge small parts of blocks; going on later");
+            tracing::warn!(%domain, %error, "cannot compact the archive; continuing later");
         }
     }
     Ok(())
@@ -84,11 +84,11 @@ async fn seal_domain(buckets: &Revisioned, domain: &DomainName, how: Sealing) ->
     let sealed = buckets.seal(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if sealed.blocks > 0 {
         let (revisions, blocks) = (sealed.revisions, sealed.blocks);
-        tracing::info!(%domain, revisions, blocks, "sealed what was superseded");
+        tracing::info!(%domain, revisions, blocks, "sealed superseded revisions");
     }
     if sealed.kept > 0 {
         let (too_large, damaged) = (sealed.too_large, sealed.damaged());
-        tracing::warn!(%domain, too_large, damaged, "some revisions are too large or damaged, and are not sealed");
+        tracing::warn!(%domain, too_large, damaged, "some revisions are too large or damaged; they are not sealed");
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ async fn merge_domain(buckets: &Revisioned, domain: &DomainName, rest: Duration)
     let merged = buckets.merge_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if merged.blocks > 0 {
         let (parts, blocks) = (merged.parts, merged.blocks);
-        tracing::info!(%domain, parts, blocks, "merged small parts of blocks");
+        tracing::info!(%domain, parts, blocks, "compacted the archive");
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
                 tokio::task::yield_now().await;
             }
             if pages > 0 {
-                tracing::info!(%domain, %bucket, pages, "noted what stands already as due");
+                tracing::info!(%domain, %bucket, pages, "rescanned stored revisions for retention");
             }
         }
     }
@@ -140,7 +140,7 @@ pub(crate) async fn sweep(buckets: Revisioned) {
                 }
                 if sweep.lapsed {
                     tracing::warn!(
-                        "nobody swept for so long that notes of what is due expired: all that stands is looked through"
+                        "retention queue entries expired before they were processed (no sweep for longer than `index_ttl`); rescanning all pages"
                     );
                 }
                 let worked = Duration::from_secs(sweep.notes) / SWEEP_RATE;
@@ -148,7 +148,7 @@ pub(crate) async fn sweep(buckets: Revisioned) {
                 if is_behind { worked } else { pause.max(worked) }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot cull what is due; going on later");
+                tracing::warn!(%error, "sweep failed; continuing later");
                 pause.max(Duration::from_secs(1))
             }
         };

@@ -65,13 +65,13 @@ pub(crate) async fn serve(
     }
     let shutdown = async {
         signals.first().await;
-        tracing::info!("stopping: finishing what was accepted");
+        tracing::info!("stopping: finishing accepted requests");
     };
     let served = rashomon_api::serve(listener, api.clone(), shutdown, settings.connections()).await;
     beside.shutdown().await;
     // Writes go on when their clients have gone, but not for ever: an import may have hours to go.
     if tokio::time::timeout(settings.shutdown_grace.0, api.finish()).await.is_err() {
-        tracing::warn!("some writes were still under way and are cut off; none of them was acknowledged");
+        tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
     }
     served.map_err(|source| CommandError::Io { doing: "cannot serve".to_owned(), source })
 }

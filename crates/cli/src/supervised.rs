@@ -40,7 +40,7 @@ pub(crate) async fn supervise<F: Future<Output = ()>>(
             return;
         }
         panics.0.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(task = name, "panic in a background task; it begins again");
+        tracing::error!(task = name, "panic in a background task; restarting it");
         tokio::time::sleep(REST_AFTER_PANIC).await;
     }
 }

@@ -54,7 +54,7 @@ impl Allowed {
                 let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 let port = digits.then(|| port.parse().ok()).flatten().filter(|port| *port > 0);
                 let port =
-                    port.ok_or("a port is a number from 1 to 65535; an IPv6 address stands in brackets")?;
+                    port.ok_or("a port is a number from 1 to 65535; an IPv6 address is in brackets")?;
                 (host, Some(port))
             }
             _ => (text, None),

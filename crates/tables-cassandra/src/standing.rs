@@ -110,7 +110,7 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
 fn left(standing: &Standing, schema: &Schema) -> Result<Left> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
-            "table {} stands with other columns or settings: {what}",
+            "table {} exists with other columns or settings: {what}",
             schema.name()
         )))
     };

@@ -232,7 +232,7 @@ fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<
     );
     match counts {
         Ok((values, rows)) if values != rows => {
-            report.problem(format!("{values} large values stand for {rows} rows that have one"));
+            report.problem(format!("{values} large values are stored for {rows} rows that have one"));
             Ok(())
         }
         Ok(_) => Ok(()),

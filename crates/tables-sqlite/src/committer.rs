@@ -207,7 +207,7 @@ impl Committer {
         // A write to a page whose rows are out of order would go to a wrong place.
         for page in self.parts.connection.damaged_keys().take_flipped() {
             if let Err(error) = self.restore_keys(page) {
-                tracing::warn!(page, %error, "flipped bits of keys could not be put back");
+                tracing::warn!(page, %error, "cannot repair flipped bits of keys");
             }
         }
         let bytes = group.iter().map(Call::bytes).sum();
@@ -252,7 +252,7 @@ impl Committer {
             Ok(restored)
         });
         for row in restored.map_err(|error| self.parts.health.failed(error, 0))? {
-            tracing::warn!(page, row = row.name, "flipped bit in the key of a row put back");
+            tracing::warn!(page, row = row.name, "repaired a flipped bit in the key of a row");
         }
         Ok(())
     }

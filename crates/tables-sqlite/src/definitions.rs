@@ -42,7 +42,7 @@ fn change(transaction: &Connection, standing: &Stored, wanted: &Definition) -> R
     }
     if !standing.definition.can_grow_into(wanted) {
         return Err(Error::Unsupported(format!(
-            "table {} of version {} stands with other columns or settings",
+            "table {} of version {} exists with other columns or settings",
             standing.definition.name, standing.definition.version
         )));
     }

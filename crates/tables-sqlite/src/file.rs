@@ -294,7 +294,7 @@ mod tests {
 
         let reader = open_reader(directory.path(), &options).expect("opens");
         assert_eq!(pragma(&reader, "query_only"), 1);
-        assert_eq!(pragma(&reader, "mmap_size"), 0, "after each commit SQLite would map the file anew");
+        assert_eq!(pragma(&reader, "mmap_size"), 0, "after each commit SQLite would map the file again");
         assert!(reader.execute("DELETE FROM rows", ()).is_err());
     }
 }

@@ -85,7 +85,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "cluster",
-        about: "buckets, HTTP and dumps on that node, by the tests that stood on other stores before",
+        about: "buckets, HTTP and dumps on that node, by the tests that other stores passed before",
         needs: &[Need::Node],
         run: cassandra::run_on_any_store,
     },

@@ -224,7 +224,7 @@ impl<T: Position> PageToken<T> {
         let decoded =
             BASE64_URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         (decoded.and_then(|text| T::parse(&text)).map(Self)).ok_or_else(|| {
-            Problem::malformed("&page= is taken from the 'next' of the page before, as it stands there")
+            Problem::malformed("&page= must be copied unchanged from 'next' of the previous page")
         })
     }
 }

@@ -21,7 +21,7 @@ const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
 /// A page that changes as what is stored does.
 pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
     let text = template.render().map_err(|error| {
-        tracing::error!(%error, "a page could not be written");
+        tracing::error!(%error, "cannot render an HTML page");
         Problem::new(Kind::Internal, "The page could not be written.")
     })?;
     let mut response = Response::new(Body::from(text));

@@ -63,7 +63,7 @@ impl Weaver {
             }
             None => {
                 let edited = if compares { self.edited(stream, text, index) } else { None };
-                edited.unwrap_or_else(|| self.anew(text, start))
+                edited.unwrap_or_else(|| self.add_whole(text, start))
             }
         };
         self.pool.index();
@@ -76,7 +76,7 @@ impl Weaver {
         &self.scripts.last().expect("it was just pushed").0
     }
 
-    fn anew(&mut self, text: &[u8], start: usize) -> (Script, Vec<Segment>) {
+    fn add_whole(&mut self, text: &[u8], start: usize) -> (Script, Vec<Segment>) {
         self.pool.take_back(start);
         self.pool.append(text);
         let edit = Edit { literal: text.len() as u32, ..Edit::default() };

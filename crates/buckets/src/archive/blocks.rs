@@ -272,7 +272,7 @@ impl OpenBlock {
         let texts = match damage {
             None => Texts::Unpacked(Box::new(block.unpack().map_err(|error| unreadable(id, &error))?)),
             Some(damage) => {
-                tracing::error!(block = in_hex(id), %damage, "a block of the archive is damaged");
+                tracing::error!(block = in_hex(id), %damage, "archive block is damaged");
                 Texts::Damaged(bytes.clone(), Mutex::default())
             }
         };

@@ -135,7 +135,7 @@ impl<'a> Merger<'a> {
             match self.together(page, &rows).await {
                 Err(Error::Store(StoreError::Corrupt(what))) => {
                     let (domain, title) = (&page.domain, &page.title);
-                    tracing::error!(%domain, %title, what, "what is damaged is not merged");
+                    tracing::error!(%domain, %title, what, "damaged data is not compacted");
                     self.merged.kept += rows.len() as u64;
                 }
                 together => self.group(page, rows, literals, together?).await?,

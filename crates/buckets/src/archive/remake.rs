@@ -152,7 +152,7 @@ impl<'a> Remaking<'a> {
     /// `false`: the page does not come to name them.
     async fn place(&mut self, one: Move) -> Result<bool> {
         if one.made.iter().map(|row| row.revisions).sum::<u64>() != one.revisions {
-            return Err(StoreError::Corrupt("blocks that were made anew lack revisions".to_owned()).into());
+            return Err(StoreError::Corrupt("rewritten blocks lack revisions".to_owned()).into());
         }
         let partition = partition_of(&one.page);
         let standing = index_of(&*self.blocks.store, &partition).await?;

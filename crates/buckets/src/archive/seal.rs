@@ -238,7 +238,7 @@ impl<'a> Sealer<'a> {
     /// Counts revisions that stay, since something of their page is damaged.
     fn damaged(&mut self, page: &Page, what: &str, revisions: u64) {
         let (domain, title) = (&page.domain, &page.title);
-        tracing::error!(%domain, %title, what, revisions, "what is damaged is not sealed");
+        tracing::error!(%domain, %title, what, revisions, "damaged data is not sealed");
         self.sealed.kept += revisions;
     }
 
@@ -439,7 +439,7 @@ impl<'a> Sealer<'a> {
         match why {
             Stays::Fresh | Stays::Incomplete => self.sealed.left += 1,
             Stays::Damaged => {
-                tracing::error!(domain = %page.domain, title = %page.title, %rev, "a body is damaged, and is not sealed");
+                tracing::error!(domain = %page.domain, title = %page.title, %rev, "damaged body is not sealed");
                 self.sealed.kept += 1;
             }
         }

@@ -69,7 +69,7 @@ impl End {
         for _ in 1..ATTEMPTS {
             match call().await {
                 Err(StoreError::Unavailable(reason)) => {
-                    tracing::warn!(%reason, "asked again, since the store did not answer");
+                    tracing::warn!(%reason, "the store did not answer; trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }

@@ -27,7 +27,7 @@ pub enum MigrationError {
     },
     /// A row that is only compared and set stands in the target with other values.
     #[error(
-        "in the table {table} of the target, {row} stands with other values than in the source: somebody \
+        "in the table {table} of the target, {row} has other values than in the source: somebody \
          writes to one of the stores. Stop that, and migrate into an empty target"
     )]
     Conflict {

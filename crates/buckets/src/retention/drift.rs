@@ -106,7 +106,7 @@ impl Drift {
         let expected = known.wall.saturating_add(passed);
         let off = expected.since(wall).max(wall.since(expected));
         if off > skew.max(TOLERANCE) {
-            tracing::warn!(?off, "the time of day was set: nothing is culled until a grace has passed");
+            tracing::warn!(?off, "clock jump found: nothing is culled for one grace period");
             let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
             let set = Some(Set::now(wall, monotonic));
             *known = Reference { wall, monotonic, set, set_back_from, noted: known.noted };

@@ -73,7 +73,7 @@ impl Shared {
         if let Some(timeline) = &self.settings.retention.timeline {
             let now = self.clock.now();
             if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
-                tracing::warn!(%error, "cannot note in the timeline what was superseded");
+                tracing::warn!(%error, "cannot add superseded renders to the timeline");
                 return;
             }
         }
@@ -99,7 +99,7 @@ impl Revisioned {
             let _permit = permit;
             match this.0.cull_by_timeline(&page, &policy, what, written.rev).await {
                 Ok(Culled { renders, bytes }) => this.0.retained.culled(renders, bytes),
-                Err(error) => tracing::warn!(%error, "a write could not cull; the sweep will"),
+                Err(error) => tracing::warn!(%error, "cannot cull after a write; the sweeper retries"),
             }
         });
     }

@@ -161,7 +161,7 @@ impl Shared {
             }
             Err(Error::Store(StoreError::Corrupt(error))) => {
                 let Page { domain, title, .. } = page;
-                tracing::error!(%domain, %title, %error, "cannot cull a page whose rows are damaged");
+                tracing::error!(%domain, %title, %error, "cannot cull a page with damaged rows");
                 sweep.damaged += 1;
             }
             Err(error) => return Err(error),

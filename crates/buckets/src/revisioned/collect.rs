@@ -178,11 +178,11 @@ impl Shared {
         let (domain, title) = (&page.domain, &page.title);
         match named {
             Ok(true) => {
-                tracing::warn!(%domain, %title, ?rev, "chunks were released, and a row still names them; they stay");
+                tracing::warn!(%domain, %title, ?rev, "released chunks are still referenced by a row; keeping them");
                 Ok(true)
             }
             Err(Error::Store(StoreError::Corrupt(error))) => {
-                tracing::warn!(%domain, %title, ?rev, error, "a damaged row may name released chunks; they stay");
+                tracing::warn!(%domain, %title, ?rev, error, "released chunks may be referenced by a damaged row; keeping them");
                 Ok(true)
             }
             named => named,

@@ -410,7 +410,7 @@ fn record_difference(stands: &RevisionRecord, given: &RevisionRecord) -> Option<
         (differ(known(stands.parent), known(given.parent)), "parent"),
     ];
     let (_, what) = differs.into_iter().find(|(differs, _)| *differs)?;
-    Some(format!("it stands with another {what}"))
+    Some(format!("it is stored with another {what}"))
 }
 
 /// In what the properties that are given are not those that stand.
@@ -418,14 +418,15 @@ fn property_difference(stands: &Properties, given: &Properties) -> Option<String
     let missing =
         |one: &Properties, other: &Properties| one.keys().find(|name| !other.contains_key(*name)).cloned();
     if let Some(name) = missing(given, stands) {
-        return Some(format!("it stands without {name}"));
+        return Some(format!("it is stored without {name}"));
     }
     if let Some(name) = missing(stands, given) {
-        return Some(format!("it stands with {name}, which is not given"));
+        return Some(format!("it is stored with {name}, which the input lacks"));
     }
     let differs = |(name, info): (&crate::PropertyName, &crate::PropertyInfo)| {
         let other = &stands[name];
-        (other.sha1 != info.sha1 || other.size != info.size).then(|| format!("it stands with another {name}"))
+        (other.sha1 != info.sha1 || other.size != info.size)
+            .then(|| format!("it is stored with another {name}"))
     };
     given.iter().find_map(differs)
 }

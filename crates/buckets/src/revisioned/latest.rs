@@ -303,7 +303,7 @@ impl Shared {
 
     /// However often one looks, the index names what is not there.
     pub(super) fn incomplete(&self, page: &Page) -> Error {
-        tracing::error!(domain = %page.domain, title = %page.title, "the index names what is not stored");
+        tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");
         let what = format!("page {} of {} is not stored whole", page.title, page.domain);
         rashomon_tables::Error::Corrupt(what).into()
     }

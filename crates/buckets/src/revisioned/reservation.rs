@@ -282,7 +282,7 @@ impl Shared {
             self.pause(attempt).await;
             return Ok(());
         }
-        tracing::warn!(domain = %page.domain, title = %page.title, "a write was left half done; it is seen to");
+        tracing::warn!(domain = %page.domain, title = %page.title, "incomplete write found; completing it");
         let taken_back = match &held.announced {
             Some(announced) => self.take_back(page, announced).await?,
             None => None,
@@ -362,7 +362,7 @@ impl Shared {
     /// until it is dead.
     async fn give_up(&self, reservation: &Reservation) {
         if let Err(error) = self.let_go(reservation, reservation.later_than).await {
-            tracing::debug!(%error, "a reservation was not given back");
+            tracing::debug!(%error, "cannot release a page lease; it expires");
         }
     }
 

@@ -467,7 +467,7 @@ fn repeat(stands: &RevisionRow, claim: Claim) -> Result<Written> {
         return Ok(Written { rev, tid: stands.first_tid, created: false });
     };
     Err(Error::Conflict(format!(
-        "revision {rev} stands already, with {differs}: post a new render to ?rev/{rev}/, or take another number"
+        "revision {rev} is stored already, with {differs}: post a new render to ?rev/{rev}/, or take another number"
     )))
 }
 
@@ -477,7 +477,7 @@ fn repeated_render(stands: &RenderRow, digest: Digest) -> Result<Written> {
         return Ok(Written { rev: stands.rev, tid: stands.tid, created: false });
     }
     Err(Error::Conflict(format!(
-        "render {} of revision {} stands already, with other properties: give another _timestamp",
+        "render {} of revision {} is stored already, with other properties: give another _timestamp",
         stands.tid, stands.rev
     )))
 }

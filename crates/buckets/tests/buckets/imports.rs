@@ -212,7 +212,7 @@ async fn a_contradiction_is_named_and_changes_nothing() {
         ("parent", with_record(|record| record.parent = Some(Parent::Revision(rev(2))))),
         ("wikitext", with_properties(&[("wikitext", "other")]).await),
         ("without", with_properties(&[("wikitext", "text"), ("slot-x", "s")]).await),
-        ("not given", with_properties(&[]).await),
+        ("lacks", with_properties(&[]).await),
         ("html", with_render(&[("html", "other")]).await),
         ("without", with_render(&[("html", "html"), ("meta", "{}")]).await),
     ] {

@@ -248,10 +248,12 @@ impl super::Settings {
     pub(crate) fn seal(&mut self, after: Option<Span>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.enabled {
-                return Err("a server that does not know of the archive would miss what is sealed: put [archive] \
-                            into the configuration of every server of the cluster, start them anew, and name it \
+                return Err(
+                    "a server that does not know of the archive would miss what is sealed: put [archive] \
+                            into the configuration of every server of the cluster, restart them, and name it \
                             with --config"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             if after.is_some() {
                 return Err(

@@ -106,7 +106,7 @@ pub(crate) fn explain(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {
         let found = excerpt(found.replace('`', "'"));
-        return format!("{found} cannot stand here: write {}", in_words(expected));
+        return format!("{found} is not allowed here: write {}", in_words(expected));
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(wrong) = quoted.next() else { return message.to_owned() };
@@ -201,19 +201,19 @@ mod tests {
         for (message, explained) in [
             (
                 "invalid type: integer `5`, expected a string",
-                "integer '5' cannot stand here: write text in quotes",
+                "integer '5' is not allowed here: write text in quotes",
             ),
             (
                 "invalid value: integer `0`, expected a nonzero u32",
-                "integer '0' cannot stand here: write a whole number from 1 to 4294967295",
+                "integer '0' is not allowed here: write a whole number from 1 to 4294967295",
             ),
             (
                 "invalid type: sequence, expected a length of time, such as \"30s\"",
-                "sequence cannot stand here: write a length of time, such as \"30s\"",
+                "sequence is not allowed here: write a length of time, such as \"30s\"",
             ),
             (
                 "invalid type: string \"x\", expected struct GivenDomain",
-                "string \"x\" cannot stand here: write a table",
+                "string \"x\" is not allowed here: write a table",
             ),
         ] {
             assert_eq!(explain(message), explained);

@@ -330,7 +330,7 @@ fn domains(
             match owners.insert(host.clone(), name.clone()) {
                 Some(owner) => {
                     let message =
-                        format!("host '{host}' stands for domain '{owner}' already; a host stands for one");
+                        format!("host '{host}' belongs to domain '{owner}' already; a host belongs to one");
                     problems.push(file.problem(span, message));
                 }
                 None => hosts.push(host),

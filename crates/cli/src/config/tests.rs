@@ -77,7 +77,7 @@ fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
 fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
     refused("listen = 'here'", "1:10: an address to listen on is");
     refused("\n\nskew = '5'", "3:8: '5' is not a length of time");
-    refused("skew = 5", "1:8: integer '5' cannot stand here: write a length of time, such as \"30s\"");
+    refused("skew = 5", "1:8: integer '5' is not allowed here: write a length of time, such as \"30s\"");
     refused("body_limit = -1", "1:14: a size is not negative");
     refused("body_limit = 'much'", "'much' is not a size");
     refused("store = 'redis:x'", "1:9: there is no store of the kind 'redis:'; there are sqlite:DIRECTORY");
@@ -102,7 +102,7 @@ fn what_only_the_whole_shows_is_told_at_once() {
         "say so with --access open",
         "rashomon.toml:3:1: property 'big' may have 2 MiB",
         "rashomon.toml:5:1: property 'wikitext' holds a revision's text",
-        "rashomon.toml:10:10: host 'x.org' stands for domain 'a' already",
+        "rashomon.toml:10:10: host 'x.org' belongs to domain 'a' already",
     ] {
         assert!(error.contains(expected), "{expected}\n{error}");
     }
@@ -228,11 +228,11 @@ fn a_retention_that_cannot_be_kept_is_refused() {
         ("[domains.a.buckets.pages.retention]\ngrace = '2h'", "1:20: there is no bucket 'pages'"),
         (
             "[retention]\nmin_keep = 0",
-            "2:12: integer '0' cannot stand here: write a whole number from 1 to 4294967295",
+            "2:12: integer '0' is not allowed here: write a whole number from 1 to 4294967295",
         ),
         (
             "[retention]\ngrace = 2",
-            "2:9: integer '2' cannot stand here: write a length of time, such as \"30s\"",
+            "2:9: integer '2' is not allowed here: write a length of time, such as \"30s\"",
         ),
         ("[retention]\ngrase = '1h'", "grase"),
         ("[archive]\n[retention]\nstrategy = 'two-table'", "take strategy = \"app-ttl\""),

@@ -44,7 +44,7 @@ impl Awaited {
             tokio::time::sleep(PAUSE).await;
             match self.look().await {
                 Ok(()) => {
-                    tracing::info!("the store is found");
+                    tracing::info!("the store answers");
                     return Ok(());
                 }
                 Err(Error::Unavailable(reason)) => {

@@ -97,7 +97,7 @@ impl Store {
             error => Outage::Other(error.to_string()),
         };
         tracing::error!("{error}");
-        tracing::warn!("until it answers, so do requests with 503: looking for it again and again");
+        tracing::warn!("requests are answered with 503 until the store answers; trying again");
         let options = cluster_options(cluster, Absent::Make)?;
         let connecting = Arc::clone(&clock);
         let awaited = Arc::new(Awaited::new(

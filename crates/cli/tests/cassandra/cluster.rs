@@ -78,7 +78,7 @@ fn a_server_recovers_when_its_cluster_comes_and_when_it_comes_back() {
     assert!(until(200, || get(&address, READ)).ends_with("lit"));
     until(201, || post(&address, WRITE, "_rev=2&html=out"));
     assert!(get(&address, READ).ends_with("out"));
-    server.stop().ends_with(0).tells(&["no cluster at ", "the store is found"]);
+    server.stop().ends_with(0).tells(&["no cluster at ", "the store answers"]);
 }
 
 #[test]

@@ -89,7 +89,11 @@ fn a_server_whose_cluster_is_not_there_says_so_and_waits() {
         assert!(answer.contains("retry-after: ") && answer.contains("application/problem+json"), "{answer}");
     }
     let ran = server.stop().ends_with(0);
-    ran.tells(&[&format!("no cluster at {address}: "), "looking for it again", "the store is closed"]);
+    ran.tells(&[
+        &format!("no cluster at {address}: "),
+        "until the store answers; trying again",
+        "the store is closed",
+    ]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_text_with_another_sha1_is_stored_and_named() {
     let ran = home.import_file(&dump).ends_with(0);
     ran.prints(&["1 stored", "1 text with another sha1"]).tells(&[
         "line ",
-        "revision 1 of Page stands as it came, but is not what its sha1 says",
+        "revision 1 of Page is stored as it is in the file, but its sha1 differs from that in the file",
         "phoiac9h4m842xq45sp7s6u21eteeq1",
     ]);
     assert!(home.everything().contains("one"));

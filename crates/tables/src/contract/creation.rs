@@ -28,7 +28,7 @@ pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
         creations.spawn(async move { store.create(&PLAIN).await });
     }
     for created in creations.join_all().await {
-        created.expect("created, by whoever came first");
+        created.expect("the table is created by the first caller");
     }
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
 }

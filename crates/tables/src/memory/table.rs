@@ -39,7 +39,7 @@ impl Table {
     pub(super) fn change(&mut self, schema: &'static Schema) -> Result<()> {
         if !self.schema.can_become(schema) {
             return Err(Error::Unsupported(format!(
-                "table {} of version {} stands with other columns or settings",
+                "table {} of version {} exists with other columns or settings",
                 self.schema.name(),
                 self.schema.version()
             )));

@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
              and of the archive's tables as `archive stats` counts them, in per cent of all texts. {} renders that are \
              in blocks, at random, by their tids over HTTP on one connection, one after the other, each compared with \
              what went in: with unpacked blocks in memory (warm); the first {} after a start; with no memory for \
-             unpacked blocks, so that each read unpacks its block anew; beside them the current renders of as many \
+             unpacked blocks, so that each read unpacks its block; beside them the current renders of as many \
              pages in the same order, with nothing kept in memory of them. Histories: `rashomon export --history` as \
              JSON lines to nowhere, of the page with the most text and of all; beside it the set's own file, unpacked \
              with zstd in this process",

@@ -150,12 +150,12 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
     let done = import(&api.buckets, catalog, &domain, Source::asynchronous(reader), &options, progress).await;
     let line = match &done {
         Ok(report) => {
-            tracing::info!(%domain, revisions = report.revisions(), "an import is done");
+            tracing::info!(%domain, revisions = report.revisions(), "import finished");
             Line::Done(to_line(&ReportJson::of(report, None)))
         }
         Err(error) => {
             let shown = shorten(error, MAX_DETAIL_BYTES);
-            tracing::warn!(%domain, revisions = error.report.revisions(), error = %shown, "an import failed");
+            tracing::warn!(%domain, revisions = error.report.revisions(), error = %shown, "import failed");
             let late = broken_off.get().filter(|error| error.is_late());
             let problem = match (&error.failure, late) {
                 (ImportFailure::Read(_), Some(late)) => late.clone().into(),

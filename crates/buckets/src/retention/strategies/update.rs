@@ -319,7 +319,7 @@ impl Shared {
                 }
                 for row in clear {
                     if let Err(error) = self.store.swap(&CURRENT, &row.key, Some(&row), None).await {
-                        tracing::warn!(%error, "a write could not clear what it superseded; the sweep will");
+                        tracing::warn!(%error, "cannot clear rows of superseded properties; the sweeper retries");
                     }
                 }
                 if let Some(batch) = delete {
@@ -332,7 +332,7 @@ impl Shared {
 
     async fn delete_superseded(&self, batch: Batch) {
         if let Err(error) = self.store.write(Vec::new(), batch).await {
-            tracing::warn!(%error, "a write could not delete what it superseded; the sweep will");
+            tracing::warn!(%error, "cannot delete superseded values; the sweeper retries");
         }
     }
 

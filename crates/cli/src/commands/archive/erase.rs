@@ -135,7 +135,7 @@ fn tell_given_up(erased: &Erased) -> Result<(), CommandError> {
 fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
     let again = if erased.again { ", which had been erased before" } else { "" };
     output::line(format_args!(
-        "erased revision {rev}{again}: {} and {}, {} made anew",
+        "erased revision {rev}{again}: {} and {}, {} rewritten",
         counted(erased.renders, "render"),
         output::bodies(erased.bodies),
         counted(erased.blocks, "block"),

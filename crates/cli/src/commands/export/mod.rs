@@ -137,7 +137,7 @@ async fn write(
 fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
     match error {
         ExportError::Write(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {
-            CommandError::Export("whoever read the export stopped before its end".to_owned())
+            CommandError::Export("the reader of the export stopped before its end".to_owned())
         }
         ExportError::Write(source) => {
             let target =

@@ -97,13 +97,18 @@ impl Outcome {
 
     /// Names, on standard error, what did not go in as it came: the first of each kind, and how many there are.
     pub(super) fn tell_exceptions(&self, file: &str) {
-        tell(file, self.conflicts, &self.first_conflicts, "stands with other content and was left as it is");
+        tell(
+            file,
+            self.conflicts,
+            &self.first_conflicts,
+            "is stored with different content; the stored one stays",
+        );
         tell(file, self.left_out, &self.first_left_out, "was left out");
         tell(
             file,
             self.mismatches,
             &self.first_mismatches,
-            "stands as it came, but is not what its sha1 says",
+            "is stored as it is in the file, but its sha1 differs from that in the file",
         );
         for (name, count) in &self.skipped {
             output::note(format_args!("{file}: {} <{name}> not read", counted(*count, "element")));
@@ -121,7 +126,7 @@ impl Outcome {
             format!("; {revisions} in {blocks}, {} in {}", output::bytes(raw), output::share(raw, stored))
         });
         format!(
-            "{} of {} in {seconds:.1} s ({}/s): {} stored, {} stood so already, {} in conflict, {} left out; \
+            "{} of {} in {seconds:.1} s ({}/s): {} stored, {} stored before, {} in conflict, {} left out; \
              {} with another sha1{sealed}",
             counted(revisions, "revision"),
             counted(self.pages, "page"),

@@ -157,10 +157,10 @@ fn what_is_wrong_in_the_table_is_named_with_its_line() {
     );
     refused("[store]\nreplication = 0", "2:15: there are 1 to 100 copies");
     refused("[store]\nreplication = { east = 'x' }", "2:");
-    refused("[store]\nrequest_timeout = 2", "2:19: integer '2' cannot stand here: write a length of time");
+    refused("[store]\nrequest_timeout = 2", "2:19: integer '2' is not allowed here: write a length of time");
     refused("[store]\nkeyspace = 'wiki'", "1:1: a cluster is found by its contact_points");
     refused("[store]\ncontact_points = []", "1:1: a cluster is found by its contact_points");
-    refused("store = 5", "1:9: integer '5' cannot stand here: write a store such as");
+    refused("store = 5", "1:9: integer '5' is not allowed here: write a store such as");
     let cluster = |rest: &str| format!("[store]\nurl = 'cassandra://db1/wiki'\n{rest}");
     refused(&cluster("user = 'me'"), "1:1: user and password_file go together");
     refused(&cluster("connect_timeout = '0s'"), "1:1: connect_timeout is 0s");

@@ -147,7 +147,7 @@ fn an_import_goes_straight_into_blocks() {
     home.run(&import).ends_with(0).prints(&["50 stored", "29 revisions in 1 block"]);
     assert_eq!(home.everything(), as_rows);
     home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 50 revisions", "1 block"]);
-    home.run(&import).ends_with(0).prints(&["0 stored, 50 stood so already"]);
+    home.run(&import).ends_with(0).prints(&["0 stored, 50 stored before"]);
     run(home.path(), &[&import[..], &["--to", "http://127.0.0.1:1"]].concat())
         .ends_with(2)
         .tells(&["--archive", "--to"]);
@@ -181,7 +181,7 @@ fn what_is_erased_is_given_to_nobody() {
     home.seal().ends_with(0).prints(&["sealed 4 revisions"]);
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--by", "Bea", "--rev"];
     let erase = |rev| home.run(&[&erase[..], &[rev]].concat());
-    erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block made anew"]);
+    erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block rewritten"]);
     erase("3").ends_with(0).prints(&["erased revision 3, which had been erased before"]);
     let by_other = [
         "archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "3", "--by", "Cid", "--reason",

@@ -15,7 +15,7 @@ fn importing_again_changes_nothing() {
     let dump = dump("Page", &[("1", "one"), ("2", "two")]);
     home.import_file(&dump).ends_with(0).prints(&["2 revisions of 1 page", "2 stored"]);
     let before = home.everything();
-    home.import_file(&dump).ends_with(0).prints(&["0 stored", "2 stood so already"]);
+    home.import_file(&dump).ends_with(0).prints(&["0 stored", "2 stored before"]);
     assert_eq!(home.everything(), before);
 }
 
@@ -39,7 +39,7 @@ fn what_stands_with_other_content_is_named_and_left() {
     home.import(&dump("Page", &[("1", "one"), ("2", "two")]));
     let before = home.everything();
     let ran = home.import_file(&dump("Page", &[("1", "one"), ("2", "zwei")])).ends_with(3);
-    ran.tells(&["dump.xml, line ", "revision 2 of Page stands with other content"])
+    ran.tells(&["dump.xml, line ", "revision 2 of Page is stored with different content"])
         .prints(&["1 in conflict"]);
     assert_eq!(home.everything(), before);
 }
@@ -54,7 +54,7 @@ fn of_a_dump_that_is_cut_short_everything_whole_is_stored() {
         .prints(&["2 stored"]);
     let all = home.everything();
     assert!(all.contains("two") && !all.contains("three"), "{all}");
-    home.import_file(&whole).ends_with(0).prints(&["1 stored", "2 stood so already"]);
+    home.import_file(&whole).ends_with(0).prints(&["1 stored", "2 stored before"]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_dump_goes_to_a_running_server() {
     home.write("dump.xml", &dump);
     let import = || run(home.path(), &["import", "--to", &url, "--domain", "wiki", "dump.xml"]);
     import().ends_with(3).prints(&["2 stored", "1 left out"]).tells(&["not a positive number"]);
-    import().ends_with(3).prints(&["0 stored", "2 stood so already"]);
+    import().ends_with(3).prints(&["0 stored", "2 stored before"]);
 
     // Cut short: told as the command itself would tell it.
     fs::write(home.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();

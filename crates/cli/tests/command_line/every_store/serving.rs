@@ -56,7 +56,7 @@ fn a_server_says_where_it_listens_and_ends_well() {
     let written = post(&address, &format!("{PAGE}?rev/"), BODY);
     assert!(written.starts_with("HTTP/1.1 201"), "{written}");
     let ran = server.stop().ends_with(0);
-    ran.tells(&["stopping: finishing what was accepted", "the store is closed"]);
+    ran.tells(&["stopping: finishing accepted requests", "the store is closed"]);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn what_never_comes_to_its_end_is_not_waited_for_for_ever() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--shutdown-grace", "1s"]);
     let (stream, _) = half_a_post(&address);
-    server.stop().ends_with(0).tells(&["cut off"]);
+    server.stop().ends_with(0).tells(&["their connections are closed"]);
     drop(stream);
 
     let (server, address) = home.serve(&["--shutdown-grace", "1h"]);
