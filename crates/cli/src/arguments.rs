@@ -241,7 +241,7 @@ pub(crate) struct ImportArguments {
     /// Write the revisions of new pages into archive blocks, except the latest of each page
     ///
     /// The store then takes a few per cent of the size of the history. On a cluster, the configuration must have
-    /// [archive].
+    /// `[archive]`.
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,
 
