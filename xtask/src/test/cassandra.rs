@@ -105,39 +105,28 @@ fn run_tests(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
-
     use super::*;
+    use crate::tidy::Tree;
 
     #[test]
     fn named_test_programs_and_modules_exist() {
+        let tree = Tree::load(crate::root()).expect("the repository");
         let mut sources = String::new();
         for (program, package) in ON_ANY_STORE.iter().zip(["buckets", "api", "dumps"]) {
-            let folder = crate::root().join("crates").join(package).join("tests").join(program);
-            assert!(folder.join("main.rs").is_file(), "a test program has a main.rs");
-            sources += &text_below(&folder);
+            let folder = format!("crates/{package}/tests/{program}/");
+            assert!(tree.has(&format!("{folder}main.rs")), "a test program has a main.rs");
+            sources.extend(
+                tree.ending(".rs").filter(|(path, _)| path.starts_with(&folder)).map(|(_, text)| text),
+            );
         }
         for path in NOT_ON_A_NODE.iter().filter(|path| !path.starts_with("in_")) {
             let name = path.trim_end_matches(':').rsplit(':').next().unwrap_or_default();
-            let declarations = match path.strip_suffix("::") {
-                Some(_) => [format!("mod {name};"), format!("mod {name} {{")],
-                None => [format!("async fn {name}"), format!("fn {name}")],
+            let is_declared = if path.ends_with("::") {
+                sources.contains(&format!("mod {name};")) || sources.contains(&format!("mod {name} {{"))
+            } else {
+                sources.contains(&format!("fn {name}"))
             };
-            assert!(declarations.iter().any(|one| sources.contains(one)), "no test program has {path}");
+            assert!(is_declared, "no test program has {path}");
         }
-    }
-
-    /// The text of all files in a folder and below.
-    fn text_below(folder: &Path) -> String {
-        let mut text = String::new();
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                text += &text_below(&path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text += &fs::read_to_string(&path).expect("a source file");
-            }
-        }
-        text
     }
 }
