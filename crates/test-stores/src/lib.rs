@@ -15,7 +15,7 @@ mod ring;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, LazyLock, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -67,12 +67,10 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
 ///
 /// Where the node does not answer.
 pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
-    static SHARED: OnceLock<Keyspaces> = OnceLock::new();
+    static SHARED: LazyLock<Keyspaces> = LazyLock::new(Keyspaces::default);
     let keyspace = namespace >> NAME_BITS;
-    let shared = {
-        let mut all = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(keyspace).or_default())
-    };
+    let shared =
+        Arc::clone(SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(keyspace).or_default());
     let connecting = || async {
         // The runtime of a test ends with it, and connections end with their runtime.
         let node = node.to_owned();
