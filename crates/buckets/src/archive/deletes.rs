@@ -24,12 +24,12 @@ pub(super) struct Standing {
     pub(super) by_tid: Vec<Row>,
 }
 
-/// The renders that stood in the tables of revisions that are in blocks already, each with its write time: they are
-/// sealed again with what was written since.
+/// Of revisions that are in blocks already: the renders in the tables, each with its write time. Such a revision is
+/// sealed again, together with these renders.
 pub(super) type Anew = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
-/// The units that stand as they were sealed, by their revisions. One that was written again since stays. Of those that
-/// are sealed again, only what was written since they were in a block stands.
+/// The units whose rows are unchanged since they were sealed, by their revisions: these rows may be deleted. A unit that
+/// was written again stays in the tables. A revision that is sealed again has rows only of later writes.
 pub(super) fn going<'u>(
     units: &'u [Unit],
     standing: &Standing,

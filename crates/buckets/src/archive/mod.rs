@@ -2,8 +2,8 @@
 //!
 //! Sealing ([`seal`]) takes whole revisions out of the tables of pages, and puts them into a block ([`entries`],
 //! [`blocks`]) and a row for each page and block into the [`index`]. The [`Overlay`] is a store in which the rows
-//! still are: a reader does not know which ones are in blocks. A row that stands in the tables themselves was
-//! written later than one of the same key in a block, and hides it.
+//! still are: a reader does not know which ones are in blocks. A row in the tables was written later than one of the
+//! same key in a block, and hides it.
 
 mod blocks;
 mod candidates;

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Reaches the store, or says why not.
 pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
 
-/// Until the store answers, every call is `Unavailable`, but for `create`: that table is made when it is.
+/// Until the store answers, every call is `Unavailable`, except `create`: that table is created when the store answers.
 ///
 /// It says nothing of generations, and so stands in only for stores that others write to as well.
 pub(super) struct Awaited {
