@@ -34,6 +34,12 @@ fn collector_loses_no_acknowledged_revision() {
     rashomon_simulation::collecting::many(60, SEED, threads, &|_| {}).unwrap();
 }
 
+/// A write reached one replica, a read repaired some of its rows on the others, and its neighbours were sealed.
+#[tokio::test(start_paused = true)]
+async fn half_repaired_write_is_whole_after_a_seal() {
+    rashomon_simulation::collecting::run(5850).await.unwrap();
+}
+
 #[test]
 fn in_sqlite_no_promise_is_broken() {
     no_promise_is_broken(Store::Sqlite, 10);

@@ -24,6 +24,44 @@ pub(super) struct Standing {
     pub(super) by_tid: Vec<Row>,
 }
 
+impl Standing {
+    /// What each revision has in the four indexes.
+    fn seen(&self) -> Result<BTreeMap<Revision, Seen>> {
+        let mut seen: BTreeMap<Revision, Seen> = BTreeMap::new();
+        for row in &self.revisions {
+            seen.entry(rev_of(row, "revisions")?).or_default().has_row = true;
+        }
+        for row in &self.renders {
+            let tid = clustering_tid(row, 1).ok_or_else(|| unreadable("renders", row))?;
+            seen.entry(rev_of(row, "renders")?).or_default().renders.insert(tid);
+        }
+        for row in &self.by_time {
+            seen.entry(rev_by_time(row)?).or_default().has_time = true;
+        }
+        // The revision of a damaged row, which has no values, is not known. A row that expires is not of a stored render.
+        for row in self.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
+            let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
+            seen.entry(rev_of_tid(row)?).or_default().tids.insert(tid);
+        }
+        Ok(seen)
+    }
+}
+
+/// Which rows of a revision were seen in the indexes.
+#[derive(Debug, Default)]
+struct Seen {
+    has_row: bool,
+    has_time: bool,
+    renders: BTreeSet<Tid>,
+    tids: BTreeSet<Tid>,
+}
+
+impl Seen {
+    fn is_whole(&self) -> bool {
+        self.has_row && self.has_time && !self.renders.is_empty() && self.renders == self.tids
+    }
+}
+
 /// Of revisions that are in blocks already: the renders in the tables, each with its write time. Such a revision is
 /// sealed again, together with these renders.
 pub(super) type Anew = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
@@ -67,11 +105,8 @@ pub(super) fn delete(
     going: &BTreeMap<Revision, &Unit>,
     standing: &Standing,
 ) -> Result<()> {
-    let mut revs = BTreeSet::new();
-    for row in standing.revisions.iter().chain(&standing.renders) {
-        revs.insert(rev_of(row, "renders")?);
-    }
-    let runs_of_revs = runs(revs.into_iter().map(|rev| (rev, going.contains_key(&rev))));
+    let seen = standing.seen()?;
+    let runs_of_revs = runs(seen.keys().map(|rev| (*rev, going.contains_key(rev))));
     for (first, last) in runs_of_revs {
         let units = || going.range(first..=last).map(|(_, unit)| *unit);
         let until = units().map(Unit::last_written).fold(Timestamp::MIN, Ord::max);
@@ -90,23 +125,31 @@ pub(super) fn delete(
             batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into()]), until);
         }
     }
-    delete_by_time(batch, going, standing)?;
-    delete_by_tid(batch, going, standing)
+    // A write that was not acknowledged may be on one replica, and on others in some tables alone, after a read has
+    // repaired these. Its other rows have an unknown place in the indexes, where no range may take them.
+    let by_range = seen.iter().all(|(rev, seen)| going.contains_key(rev) || seen.is_whole());
+    delete_by_time(batch, going, standing, by_range)?;
+    delete_by_tid(batch, going, standing, by_range)
 }
 
-fn delete_by_time(batch: &mut Batch, going: &BTreeMap<Revision, &Unit>, standing: &Standing) -> Result<()> {
+fn delete_by_time(
+    batch: &mut Batch,
+    going: &BTreeMap<Revision, &Unit>,
+    standing: &Standing,
+    by_range: bool,
+) -> Result<()> {
     // Of one time there may be several; a range has all of them or none.
     let mut times: BTreeMap<Value, Vec<(&Row, bool)>> = BTreeMap::new();
     for row in &standing.by_time {
-        let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))?;
+        let rev = rev_by_time(row)?;
         let time = row.key.clustering[0].clone();
         let goes = going.get(&rev).is_some_and(|unit| time == Value::from(unit.revision.record.timestamp));
         times.entry(time).or_default().push((row, goes));
     }
-    let whole = |rows: &[(&Row, bool)]| rows.iter().all(|(_, goes)| *goes);
+    let whole = |rows: &[(&Row, bool)]| by_range && rows.iter().all(|(_, goes)| *goes);
     for (first, last) in runs(times.iter().map(|(time, rows)| (time.clone(), whole(rows)))) {
         let rows = times.range(first.clone()..=last.clone()).flat_map(|(_, rows)| rows);
-        let until = rows.map(|(row, _)| row.written_at).fold(Timestamp::MIN, Ord::max);
+        let until = last_written(rows.map(|(row, _)| *row));
         batch.delete_range(&REVISIONS_BY_TIME, ClusteringRange::all().at_least(first).at_most(last), until);
     }
     for (row, _) in times.values().filter(|rows| !whole(rows)).flatten().filter(|(_, goes)| *goes) {
@@ -115,7 +158,12 @@ fn delete_by_time(batch: &mut Batch, going: &BTreeMap<Revision, &Unit>, standing
     Ok(())
 }
 
-fn delete_by_tid(batch: &mut Batch, going: &BTreeMap<Revision, &Unit>, standing: &Standing) -> Result<()> {
+fn delete_by_tid(
+    batch: &mut Batch,
+    going: &BTreeMap<Revision, &Unit>,
+    standing: &Standing,
+    by_range: bool,
+) -> Result<()> {
     let mut rows = Vec::with_capacity(standing.by_tid.len());
     for row in &standing.by_tid {
         let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
@@ -124,14 +172,28 @@ fn delete_by_tid(batch: &mut Batch, going: &BTreeMap<Revision, &Unit>, standing:
         let goes = unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid));
         rows.push((row, goes && row.expires_at.is_none()));
     }
+    if !by_range {
+        for (row, _) in rows.iter().filter(|(_, goes)| *goes) {
+            batch.delete(&REVISIONS_BY_TID, row.key.clustering.clone(), row.written_at);
+        }
+        return Ok(());
+    }
     let places = rows.iter().enumerate().map(|(place, (_, goes))| (place, *goes));
     for (first, last) in runs(places) {
-        let until = rows[first..=last].iter().map(|(row, _)| row.written_at).fold(Timestamp::MIN, Ord::max);
+        let until = last_written(rows[first..=last].iter().map(|(row, _)| *row));
         let at = |place: usize| rows[place].0.key.clustering[0].clone();
         let range = ClusteringRange::all().at_least(at(first)).at_most(at(last));
         batch.delete_range(&REVISIONS_BY_TID, range, until);
     }
     Ok(())
+}
+
+fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
+    rows.map(|row| row.written_at).fold(Timestamp::MIN, Ord::max)
+}
+
+fn rev_by_time(row: &Row) -> Result<Revision> {
+    clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))
 }
 
 fn rev_of(row: &Row, table: &str) -> Result<Revision> {
@@ -154,7 +216,127 @@ fn runs<T: Clone>(rows: impl IntoIterator<Item = (T, bool)>) -> Vec<(T, T)> {
 
 #[cfg(test)]
 mod tests {
+    use rashomon_tables::{Key, Mutation};
+
     use super::*;
+    use crate::{
+        ExportRecord, RevisionRecord,
+        rows::{RenderRow, RevisionRow},
+    };
+
+    const TIMES: [i64; 3] = [1_000_000, 2_000_000, 3_000_000];
+
+    fn rev(number: usize) -> Revision {
+        Revision::new(number as i64).expect("above 0")
+    }
+
+    fn tid(number: usize) -> Tid {
+        Tid::new(Timestamp::from_micros(TIMES[number - 1]), 7)
+    }
+
+    fn time(number: usize) -> Timestamp {
+        Timestamp::from_micros(TIMES[number - 1])
+    }
+
+    /// The rows of revision `number` in the four indexes.
+    fn index_rows(number: usize) -> Standing {
+        let unit = unit(number);
+        let row = |clustering, values| Row {
+            key: Key::new(Vec::new(), clustering),
+            values,
+            written_at: time(number),
+            expires_at: None,
+        };
+        let (render, _) = &unit.renders[0];
+        let (of_rev, of_tid) = (Value::Int(number as i64), Value::from(tid(number).as_time_uuid()));
+        Standing {
+            revisions: vec![row(vec![of_rev.clone()], unit.revision.to_values())],
+            renders: vec![row(vec![of_rev.clone(), of_tid.clone()], render.to_values())],
+            by_time: vec![row(vec![time(number).into(), of_rev.clone()], Vec::new())],
+            by_tid: vec![row(vec![of_tid], vec![Some(of_rev)])],
+        }
+    }
+
+    fn unit(number: usize) -> Unit {
+        let record = RevisionRecord {
+            rev: rev(number),
+            parent: None,
+            timestamp: time(number),
+            user: None,
+            comment: None,
+            minor: false,
+            export: ExportRecord::default(),
+            erased: None,
+        };
+        let (written_at, stored_at) = (time(number), time(number));
+        let (properties, digest) = (BTreeMap::new(), [0; 16]);
+        let render = RenderRow {
+            rev: rev(number),
+            tid: tid(number),
+            properties: properties.clone(),
+            stored_at,
+            digest,
+            left_out: false,
+            written_at,
+        };
+        let revision =
+            RevisionRow { record, properties, first_tid: tid(number), stored_at, digest, written_at };
+        Unit { revision, bodies: BTreeMap::new(), renders: vec![(render, BTreeMap::new())] }
+    }
+
+    /// Whether a batch deletes the row of this key, written at this time.
+    fn deletes(batch: &Batch, table: &'static rashomon_tables::Schema, row: &Row) -> bool {
+        batch.mutations.iter().any(|mutation| match mutation {
+            Mutation::DeleteRange { table: of, range, written_before } => {
+                of.name() == table.name()
+                    && range.contains(&row.key.clustering)
+                    && row.written_at <= *written_before
+            }
+            Mutation::Delete { table: of, clustering, written_at } => {
+                of.name() == table.name()
+                    && *clustering == row.key.clustering
+                    && row.written_at <= *written_at
+            }
+            Mutation::Put { .. } => false,
+        })
+    }
+
+    /// A write that reached one replica of three, and of which a repair brought the rows of one table to a second.
+    #[test]
+    fn a_revision_seen_in_one_table_loses_no_row_of_another() {
+        let [first, second, third] = [1, 2, 3].map(index_rows);
+        let units = [unit(1), unit(3)];
+        for seen in 0..4 {
+            let mut standing = Standing::default();
+            for (part, all) in [(&first, true), (&second, false), (&third, true)] {
+                let tables = [
+                    (&mut standing.revisions, &part.revisions),
+                    (&mut standing.renders, &part.renders),
+                    (&mut standing.by_time, &part.by_time),
+                    (&mut standing.by_tid, &part.by_tid),
+                ];
+                for (table, (rows, of_part)) in tables.into_iter().enumerate() {
+                    if all || table == seen {
+                        rows.extend(of_part.iter().cloned());
+                    }
+                }
+            }
+            let going = going(&units, &standing, &Anew::new()).unwrap();
+            assert_eq!(going.len(), 2);
+            let mut batch = Batch::new(Vec::new());
+            delete(&mut batch, &going, &standing).unwrap();
+            let gone = |rows: &Standing| {
+                [
+                    deletes(&batch, &REVISIONS, &rows.revisions[0]),
+                    deletes(&batch, &RENDERS, &rows.renders[0]),
+                    deletes(&batch, &REVISIONS_BY_TIME, &rows.by_time[0]),
+                    deletes(&batch, &REVISIONS_BY_TID, &rows.by_tid[0]),
+                ]
+            };
+            assert_eq!([gone(&first), gone(&third)], [[true; 4]; 2]);
+            assert_eq!(gone(&second), [false; 4], "only table {seen} showed revision 2");
+        }
+    }
 
     #[test]
     fn neighbours_that_go_are_one_run() {
