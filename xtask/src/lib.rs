@@ -9,6 +9,7 @@ pub mod documents;
 pub mod fuzz;
 pub mod http;
 pub mod process;
+pub mod same;
 pub mod service;
 pub mod test;
 pub mod tidy;

@@ -24,6 +24,8 @@ enum Command {
     Cassandra(xtask::cassandra::Command),
     /// Fuzz all targets, or those that are named, each from its seeds and what was found before.
     Fuzz(xtask::fuzz::Options),
+    /// Compares two versions of the program: the same requests and commands, the same answers and rows.
+    Same(xtask::same::Options),
     /// Measures: import, write, read, cassandra, retention, archive, blocks, kill, generator. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Tidy => xtask::tidy::run(),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
+        Command::Same(options) => xtask::same::run(&options),
         Command::Bench { arguments } => xtask::bench(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),
         Command::Damage { arguments } => xtask::damage(&arguments),

@@ -47,16 +47,22 @@ impl Service {
         arguments: &[S],
         log: &Path,
     ) -> Result<Self> {
+        let mut command = Command::new(binary);
+        command.args(arguments);
+        Self::start_command(address, command, log)
+    }
+
+    /// Starts a command that listens on an address.
+    pub fn start_command(address: SocketAddr, mut command: Command, log: &Path) -> Result<Self> {
         let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let clock = Stopwatch::start();
-        let child = Command::new(binary)
-            .args(arguments)
+        let child = command
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let mut service = Self { child, address, log: log.to_owned(), started_in: Duration::ZERO };
         while TcpStream::connect(address).is_err() {
             if let Some(status) = service.child.try_wait()? {

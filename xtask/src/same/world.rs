@@ -1,0 +1,268 @@
+//! One program at work on a store of its own, and what it answers.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    compare::{Answer, find_tid},
+    frozen::FrozenClock,
+    script::Step,
+};
+use crate::{
+    process::Stopwatch,
+    service::{Service, free_address},
+};
+
+/// The tid that stands for one where no write was answered with any.
+const NO_TID: &str = "00000000-0000-1000-8000-000000000000";
+/// The longest time that an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// The longest time until a server answers that it is ready, or has nothing more to do.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// A server has nothing to do when none of its threads was woken during so many looks. A node of Cassandra may need
+/// some time for an answer, in which the server sleeps.
+const QUIET_LOOKS: u32 = 5;
+const QUIET_LOOKS_ON_CLUSTER: u32 = 40;
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+/// Where a program works.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) binary: PathBuf,
+    pub(super) folder: PathBuf,
+    /// The store, as `--store` takes it.
+    pub(super) store: String,
+    /// The settings, without the store.
+    pub(super) settings: String,
+    pub(super) start: i64,
+}
+
+impl Place {
+    /// The keyspace, where the store is in one.
+    fn keyspace(&self) -> Option<&str> {
+        let path = self.store.strip_prefix("cassandra://")?.split_once('/')?.1;
+        Some(path.split_once('?').map_or(path, |(keyspace, _)| keyspace))
+    }
+}
+
+/// A program and its store.
+#[derive(Debug)]
+pub(super) struct World {
+    place: Place,
+    clock: FrozenClock,
+    servers: Vec<Option<Service>>,
+    /// How many processes were started. Each draws other random bytes.
+    processes: u64,
+    tids: Vec<String>,
+    answers: Vec<Answer>,
+}
+
+impl World {
+    /// A new world. What an earlier one left in its folder is deleted.
+    pub(super) fn new(place: Place, servers: usize) -> Result<Self> {
+        if place.folder.exists() {
+            fs::remove_dir_all(&place.folder)?;
+        }
+        fs::create_dir_all(&place.folder)?;
+        fs::write(place.folder.join("rashomon.toml"), &place.settings)?;
+        let clock = FrozenClock::new(&place.folder, place.start)?;
+        let servers = (0..servers).map(|_| None).collect();
+        Ok(Self { place, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
+    }
+
+    /// Takes all steps, and then compares the store with a copy of it, which prints the digests of all tables.
+    pub(super) fn run(mut self, script: &[Step]) -> Result<Vec<Answer>> {
+        for step in script {
+            self.step(step).with_context(|| format!("{step:?}").chars().take(300).collect::<String>())?;
+        }
+        let copy = self.place.folder.join("copy");
+        let digests = ["migrate", "--verify", "--from", &self.place.store, "--to"].map(str::to_owned);
+        let digests: Vec<_> = digests.into_iter().chain([format!("sqlite:{}", copy.display())]).collect();
+        self.stop()?;
+        self.answer(&digests, &[])?;
+        Ok(self.answers)
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Advance(micros) => self.advance(*micros),
+            Step::Request { server, method, path, kind, body } => {
+                self.request(*server, method, path, kind, body)
+            }
+            Step::Command(words) => self.command(words, &[]),
+            Step::Import { options, dump } => {
+                let file = self.place.folder.join("dump.jsonl");
+                fs::write(&file, dump)?;
+                self.command(options, &[file.as_path()])
+            }
+        }
+    }
+
+    /// Moves the clock. A server that is woken then notices which of its timers are over.
+    fn advance(&mut self, micros: i64) -> Result<()> {
+        self.clock.advance(micros)?;
+        for number in 0..self.servers.len() {
+            if let Some(server) = &self.servers[number] {
+                exchange(server.address(), b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+                self.wait_until_quiet(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        for server in self.servers.iter_mut().filter_map(Option::take) {
+            let output = server.output();
+            let status = server.stop()?;
+            ensure!(status.success(), "a server ended with {status}: {output}");
+        }
+        Ok(())
+    }
+
+    fn environment(&mut self) -> Vec<(String, String)> {
+        self.processes += 1;
+        self.clock.environment(self.processes)
+    }
+
+    fn server(&mut self, number: usize) -> Result<SocketAddr> {
+        if let Some(server) = &self.servers[number] {
+            return Ok(server.address());
+        }
+        let address = free_address()?;
+        let mut command = Command::new(&self.place.binary);
+        command.arg("serve").arg("--config").arg(self.place.folder.join("rashomon.toml"));
+        command.args(["--store", &self.place.store, "--listen", &address.to_string()]);
+        command.envs(self.environment());
+        let service =
+            Service::start_command(address, command, &self.place.folder.join(format!("log-{number}")))?;
+        self.servers[number] = Some(service);
+        let clock = Stopwatch::start();
+        while !exchange(address, b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")?
+            .starts_with(b"HTTP/1.0 200")
+        {
+            ensure!(clock.elapsed() < READY_LIMIT, "a server does not become ready");
+            thread::sleep(Duration::from_millis(20));
+        }
+        // What it does at its start.
+        self.wait_until_quiet(number)?;
+        Ok(address)
+    }
+
+    /// Waits for what a server does in the background. It would draw random bytes and look at the clock at another
+    /// moment in each run.
+    fn wait_until_quiet(&self, number: usize) -> Result<()> {
+        let Some(server) = &self.servers[number] else { return Ok(()) };
+        let enough = if self.place.keyspace().is_some() { QUIET_LOOKS_ON_CLUSTER } else { QUIET_LOOKS };
+        let (mut looks, mut last, clock) = (0, 0, Stopwatch::start());
+        while looks < enough {
+            ensure!(clock.elapsed() < READY_LIMIT, "a server does not become quiet");
+            thread::sleep(LOOK_EVERY);
+            let wakes = wakes(server.id())?;
+            looks = if wakes == last { looks + 1 } else { 0 };
+            last = wakes;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, server: usize, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<()> {
+        let path = self.with_tid(path);
+        let address = self.server(server)?;
+        let mut request = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n").into_bytes();
+        if !kind.is_empty() {
+            write!(request, "Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len())?;
+        }
+        request.extend_from_slice(b"\r\n");
+        request.extend_from_slice(body);
+        let given = exchange(address, &request)?;
+        self.wait_until_quiet(server)?;
+        if method == "POST"
+            && let text = String::from_utf8_lossy(&given)
+            && let Some(at) = find_tid(&text)
+        {
+            self.tids.push(text[at..at + NO_TID.len()].to_owned());
+        }
+        self.answers.push(Answer { asked: format!("{method} {path}"), given });
+        Ok(())
+    }
+
+    /// The path with `{tid:N}` replaced by a tid of an earlier answer.
+    fn with_tid(&self, path: &str) -> String {
+        let Some((before, rest)) = path.split_once("{tid:") else { return path.to_owned() };
+        let (number, after) = rest.split_once('}').unwrap_or((rest, ""));
+        let number = number.parse::<usize>().unwrap_or(0).checked_rem(self.tids.len());
+        let tid = number.map_or(NO_TID, |number| &self.tids[number]);
+        format!("{before}{tid}{after}")
+    }
+
+    fn command(&mut self, words: &[String], files: &[&Path]) -> Result<()> {
+        if self.place.keyspace().is_none() {
+            self.stop()?;
+        }
+        let mut words = words.to_vec();
+        let config = self.place.folder.join("rashomon.toml").to_string_lossy().into_owned();
+        words.extend(["--config".to_owned(), config, "--store".to_owned(), self.place.store.clone()]);
+        self.answer(&words, files)
+    }
+
+    /// A text without the names of the folder and of the keyspace, which the two programs do not share.
+    fn without_places(&self, text: &str) -> String {
+        let text = text.replace(&*self.place.folder.to_string_lossy(), "<folder>");
+        match self.place.keyspace() {
+            Some(keyspace) => text.replace(keyspace, "<keyspace>"),
+            None => text,
+        }
+    }
+
+    /// What a command prints, and how it ends.
+    fn answer(&mut self, words: &[String], files: &[&Path]) -> Result<()> {
+        let log = self.place.folder.join("errors");
+        let mut command = Command::new(&self.place.binary);
+        command
+            .args(words)
+            .args(files)
+            .envs(self.environment())
+            .stdin(Stdio::null())
+            .stderr(File::create(&log)?);
+        let output = command.output().context("cannot start the program")?;
+        let mut given = format!("{}\n", output.status).into_bytes();
+        given.extend_from_slice(&output.stdout);
+        given.extend_from_slice(&fs::read(&log)?);
+        let given = self.without_places(&String::from_utf8_lossy(&given));
+        let asked = self.without_places(&words.join(" "));
+        self.answers.push(Answer { asked, given: given.into_bytes() });
+        Ok(())
+    }
+}
+
+/// How often the threads of a process were put to sleep.
+fn wakes(process: u32) -> Result<u64> {
+    let mut wakes = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread may end meanwhile.
+        let status = fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
+        let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+        wakes += counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>();
+    }
+    Ok(wakes)
+}
+
+/// Sends a request, and gives the whole answer.
+fn exchange(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(request)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
