@@ -10,6 +10,7 @@ mod configuration;
 mod damaged;
 mod demo;
 mod disks;
+mod earlier_stores;
 mod every_store;
 mod exporting;
 mod generating;
