@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize};
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    ClusteringRange, ColumnType, Error as StoreError, Key, Row, Scan, Schema, TableStore, Value,
+    ClusteringRange, ColumnType, Error as StoreError, Key, Row, RowStream, Scan, Schema, TableStore, Value,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -100,16 +100,8 @@ pub(crate) async fn rows_of(
     range: ClusteringRange,
     at_a_time: NonZeroUsize,
 ) -> rashomon_tables::Result<Vec<Row>> {
-    let (mut rows, mut after) = (Vec::new(), None);
-    loop {
-        let scan = Scan::new(partition_of(page), at_a_time).range(range.clone()).reverse().after(after);
-        let found = store.scan(table, scan).await?;
-        rows.extend(found.items);
-        after = found.next;
-        if after.is_none() {
-            return Ok(rows);
-        }
-    }
+    let scan = Scan::new(partition_of(page), at_a_time).range(range).reverse();
+    RowStream::new(store, table, scan).collect().await
 }
 
 /// The number in a clustering column.

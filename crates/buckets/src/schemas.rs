@@ -9,7 +9,7 @@ use std::{num::NonZeroUsize, sync::LazyLock};
 use rashomon_tables::{
     ColumnType::{Blob, Int, Text, TimeUuid, Timestamp},
     Direction::{Ascending, Descending},
-    Result, Schema, SchemaBuilder, TableStore,
+    PartitionStream, Result, Schema, SchemaBuilder, TableStore,
 };
 
 fn of_a_page(name: &'static str) -> SchemaBuilder {
@@ -411,14 +411,7 @@ pub fn all() -> [&'static Schema; 31] {
     ]
 }
 
-/// Whether there is any row in a table. Pages of partitions may be empty, and not the last.
+/// Whether there is any row in a table.
 pub(crate) async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
-    let mut after = None;
-    loop {
-        let partitions = store.partitions(table, after, NonZeroUsize::MIN).await?;
-        after = partitions.next;
-        if !partitions.items.is_empty() || after.is_none() {
-            return Ok(!partitions.items.is_empty());
-        }
-    }
+    Ok(PartitionStream::new(store, table, NonZeroUsize::MIN).next().await?.is_some())
 }

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, ClusteringRange, Error as StoreError, Key, Outage, ReadFrom, Result as StoreResult, Row, Scan,
-    Value,
+    Batch, ClusteringRange, Error as StoreError, Key, Outage, Partition, PartitionStream, ReadFrom,
+    Result as StoreResult, Row, RowStream, Scan, Value,
 };
 
 use super::{
@@ -119,17 +119,20 @@ impl BlockStore {
 
     /// The notes of a block, of whatever hours.
     async fn notes_of(&self, id: BlockId) -> StoreResult<Vec<Row>> {
-        let (mut notes, mut hours_after) = (Vec::new(), None);
-        loop {
-            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
-            for hour in hours.items {
-                notes.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?);
-            }
-            hours_after = hours.next;
-            if hours_after.is_none() {
-                return Ok(notes);
-            }
+        let (mut notes, mut hours) = (Vec::new(), self.note_hours());
+        while let Some(hour) = hours.next().await? {
+            notes.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?);
         }
+        Ok(notes)
+    }
+
+    /// The hours that have notes of blocks.
+    fn note_hours(&self) -> PartitionStream<'_> {
+        PartitionStream::new(&*self.store, &ARCHIVE_NOTES, NOTES)
+    }
+
+    fn notes_in(&self, hour: Partition) -> RowStream<'_> {
+        RowStream::new(&*self.store, &ARCHIVE_NOTES, Scan::new(hour, NOTES))
     }
 
     async fn delete_note(&self, note: Row) -> StoreResult<()> {
@@ -141,69 +144,42 @@ impl BlockStore {
     /// Deletes the blocks noted at `due` or before that no page names, and their notes. Returns the number of blocks
     /// deleted. Every replica has to confirm that no page names a block; while one does not answer, the block stays.
     pub(crate) async fn collect(&self, due: Timestamp, now: Timestamp) -> Result<u64> {
-        let (mut collected, mut waiting, mut hours_after) = (0, Waiting::default(), None);
-        loop {
-            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
-            for hour in hours.items {
-                let mut after = None;
-                loop {
-                    let scan = Scan::new(hour.clone(), NOTES).after(after);
-                    let notes = self.store.scan(&ARCHIVE_NOTES, scan).await?;
-                    for row in notes.items {
-                        let Some((note, noted_at)) = Note::from_row(&row) else { continue };
-                        if noted_at > due {
+        let (mut collected, mut waiting, mut hours) = (0, Waiting::default(), self.note_hours());
+        while let Some(hour) = hours.next().await? {
+            let mut notes = self.notes_in(hour);
+            while let Some(row) = notes.next().await? {
+                let Some((note, noted_at)) = Note::from_row(&row) else { continue };
+                if noted_at > due {
+                    continue;
+                }
+                match waiting.unless_unavailable(self.settled_regard(&note).await)? {
+                    None | Some(Regard::NamedBySome) => continue,
+                    Some(Regard::Named) => {}
+                    Some(Regard::Nobodys) => {
+                        if self.was_left_after(note.id, due).await? {
                             continue;
                         }
-                        match waiting.unless_unavailable(self.settled_regard(&note).await)? {
-                            None | Some(Regard::NamedBySome) => continue,
-                            Some(Regard::Named) => {}
-                            Some(Regard::Nobodys) => {
-                                if self.was_left_after(note.id, due).await? {
-                                    continue;
-                                }
-                                self.delete_block(&note, now).await?;
-                                collected += 1;
-                            }
-                        }
-                        self.delete_note(row).await?;
-                    }
-                    after = notes.next;
-                    if after.is_none() {
-                        break;
+                        self.delete_block(&note, now).await?;
+                        collected += 1;
                     }
                 }
-            }
-            hours_after = hours.next;
-            if hours_after.is_none() {
-                waiting.log("blocks of the archive");
-                return Ok(collected);
+                self.delete_note(row).await?;
             }
         }
+        waiting.log("blocks of the archive");
+        Ok(collected)
     }
 
     /// The blocks that were noted of a page, each with the time.
     pub(super) async fn noted_of(&self, of: &Page) -> Result<Vec<(Note, Timestamp)>> {
-        let (mut noted, mut hours_after) = (Vec::new(), None);
-        loop {
-            let hours = self.store.partitions(&ARCHIVE_NOTES, hours_after, NOTES).await?;
-            for hour in hours.items {
-                let mut after = None;
-                loop {
-                    let scan = Scan::new(hour.clone(), NOTES).after(after);
-                    let notes = self.store.scan(&ARCHIVE_NOTES, scan).await?;
-                    let of_page = notes.items.iter().filter_map(Note::from_row);
-                    noted.extend(of_page.filter(|(note, _)| note.pages.contains(of)));
-                    after = notes.next;
-                    if after.is_none() {
-                        break;
-                    }
-                }
-            }
-            hours_after = hours.next;
-            if hours_after.is_none() {
-                return Ok(noted);
+        let (mut noted, mut hours) = (Vec::new(), self.note_hours());
+        while let Some(hour) = hours.next().await? {
+            let mut notes = self.notes_in(hour);
+            while let Some(row) = notes.next().await? {
+                noted.extend(Note::from_row(&row).filter(|(note, _)| note.pages.contains(of)));
             }
         }
+        Ok(noted)
     }
 
     /// Deletes a block of these pages at once, unless one of them names it.
@@ -275,20 +251,14 @@ impl BlockStore {
     /// The same by the replicas that have to answer. Where all do and the page does not name it, they agree on the whole
     /// index afterwards: a page that left the block names another one by the same batch.
     async fn names_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
-        let mut after = None;
-        loop {
-            let scan = Scan { read_from, ..Scan::new(partition_of(page), ROWS).after(after) };
-            let rows = self.store.scan(&ARCHIVE_INDEX, scan).await?;
-            for row in &rows.items {
-                if IndexRow::from_row(row)?.block == id {
-                    return Ok(true);
-                }
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(false);
+        let scan = Scan { read_from, ..Scan::new(partition_of(page), ROWS) };
+        let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);
+        while let Some(row) = rows.next().await? {
+            if IndexRow::from_row(&row)?.block == id {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     pub(super) async fn delete_block(&self, note: &Note, now: Timestamp) -> Result<()> {

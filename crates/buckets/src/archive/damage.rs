@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_recursion::async_recursion as boxed;
-use rashomon_tables::{Batch, Error as StoreError};
+use rashomon_tables::{Batch, Error as StoreError, PartitionStream};
 
 use super::{
     blocks::{BlockStore, in_hex, newer_version},
@@ -177,20 +177,15 @@ impl BlockStore {
 
 /// The pages of a bucket whose indexes name a block. It cannot be asked itself.
 async fn named_by(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let partitions = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
-        for partition in partitions.items {
-            let Some(page) = page_of(&partition) else { continue };
-            if (&page.domain, &page.bucket) != (&of.domain, &of.bucket) {
-                continue;
-            }
-            let index = index_of(&*blocks.store, &partition).await?;
-            found.extend(index.into_iter().filter(|row| row.block == id).map(|row| (page.clone(), row)));
+    let mut found = Vec::new();
+    let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS);
+    while let Some(partition) = partitions.next().await? {
+        let Some(page) = page_of(&partition) else { continue };
+        if (&page.domain, &page.bucket) != (&of.domain, &of.bucket) {
+            continue;
         }
-        after = partitions.next;
-        if after.is_none() {
-            return Ok(found);
-        }
+        let index = index_of(&*blocks.store, &partition).await?;
+        found.extend(index.into_iter().filter(|row| row.block == id).map(|row| (page.clone(), row)));
     }
+    Ok(found)
 }

@@ -538,25 +538,19 @@ impl Shared {
         page: &Page,
         is_it: impl Fn(&Row, Revision, Option<Tid>) -> bool,
     ) -> Result<Vec<Reference>> {
-        let (mut references, mut after) = (Vec::new(), None);
-        loop {
-            let scan = Scan::new(partition_of(page), REFERENCES).after(after);
-            let rows = self.scan(&CHUNK_REFERENCES, scan).await?;
-            for row in rows.items {
-                let Some(rev) = rows::int(&row, 1).and_then(Revision::new) else { continue };
-                if rows::timestamp(&row, 0).is_some() {
-                    continue;
-                }
-                let tid = rows::tid(&row, 2);
-                if is_it(&row, rev, tid) {
-                    references.push(Reference { row, rev, tid });
-                }
+        let scan = Scan::new(partition_of(page), REFERENCES);
+        let (mut references, mut rows) = (Vec::new(), self.rows(&CHUNK_REFERENCES, scan));
+        while let Some(row) = rows.next().await? {
+            let Some(rev) = rows::int(&row, 1).and_then(Revision::new) else { continue };
+            if rows::timestamp(&row, 0).is_some() {
+                continue;
             }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(references);
+            let tid = rows::tid(&row, 2);
+            if is_it(&row, rev, tid) {
+                references.push(Reference { row, rev, tid });
             }
         }
+        Ok(references)
     }
 }
 

@@ -221,19 +221,17 @@ impl Shared {
 
     /// Which of these hours have notes of a shard, the earliest first.
     async fn hours_of(&self, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let partitions = self.store.partitions(&DUE, after, HOURS).await?;
-            found.extend(partitions.items.iter().filter_map(|partition| match partition.as_slice() {
-                [Value::Int(hour), Value::Int(of)] if *of == shard && hours.contains(hour) => Some(*hour),
-                _ => None,
-            }));
-            after = partitions.next;
-            if after.is_none() {
-                found.sort_unstable();
-                return Ok(found);
+        let (mut found, mut partitions) = (Vec::new(), self.partitions(&DUE, HOURS));
+        while let Some(partition) = partitions.next().await? {
+            if let [Value::Int(hour), Value::Int(of)] = partition[..]
+                && of == shard
+                && hours.contains(&hour)
+            {
+                found.push(hour);
             }
         }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// `before` is what stands: also by a clock that was set back what comes after it is written later.

@@ -201,17 +201,12 @@ impl Shared {
     ) -> Result<Vec<T>> {
         let mut of = rev_key(rev);
         of.extend(tid.map(|tid| tid.as_time_uuid().into()));
-        let (mut picked, mut after) = (Vec::new(), None);
-        loop {
-            let range = ClusteringRange::prefix(of.clone());
-            let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
-            let rows = self.scan(&HISTORICAL, scan).await?;
-            picked.extend(rows.items.into_iter().filter_map(&pick));
-            after = rows.next;
-            if after.is_none() {
-                return Ok(picked);
-            }
+        let scan = Scan::new(partition_of(page), ROWS).range(ClusteringRange::prefix(of));
+        let (mut picked, mut rows) = (Vec::new(), self.rows(&HISTORICAL, scan));
+        while let Some(row) = rows.next().await? {
+            picked.extend(pick(row));
         }
+        Ok(picked)
     }
 
     /// Keeps bodies for twice the time to live, so that what is read again and again is copied once in it.
@@ -418,19 +413,12 @@ impl Shared {
 
     async fn historical_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
         let mut bodies = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let range = ClusteringRange::prefix(render_key(rev, tid));
-            let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
-            let rows = self.scan(&HISTORICAL, scan).await?;
-            for row in &rows.items {
-                let name = property_name(row, 2).ok_or_else(|| unreadable("historical", row))?;
-                bodies.insert(name, BodyRow::from_row(row)?);
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(bodies);
-            }
+        let range = ClusteringRange::prefix(render_key(rev, tid));
+        let mut rows = self.rows(&HISTORICAL, Scan::new(partition_of(page), ROWS).range(range));
+        while let Some(row) = rows.next().await? {
+            let name = property_name(&row, 2).ok_or_else(|| unreadable("historical", &row))?;
+            bodies.insert(name, BodyRow::from_row(&row)?);
         }
+        Ok(bodies)
     }
 }

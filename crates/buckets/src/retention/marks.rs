@@ -136,19 +136,12 @@ impl Shared {
     /// How far a page has been culled.
     pub(super) async fn marks(&self, page: &Page) -> Result<Marks> {
         let mut marks = Marks::default();
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), A_FEW).after(after);
-            let rows = self.scan(&CULLED, scan).await?;
-            for row in &rows.items {
-                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled", row))?;
-                marks.0.push((rev, Extent::from_row(row)?));
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(marks);
-            }
+        let mut rows = self.rows(&CULLED, Scan::new(partition_of(page), A_FEW));
+        while let Some(row) = rows.next().await? {
+            let rev = clustering_rev(&row, 0).ok_or_else(|| unreadable("culled", &row))?;
+            marks.0.push((rev, Extent::from_row(&row)?));
         }
+        Ok(marks)
     }
 
     /// The render of a revision below which its renders have been culled.
@@ -169,20 +162,14 @@ impl Shared {
         page: &Page,
         range: ClusteringRange,
     ) -> Result<BTreeMap<Revision, RenderMark>> {
-        let (mut marks, mut after) = (BTreeMap::new(), None);
-        loop {
-            let scan = Scan::new(partition_of(page), MANY).range(range.clone()).after(after);
-            let rows = self.scan(&CULLED_RENDERS, scan).await?;
-            for row in &rows.items {
-                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("culled_renders", row))?;
-                // The first of a revision says most.
-                marks.entry(rev).or_insert(RenderMark::from_row(row)?);
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(marks);
-            }
+        let mut marks = BTreeMap::new();
+        let mut rows = self.rows(&CULLED_RENDERS, Scan::new(partition_of(page), MANY).range(range));
+        while let Some(row) = rows.next().await? {
+            let rev = clustering_rev(&row, 0).ok_or_else(|| unreadable("culled_renders", &row))?;
+            // The first of a revision says most.
+            marks.entry(rev).or_insert(RenderMark::from_row(&row)?);
         }
+        Ok(marks)
     }
 
     /// Whether a property that was written at this time has gone by retention: one of a render, or (`None`) one

@@ -231,17 +231,11 @@ impl Shared {
     /// What was noted is there no more: all that stands has to be noted once more, in every bucket.
     pub(super) async fn forget_walks(&self) -> Result<()> {
         let _turn = self.walks.lock().await;
-        let mut after = None;
-        loop {
-            let buckets = self.store.partitions(&RETENTION_WALKS, after, BUCKETS).await?;
-            for partition in buckets.items {
-                self.begin_again(Key::new(partition, Vec::new())).await?;
-            }
-            after = buckets.next;
-            if after.is_none() {
-                return Ok(());
-            }
+        let mut buckets = self.partitions(&RETENTION_WALKS, BUCKETS);
+        while let Some(partition) = buckets.next().await? {
+            self.begin_again(Key::new(partition, Vec::new())).await?;
         }
+        Ok(())
     }
 
     /// The next walk of a bucket begins with its first page.
@@ -361,24 +355,17 @@ impl Shared {
         marks: &Marks,
         run: &mut DryRun,
     ) -> Result<()> {
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), INDEX_PAGE).after(after);
-            let revisions = self.scan(&REVISIONS, scan).await?;
-            for row in &revisions.items {
-                let row = RevisionRow::from_row(row)?;
-                let rev = row.record.rev;
-                let superseded = below.is_some_and(|below| rev < below);
-                let written_at = row.written_at;
-                let done = marks.have(rev, &row.properties, written_at);
-                let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
-                run.revisions_culled += u64::from(counted == Some(true));
-            }
-            after = revisions.next;
-            if after.is_none() {
-                return Ok(());
-            }
+        let mut revisions = self.rows(&REVISIONS, Scan::new(partition_of(page), INDEX_PAGE));
+        while let Some(row) = revisions.next().await? {
+            let row = RevisionRow::from_row(&row)?;
+            let rev = row.record.rev;
+            let superseded = below.is_some_and(|below| rev < below);
+            let written_at = row.written_at;
+            let done = marks.have(rev, &row.properties, written_at);
+            let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
+            run.revisions_culled += u64::from(counted == Some(true));
         }
+        Ok(())
     }
 }
 

@@ -97,43 +97,32 @@ impl Shared {
     /// Deletes the chunk sets noted at `due` or before that nothing names, and their notes. Returns the number of sets
     /// deleted.
     pub(super) async fn collect_chunk_sets(&self, due: Timestamp) -> Result<u64> {
-        let (mut collected, mut waiting, mut after) = (0, Waiting::default(), None);
-        loop {
-            let hours = self.store.partitions(&CHUNK_SETS, after, NOTES).await?;
-            for hour in hours.items {
-                collected += self.collect_hour(hour, due, &mut waiting).await?;
-            }
-            after = hours.next;
-            if after.is_none() {
-                waiting.log("chunks of large bodies");
-                return Ok(collected);
-            }
+        let (mut collected, mut waiting) = (0, Waiting::default());
+        let mut hours = self.partitions(&CHUNK_SETS, NOTES);
+        while let Some(hour) = hours.next().await? {
+            collected += self.collect_hour(hour, due, &mut waiting).await?;
         }
+        waiting.log("chunks of large bodies");
+        Ok(collected)
     }
 
     async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, waiting: &mut Waiting) -> Result<u64> {
-        let (mut collected, mut after) = (0, None);
-        loop {
-            let notes = self.store.scan(&CHUNK_SETS, Scan::new(hour.clone(), NOTES).after(after)).await?;
-            for note in notes.items {
-                let Some((page, name)) = noted(&note, due) else { continue };
-                match waiting.unless_unavailable(self.need_for(&page, &name, due).await)? {
-                    None | Some(Need::StillNamed) => continue,
-                    Some(Need::Referenced) => {}
-                    Some(Need::Nobody { released }) => {
-                        self.delete_set(&page, &name, released).await?;
-                        collected += 1;
-                    }
+        let (mut collected, mut notes) = (0, self.rows(&CHUNK_SETS, Scan::new(hour.clone(), NOTES)));
+        while let Some(note) = notes.next().await? {
+            let Some((page, name)) = noted(&note, due) else { continue };
+            match waiting.unless_unavailable(self.need_for(&page, &name, due).await)? {
+                None | Some(Need::StillNamed) => continue,
+                Some(Need::Referenced) => {}
+                Some(Need::Nobody { released }) => {
+                    self.delete_set(&page, &name, released).await?;
+                    collected += 1;
                 }
-                let mut done = Batch::new(hour.clone());
-                done.delete(&CHUNK_SETS, vec![name], note.written_at);
-                self.store.write(Vec::new(), done).await?;
             }
-            after = notes.next;
-            if after.is_none() {
-                return Ok(collected);
-            }
+            let mut done = Batch::new(hour.clone());
+            done.delete(&CHUNK_SETS, vec![name], note.written_at);
+            self.store.write(Vec::new(), done).await?;
         }
+        Ok(collected)
     }
 
     /// Who needs a set. All replicas have confirmed it: a batch that references or releases the set may have failed and
@@ -237,19 +226,12 @@ impl Shared {
         range: ClusteringRange,
         name: &Value,
     ) -> Result<bool> {
-        let (mut is_named, mut after) = (false, None);
-        loop {
-            let scan = Scan::new(partition_of(page), BODIES).range(range.clone()).after(after);
-            let rows = self.store.scan(table, scan.from_all_replicas()).await?;
-            for row in &rows.items {
-                is_named |=
-                    matches!(BodyRow::from_row(row)?.stored, Stored::Chunks(set) if set.name() == *name);
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(is_named);
-            }
+        let scan = Scan::new(partition_of(page), BODIES).range(range).from_all_replicas();
+        let (mut is_named, mut rows) = (false, self.rows(table, scan));
+        while let Some(row) = rows.next().await? {
+            is_named |= matches!(BodyRow::from_row(&row)?.stored, Stored::Chunks(set) if set.name() == *name);
         }
+        Ok(is_named)
     }
 
     /// The rows of a page in a range, by what all replicas know. Afterwards they agree on these rows.
@@ -260,53 +242,33 @@ impl Shared {
         range: ClusteringRange,
         at_a_time: NonZeroUsize,
     ) -> Result<Vec<Row>> {
-        let (mut settled, mut after) = (Vec::new(), None);
-        loop {
-            let scan = Scan::new(partition_of(page), at_a_time).range(range.clone()).after(after);
-            let rows = self.store.scan(table, scan.from_all_replicas()).await?;
-            settled.extend(rows.items);
-            after = rows.next;
-            if after.is_none() {
-                return Ok(settled);
-            }
-        }
+        let scan = Scan::new(partition_of(page), at_a_time).range(range).from_all_replicas();
+        Ok(self.rows(table, scan).collect().await?)
     }
 
     /// How many sets [`Self::collect_chunk_sets`] would delete.
     async fn count_collectable(&self, due: Timestamp) -> Result<u64> {
-        let (mut counted, mut after) = (0, None);
-        loop {
-            let hours = self.store.partitions(&CHUNK_SETS, after, NOTES).await?;
-            for hour in hours.items {
-                counted += self.count_hour(hour, due).await?;
-            }
-            after = hours.next;
-            if after.is_none() {
-                return Ok(counted);
-            }
+        let (mut counted, mut hours) = (0, self.partitions(&CHUNK_SETS, NOTES));
+        while let Some(hour) = hours.next().await? {
+            counted += self.count_hour(hour, due).await?;
         }
+        Ok(counted)
     }
 
     async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
-        let (mut counted, mut after) = (0, None);
-        loop {
-            let notes = self.store.scan(&CHUNK_SETS, Scan::new(hour.clone(), NOTES).after(after)).await?;
-            for note in &notes.items {
-                let Some((page, name)) = noted(note, due) else { continue };
-                let reference = Key::new(partition_of(&page), vec![name]);
-                let counts = match self.store.get(&CHUNK_REFERENCES, &reference).await? {
-                    None => true,
-                    // A set may have two notes. It is counted at the note of its release.
-                    Some(reference) => rows::timestamp(&reference, 0)
-                        .is_some_and(|released_at| rows::timestamp(note, 3) == Some(released_at)),
-                };
-                counted += u64::from(counts);
-            }
-            after = notes.next;
-            if after.is_none() {
-                return Ok(counted);
-            }
+        let (mut counted, mut notes) = (0, self.rows(&CHUNK_SETS, Scan::new(hour, NOTES)));
+        while let Some(note) = notes.next().await? {
+            let Some((page, name)) = noted(&note, due) else { continue };
+            let reference = Key::new(partition_of(&page), vec![name]);
+            let counts = match self.store.get(&CHUNK_REFERENCES, &reference).await? {
+                None => true,
+                // A set may have two notes. It is counted at the note of its release.
+                Some(reference) => rows::timestamp(&reference, 0)
+                    .is_some_and(|released_at| rows::timestamp(&note, 3) == Some(released_at)),
+            };
+            counted += u64::from(counts);
         }
+        Ok(counted)
     }
 }
 

@@ -273,21 +273,14 @@ impl Shared {
         range: ClusteringRange,
         standing: &mut Standing,
     ) -> Result<()> {
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), BODIES).range(range.clone()).after(after);
-            let rows = self.scan(table, scan).await?;
-            for row in &rows.items {
-                standing.last_written = standing.last_written.max(row.written_at);
-                if let Stored::Chunks(set) = BodyRow::from_row(row)?.stored {
-                    standing.chunks.push(set);
-                }
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(());
+        let mut rows = self.rows(table, Scan::new(partition_of(page), BODIES).range(range));
+        while let Some(row) = rows.next().await? {
+            standing.last_written = standing.last_written.max(row.written_at);
+            if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
+                standing.chunks.push(set);
             }
         }
+        Ok(())
     }
 
     /// Takes sizes, names and digests out of the rows of an erased revision's renders.
@@ -465,42 +458,33 @@ impl Shared {
     pub(super) async fn unfinished_erasures(&self, page: &Page) -> Result<Vec<Revision>> {
         let key = erasure_key(page, Revision::MIN);
         let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
-        let (mut unfinished, mut after) = (Vec::new(), None);
-        loop {
-            let scan = Scan::new(key.partition.clone(), INDEX_PAGE).range(of_page.clone()).after(after);
-            let rows = self.scan(&ERASURES, scan).await?;
-            let begun = rows.items.iter().filter(|row| rows::timestamp(row, 3).is_none());
-            unfinished.extend(begun.filter_map(|row| rows::clustering_rev(row, 1)));
-            after = rows.next;
-            if after.is_none() {
-                return Ok(unfinished);
+        let scan = Scan::new(key.partition, INDEX_PAGE).range(of_page);
+        let (mut unfinished, mut rows) = (Vec::new(), self.rows(&ERASURES, scan));
+        while let Some(row) = rows.next().await? {
+            if rows::timestamp(&row, 3).is_none() {
+                unfinished.extend(rows::clustering_rev(&row, 1));
             }
         }
+        Ok(unfinished)
     }
 
     async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
         let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
-        let (mut all, mut after) = (Vec::new(), None);
-        loop {
-            let rows = self.scan(&ERASURES, Scan::new(partition.clone(), INDEX_PAGE).after(after)).await?;
-            for row in &rows.items {
-                let read = || {
-                    let Some(Value::Text(title)) = row.key.clustering.first() else { return None };
-                    Some(ErasureState {
-                        page: Page::parse(domain.as_str(), bucket.as_str(), title)?,
-                        rev: rows::clustering_rev(row, 1)?,
-                        erasure: erasure_of(row)?,
-                        finished_at: rows::timestamp(row, 3),
-                        kept_until: rows::timestamp(row, 4),
-                    })
-                };
-                all.push(read().ok_or_else(|| unreadable("erasures", row))?);
-            }
-            after = rows.next;
-            if after.is_none() {
-                return Ok(all);
-            }
+        let (mut all, mut rows) = (Vec::new(), self.rows(&ERASURES, Scan::new(partition, INDEX_PAGE)));
+        while let Some(row) = rows.next().await? {
+            let read = || {
+                let Some(Value::Text(title)) = row.key.clustering.first() else { return None };
+                Some(ErasureState {
+                    page: Page::parse(domain.as_str(), bucket.as_str(), title)?,
+                    rev: rows::clustering_rev(&row, 1)?,
+                    erasure: erasure_of(&row)?,
+                    finished_at: rows::timestamp(&row, 3),
+                    kept_until: rows::timestamp(&row, 4),
+                })
+            };
+            all.push(read().ok_or_else(|| unreadable("erasures", &row))?);
         }
+        Ok(all)
     }
 }
 

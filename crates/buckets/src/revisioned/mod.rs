@@ -26,7 +26,9 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{ClusteringRange, Key, Page as Rows, Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{
+    ClusteringRange, Key, Page as Rows, PartitionStream, Row, RowStream, Scan, Schema, TableStore, Value,
+};
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::{collect::CollectorClock, latest::LatestCache, reservation::Vigil};
@@ -303,6 +305,16 @@ impl Shared {
         let rows = self.store.scan(table, scan.reporting_damage()).await?;
         self.catalog.damage.note(table, &rows.damaged);
         Ok(rows)
+    }
+
+    /// The rows of a scan, page after page.
+    pub(crate) fn rows(&self, table: &'static Schema, scan: Scan) -> RowStream<'_> {
+        RowStream::new(&*self.store, table, scan)
+    }
+
+    /// The partitions of a table, `limit` a page.
+    pub(crate) fn partitions(&self, table: &'static Schema, limit: NonZeroUsize) -> PartitionStream<'_> {
+        PartitionStream::new(&*self.store, table, limit)
     }
 
     /// The first row of a range, as the table sorts.

@@ -8,3 +8,4 @@ mod memory;
 mod random;
 mod replicas;
 mod rules;
+mod streams;

@@ -1,0 +1,91 @@
+//! Reading all pages of a scan or of a list of partitions, one item after another.
+
+use std::{num::NonZeroUsize, vec::IntoIter};
+
+use crate::{Cursor, Page, Partition, Result, Row, Scan, Schema, TableStore};
+
+/// The rows of a scan. A page is read when its first row is asked for.
+///
+/// A stream is for scans that fail at damage: it does not name damaged rows ([`crate::OnDamage::Report`]).
+#[derive(Debug)]
+pub struct RowStream<'s> {
+    store: &'s dyn TableStore,
+    table: &'static Schema,
+    scan: Scan,
+    page: IntoIter<Row>,
+    is_last: bool,
+}
+
+impl<'s> RowStream<'s> {
+    /// A stream that has read nothing yet. It begins behind `scan.after`, and reads `scan.limit` rows at a time.
+    #[must_use]
+    pub fn new(store: &'s dyn TableStore, table: &'static Schema, scan: Scan) -> Self {
+        Self { store, table, scan, page: Vec::new().into_iter(), is_last: false }
+    }
+
+    /// The next row; `None` at the end. After an error, the stream reads the same page again.
+    pub async fn next(&mut self) -> Result<Option<Row>> {
+        loop {
+            if let Some(row) = self.page.next() {
+                return Ok(Some(row));
+            }
+            let Some(page) = self.read_page().await? else { return Ok(None) };
+            self.page = page.into_iter();
+        }
+    }
+
+    /// All rows that are left.
+    pub async fn collect(mut self) -> Result<Vec<Row>> {
+        let mut rows: Vec<Row> = self.page.by_ref().collect();
+        while let Some(page) = self.read_page().await? {
+            // Most scans have one page.
+            if rows.is_empty() { rows = page } else { rows.extend(page) }
+        }
+        Ok(rows)
+    }
+
+    async fn read_page(&mut self) -> Result<Option<Vec<Row>>> {
+        if self.is_last {
+            return Ok(None);
+        }
+        let Page { items, next, .. } = self.store.scan(self.table, self.scan.clone()).await?;
+        self.is_last = next.is_none();
+        self.scan.after = next;
+        Ok(Some(items))
+    }
+}
+
+/// The partitions of a table. A page is read when its first partition is asked for.
+#[derive(Debug)]
+pub struct PartitionStream<'s> {
+    store: &'s dyn TableStore,
+    table: &'static Schema,
+    limit: NonZeroUsize,
+    after: Option<Cursor>,
+    page: IntoIter<Partition>,
+    is_last: bool,
+}
+
+impl<'s> PartitionStream<'s> {
+    /// A stream that has read nothing yet, and reads `limit` partitions at a time.
+    #[must_use]
+    pub fn new(store: &'s dyn TableStore, table: &'static Schema, limit: NonZeroUsize) -> Self {
+        Self { store, table, limit, after: None, page: Vec::new().into_iter(), is_last: false }
+    }
+
+    /// The next partition; `None` at the end. After an error, the stream reads the same page again.
+    pub async fn next(&mut self) -> Result<Option<Partition>> {
+        loop {
+            if let Some(partition) = self.page.next() {
+                return Ok(Some(partition));
+            }
+            if self.is_last {
+                return Ok(None);
+            }
+            let page = self.store.partitions(self.table, self.after.clone(), self.limit).await?;
+            self.is_last = page.next.is_none();
+            self.after = page.next;
+            self.page = page.items.into_iter();
+        }
+    }
+}
