@@ -126,8 +126,12 @@ pub(super) fn delete(
         }
     }
     // A write that was not acknowledged may be on one replica, and on others in some tables alone, after a read has
-    // repaired these. Its other rows have an unknown place in the indexes, where no range may take them.
-    let by_range = seen.iter().all(|(rev, seen)| going.contains_key(rev) || seen.is_whole());
+    // repaired these. Its other rows have an unknown place in the indexes, where no range may take them. Of revisions with
+    // numbers outside the region, only the rows that lie inside it were read.
+    let (Some((first, _)), Some((last, _))) = (going.first_key_value(), going.last_key_value()) else {
+        return Ok(());
+    };
+    let by_range = seen.range(first..=last).all(|(rev, seen)| going.contains_key(rev) || seen.is_whole());
     delete_by_time(batch, going, standing, by_range)?;
     delete_by_tid(batch, going, standing, by_range)
 }
