@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, num::NonZeroUsize, ops::Bound};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ReadFrom, Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
 
 use super::{entries::Unit, order::bounds};
 use crate::{
@@ -210,18 +210,12 @@ pub(super) async fn index_from(
     partition: &[Value],
     read_from: ReadFrom,
 ) -> Result<Vec<IndexRow>> {
-    let (mut index, mut after) = (Vec::new(), None);
-    loop {
-        let scan = Scan { read_from, ..Scan::new(partition.to_vec(), ROWS).after(after) };
-        let rows = store.scan(&ARCHIVE_INDEX, scan).await?;
-        for row in &rows.items {
-            index.push(IndexRow::from_row(row)?);
-        }
-        after = rows.next;
-        if after.is_none() {
-            return Ok(index);
-        }
+    let scan = Scan { read_from, ..Scan::new(partition.to_vec(), ROWS) };
+    let (mut index, mut rows) = (Vec::new(), RowStream::new(store, &ARCHIVE_INDEX, scan));
+    while let Some(row) = rows.next().await? {
+        index.push(IndexRow::from_row(&row)?);
     }
+    Ok(index)
 }
 
 /// The page whose partition it is.

@@ -7,7 +7,7 @@ use std::{
 
 use rashomon_blocks::{Block, Limits};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Error as StoreError, Key, Row, Scan};
+use rashomon_tables::{Error as StoreError, Key, Row, RowStream, Scan};
 use serde::Serialize;
 
 use super::{
@@ -71,15 +71,9 @@ pub(crate) struct Counter {
 impl Counter {
     /// Adds what a page names.
     pub(crate) async fn add(&mut self, blocks: &BlockStore, page: &Page) -> Result<()> {
-        let mut after = None;
-        loop {
-            let scan = Scan::new(partition_of(page), ROWS).after(after);
-            let rows = blocks.store.scan(&REVISIONS, scan).await?;
-            self.stats.open_revisions += rows.items.len() as u64;
-            after = rows.next;
-            if after.is_none() {
-                break;
-            }
+        let mut rows = RowStream::new(&*blocks.store, &REVISIONS, Scan::new(partition_of(page), ROWS));
+        while rows.next().await?.is_some() {
+            self.stats.open_revisions += 1;
         }
         for row in index_of(&*blocks.store, &partition_of(page)).await? {
             let key = Key::new(partition_of(page), row.key());

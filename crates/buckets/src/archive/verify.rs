@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, num::NonZeroUsize};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_blocks::{Block, Limits};
-use rashomon_tables::{Error as StoreError, Key, Schema, Value};
+use rashomon_tables::{Error as StoreError, Key, PartitionStream, Schema, Value};
 
 use super::{
     blocks::{BlockStore, in_hex, partition as partition_of_block, units_of},
@@ -62,19 +62,13 @@ impl Shared {
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let mut after = None;
-        loop {
-            let found = blocks.store.partitions(&ARCHIVE_BLOCKS, after, PARTITIONS).await?;
-            for partition in found.items {
-                seen.extend(block_of(&partition).map(|(_, id)| id));
-                self.verify_one(blocks, &partition, report).await?;
-                progress(report.blocks);
-            }
-            after = found.next;
-            if after.is_none() {
-                return Ok(());
-            }
+        let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_BLOCKS, PARTITIONS);
+        while let Some(partition) = partitions.next().await? {
+            seen.extend(block_of(&partition).map(|(_, id)| id));
+            self.verify_one(blocks, &partition, report).await?;
+            progress(report.blocks);
         }
+        Ok(())
     }
 
     /// Verifies those of the blocks that pages name, and that were not seen yet.
@@ -85,24 +79,18 @@ impl Shared {
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let mut after = None;
-        loop {
-            let pages = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
-            for of in pages.items {
-                // What is wrong with an index was said.
-                let (Some(page), Ok(index)) = (page_of(&of), index_of(&*blocks.store, &of).await) else {
-                    continue;
-                };
-                for row in index.into_iter().filter(|row| seen.insert(row.block)) {
-                    self.verify_one(blocks, &partition_of_block(&page, row.block), report).await?;
-                    progress(report.blocks);
-                }
-            }
-            after = pages.next;
-            if after.is_none() {
-                return Ok(());
+        let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS);
+        while let Some(of) = pages.next().await? {
+            // The faults of an index were reported before.
+            let (Some(page), Ok(index)) = (page_of(&of), index_of(&*blocks.store, &of).await) else {
+                continue;
+            };
+            for row in index.into_iter().filter(|row| seen.insert(row.block)) {
+                self.verify_one(blocks, &partition_of_block(&page, row.block), report).await?;
+                progress(report.blocks);
             }
         }
+        Ok(())
     }
 
     /// Verifies a block; one that cannot be read is a problem of it alone.
@@ -157,19 +145,13 @@ impl Shared {
 
 /// Compares what the pages' indexes say with the blocks that they name.
 async fn verify_indexes(blocks: &BlockStore, report: &mut VerifyReport) -> Result<()> {
-    let mut after = None;
-    loop {
-        let pages = blocks.store.partitions(&ARCHIVE_INDEX, after, PARTITIONS).await?;
-        for partition in pages.items {
-            let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
-            let checked = verify_index(blocks, &partition, report).await;
-            report.corrupt_is_problem(place, checked)?;
-        }
-        after = pages.next;
-        if after.is_none() {
-            return Ok(());
-        }
+    let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS);
+    while let Some(partition) = pages.next().await? {
+        let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
+        let checked = verify_index(blocks, &partition, report).await;
+        report.corrupt_is_problem(place, checked)?;
     }
+    Ok(())
 }
 
 /// Whether a table was listed to its end: a row that cannot be read is a problem, and no reason to look at nothing else.
