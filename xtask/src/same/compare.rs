@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn other_tids_are_the_same_where_they_come_in_the_same_places() {
-        let one = [format!("{A} {B}"), format!("{B}")];
-        let same = [format!("{B} {A}"), format!("{A}")];
-        let other = [format!("{B} {A}"), format!("{B}")];
+        let one = [format!("{A} {B}"), B.to_owned()];
+        let same = [format!("{B} {A}"), A.to_owned()];
+        let other = [format!("{B} {A}"), B.to_owned()];
         let answers = |texts: &[String; 2]| answers(&[&texts[0], &texts[1]]);
         assert_eq!(difference(&answers(&one), &answers(&same)), None);
         assert!(difference(&answers(&one), &answers(&other)).is_some());
