@@ -8,6 +8,7 @@ pub mod cassandra;
 pub mod documents;
 pub mod fuzz;
 pub mod http;
+mod preload;
 pub mod process;
 pub mod same;
 pub mod service;

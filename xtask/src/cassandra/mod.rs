@@ -17,7 +17,7 @@ pub(crate) use faults::network;
 pub(crate) use node::FOR_TESTS;
 pub use node::Node;
 pub(crate) use server::Server;
-use server::{Purpose, Surroundings, source};
+use server::{Purpose, Surroundings};
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]

@@ -188,7 +188,7 @@ impl Server {
 }
 
 /// Files that are the same for every node.
-pub(super) fn source(name: &str) -> PathBuf {
+fn source(name: &str) -> PathBuf {
     crate::root().join("xtask/cassandra").join(name)
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 /// A library that adds to the time of day the seconds that a file has; the nodes of `cargo xtask cassandra faults`
 /// have it, too.
-const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/cassandra/clock.c");
+const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/preload/ahead.c");
 
 /// So far behind it is at first: time may pass, and nobody writes in the future.
 const BEHIND: Duration = Duration::from_secs(1_000 * 24 * 3600);

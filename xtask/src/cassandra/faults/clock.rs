@@ -1,58 +1,35 @@
 //! A clock that is set wrong while the process that looks at it goes on.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
-use crate::cassandra::source;
+use crate::preload::Preload;
 
 /// Seconds since midnight come again after so many.
 const DAY: i64 = 24 * 60 * 60;
 
-/// A library that tells a process another time than it is, and the file that says how far off it is.
+/// A clock that shows a process another time than it is.
 ///
 /// The library is a few lines of our own: libfaketime takes a lock at every look, and under it a node needs
 /// minutes to start.
 #[derive(Debug)]
-pub(super) struct FalseClock {
-    library: PathBuf,
-    offset: PathBuf,
-}
+pub(super) struct FalseClock(Preload);
 
 impl FalseClock {
     /// One that is right at first; its files lie in this folder.
     pub(super) fn new(folder: &Path) -> Result<Self> {
-        let clock = Self { library: folder.join("clock.so"), offset: folder.join("clock") };
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&clock.library).arg(source("clock.c"));
-        let status = compiler.status().context("cannot run cc (Debian: gcc)")?;
-        ensure!(status.success(), "the false clock does not compile");
-        File::create(&clock.offset)?;
-        clock.set(0)?;
-        Ok(clock)
+        Ok(Self(Preload::new(folder, "ahead.c", 0)?))
     }
 
     /// Sets it so many seconds ahead.
     pub(super) fn set(&self, seconds_ahead: i64) -> Result<()> {
-        // In place, since the process has this very file in its memory.
-        let file = fs::OpenOptions::new().write(true).open(&self.offset)?;
-        Ok(file.write_all_at(&seconds_ahead.to_ne_bytes(), 0)?)
+        self.0.set(seconds_ahead)
     }
 
     /// What a process needs in its environment. Times that only measure how long something takes stay true.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
-        [
-            ("LD_PRELOAD", &*self.library.to_string_lossy()),
-            ("CLOCK_AHEAD", &*self.offset.to_string_lossy()),
-            ("TZ", "UTC"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
+        self.0.environment("CLOCK_AHEAD")
     }
 }
 
@@ -68,6 +45,8 @@ pub(super) fn seconds_ahead(shown: &str, now: i64) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
