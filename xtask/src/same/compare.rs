@@ -1,6 +1,6 @@
 //! The answers of two programs, held side by side.
 
-/// What one step gave: what was asked, and what came back.
+/// A request or a command, and its whole answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) asked: String,

@@ -52,92 +52,75 @@ pub struct Options {
 /// A configuration to compare under.
 struct Configuration {
     name: &'static str,
-    settings: &'static str,
-    archive: bool,
-    retention: bool,
+    /// The keys of `[retention]` beside those of [`RETENTION`]; `None`: there is no such table.
+    retention: Option<&'static str>,
+    /// The keys of `[archive]`; `None`: there is no such table.
+    archive: Option<&'static str>,
     /// Whether two processes work on a node of Cassandra, instead of one on a file.
-    cluster: bool,
+    is_cluster: bool,
 }
 
-/// No loop of a server collects garbage. In the settings of retention, `skew` is longer than a run takes: the time of
-/// day does not go on by itself, and must not look as if it had been set.
+/// No loop of a server collects garbage.
 const COMMON: &str = "collect_every = \"0s\"\naccess_log = \"off\"\nlog_level = \"error\"\n";
+
+/// `skew` is longer than a run takes: the time of day does not go on by itself, and must not look as if it had been set.
+const RETENTION: &str = "[retention]\nskew = \"5m\"\ngrace = \"1h\"\n";
+
+const CONFIGURATIONS: &[Configuration] = &[
+    Configuration::new("plain"),
+    Configuration::new("app-ttl").retention("slack = \"10m\"\ndelete_probability = 0.5"),
+    Configuration::new("app-ttl-renders")
+        .retention("cull = \"renders\"\nmin_keep = 2\ntimeline = \"memory\""),
+    Configuration::new("two-table").retention("strategy = \"two-table\""),
+    Configuration::new("table-per-query-a").retention("strategy = \"table-per-query\""),
+    Configuration::new("table-per-query-read")
+        .retention("strategy = \"table-per-query\"\nfill = \"copy-on-read\""),
+    Configuration::new("table-per-query-write")
+        .retention("strategy = \"table-per-query\"\nfill = \"write-through\""),
+    Configuration::new("table-per-query-b").retention("strategy = \"table-per-query\"\noption = \"B\""),
+    Configuration::new("archive").archive("after = \"1h\"\nwithin = \"1h\""),
+    Configuration::new("archive-first-render")
+        .retention("")
+        .archive("within = \"1h\"\npolicy = \"first-render\""),
+    Configuration::new("cluster-plain").on_cluster(),
+    Configuration::new("cluster-app-ttl").retention("").on_cluster(),
+    Configuration::new("cluster-table-per-query").retention("strategy = \"table-per-query\"").on_cluster(),
+    Configuration::new("cluster-archive").archive("after = \"1h\"\nwithin = \"1h\"").on_cluster(),
+];
 
 impl Configuration {
     /// One process on a file, without retention and without an archive.
-    const fn on_file(name: &'static str, settings: &'static str) -> Self {
-        Self { name, settings, archive: false, retention: false, cluster: false }
+    const fn new(name: &'static str) -> Self {
+        Self { name, retention: None, archive: None, is_cluster: false }
     }
 
-    const fn with_retention(mut self) -> Self {
-        self.retention = true;
-        self
+    const fn retention(self, keys: &'static str) -> Self {
+        Self { retention: Some(keys), ..self }
     }
 
-    const fn with_archive(mut self) -> Self {
-        self.archive = true;
-        self
+    const fn archive(self, keys: &'static str) -> Self {
+        Self { archive: Some(keys), ..self }
     }
 
-    const fn on_cluster(mut self) -> Self {
-        self.cluster = true;
-        self
+    const fn on_cluster(self) -> Self {
+        Self { is_cluster: true, ..self }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            servers: if self.is_cluster { 2 } else { 1 },
+            archive: self.archive.is_some(),
+            retention: self.retention.is_some(),
+        }
+    }
+
+    /// The text of its file.
+    fn settings(&self) -> String {
+        let retention = self.retention.map(|keys| format!("{RETENTION}{keys}\n"));
+        let archive = self.archive.map(|keys| format!("[archive]\n{keys}\n"));
+        [Some(COMMON.to_owned()), retention, archive].into_iter().flatten().collect()
     }
 }
-
-const CONFIGURATIONS: &[Configuration] = &[
-    Configuration::on_file("plain", ""),
-    Configuration::on_file(
-        "app-ttl",
-        "[retention]\nskew = \"5m\"\ngrace = \"1h\"\nslack = \"10m\"\ndelete_probability = 0.5\n",
-    )
-    .with_retention(),
-    Configuration::on_file(
-        "app-ttl-renders",
-        "[retention]\nskew = \"5m\"\ngrace = \"1h\"\ncull = \"renders\"\nmin_keep = 2\ntimeline = \"memory\"\n",
-    )
-    .with_retention(),
-    Configuration::on_file("two-table", "[retention]\nskew = \"5m\"\nstrategy = \"two-table\"\ngrace = \"1h\"\n")
-        .with_retention(),
-    Configuration::on_file(
-        "table-per-query-a",
-        "[retention]\nskew = \"5m\"\nstrategy = \"table-per-query\"\ngrace = \"1h\"\n",
-    )
-    .with_retention(),
-    Configuration::on_file(
-        "table-per-query-read",
-        "[retention]\nskew = \"5m\"\nstrategy = \"table-per-query\"\nfill = \"copy-on-read\"\ngrace = \"1h\"\n",
-    )
-    .with_retention(),
-    Configuration::on_file(
-        "table-per-query-write",
-        "[retention]\nskew = \"5m\"\nstrategy = \"table-per-query\"\nfill = \"write-through\"\ngrace = \"1h\"\n",
-    )
-    .with_retention(),
-    Configuration::on_file(
-        "table-per-query-b",
-        "[retention]\nskew = \"5m\"\nstrategy = \"table-per-query\"\noption = \"B\"\ngrace = \"1h\"\n",
-    )
-    .with_retention(),
-    Configuration::on_file("archive", "[archive]\nafter = \"1h\"\nwithin = \"1h\"\n").with_archive(),
-    Configuration::on_file(
-        "archive-first-render",
-        "[retention]\nskew = \"5m\"\ngrace = \"1h\"\n[archive]\nwithin = \"1h\"\npolicy = \"first-render\"\n",
-    )
-    .with_retention()
-    .with_archive(),
-    Configuration::on_file("cluster-plain", "").on_cluster(),
-    Configuration::on_file("cluster-app-ttl", "[retention]\nskew = \"5m\"\ngrace = \"1h\"\n").with_retention().on_cluster(),
-    Configuration::on_file(
-        "cluster-table-per-query",
-        "[retention]\nskew = \"5m\"\nstrategy = \"table-per-query\"\ngrace = \"1h\"\n",
-    )
-    .with_retention()
-    .on_cluster(),
-    Configuration::on_file("cluster-archive", "[archive]\nafter = \"1h\"\nwithin = \"1h\"\n")
-        .with_archive()
-        .on_cluster(),
-];
 
 fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(CONFIGURATIONS.iter().map(|configuration| configuration.name))
@@ -152,11 +135,11 @@ pub fn run(options: &Options) -> Result<bool> {
         ensure!(program.is_file(), "there is no program {}", program.display());
     }
     let chosen = |configuration: &&Configuration| match &*options.names {
-        [] => options.cassandra || !configuration.cluster,
+        [] => options.cassandra || !configuration.is_cluster,
         names => names.iter().any(|name| name == configuration.name),
     };
     let chosen: Vec<_> = CONFIGURATIONS.iter().filter(chosen).collect();
-    let node = if chosen.iter().any(|configuration| configuration.cluster) {
+    let node = if chosen.iter().any(|configuration| configuration.is_cluster) {
         Some(cassandra::start_for_benchmarks()?)
     } else {
         None
@@ -179,22 +162,21 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// How many answers were the same, or what differed.
 fn compare(options: &Options, configuration: &Configuration, seed: u64) -> Result<Result<usize, String>> {
-    let servers = if configuration.cluster { 2 } else { 1 };
-    let Configuration { archive, retention, .. } = *configuration;
-    let script = script::draw(seed, options.steps, Traits { servers, archive, retention, commands: true });
+    let traits = configuration.traits();
+    let script = script::draw(seed, options.steps, traits);
     // A node of Cassandra has its own clock, from which the frozen one must not be far.
-    let start = if configuration.cluster { now_micros() } else { FILE_START };
+    let start = if configuration.is_cluster { now_micros() } else { FILE_START };
     let answers = |binary: &Path, name: &str| {
         let folder = crate::target().join("xtask/same").join(configuration.name).join(name);
-        let store = if configuration.cluster {
+        let store = if configuration.is_cluster {
             let keyspace = format!("same_{name}_{start}");
             format!("cassandra://127.0.0.1/{keyspace}?replication=1")
         } else {
             format!("sqlite:{}", folder.join("store").display())
         };
-        let settings = format!("{COMMON}{}", configuration.settings);
+        let settings = configuration.settings();
         let place = Place { binary: binary.to_owned(), folder, store, settings, start };
-        World::new(place, servers)?.run(&script)
+        World::new(place, traits.servers)?.run(&script)
     };
     let (old, new) = (answers(&options.old, "old")?, answers(&options.new, "new")?);
     Ok(match compare::difference(&old, &new) {

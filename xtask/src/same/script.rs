@@ -16,7 +16,7 @@ pub(super) enum Step {
 }
 
 /// The domain of all requests.
-pub(super) const DOMAIN: &str = "enwiki";
+const DOMAIN: &str = "enwiki";
 
 const TITLES: &[&str] = &["Main_Page", "A/B", "M%C3%BCnchen", "Talk:X", "E%26F"];
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -32,8 +32,6 @@ pub(super) struct Traits {
     pub(super) archive: bool,
     /// Whether there is a policy of retention.
     pub(super) retention: bool,
-    /// Whether commands can run. They cannot on a store in memory.
-    pub(super) commands: bool,
 }
 
 /// A script of about so many steps.
@@ -252,9 +250,6 @@ impl Script {
     }
 
     fn command(&mut self) {
-        if !self.traits.commands {
-            return self.read();
-        }
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut options = vec!["stats --json", "verify", "import", "export", "export"];
         if self.traits.retention {
@@ -315,7 +310,7 @@ impl Script {
 mod tests {
     use super::*;
 
-    const ALL: Traits = Traits { servers: 2, archive: true, retention: true, commands: true };
+    const ALL: Traits = Traits { servers: 2, archive: true, retention: true };
 
     #[test]
     fn the_same_seed_draws_the_same_script() {

@@ -22,7 +22,7 @@ use crate::{
     service::{Service, free_address},
 };
 
-/// The tid that stands for one where no write was answered with any.
+/// The tid of a request that asks for one before any write was answered with one.
 const NO_TID: &str = "00000000-0000-1000-8000-000000000000";
 /// The longest time that an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ const QUIET_LOOKS_ON_CLUSTER: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 /// Where a program works.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Place {
     pub(super) binary: PathBuf,
     pub(super) folder: PathBuf,
