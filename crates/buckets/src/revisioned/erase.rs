@@ -378,26 +378,19 @@ impl Shared {
             return Ok(Vec::new());
         }
         for table in [&*REVISIONS, &*RENDERS] {
-            let mut after = None;
-            loop {
-                let rows = self.scan(table, Scan::new(partition_of(page), INDEX_PAGE).after(after)).await?;
-                for row in &rows.items {
-                    let (of, properties) = match table.name() == REVISIONS.name() {
-                        true => RevisionRow::from_row(row).map(|row| (row.record.rev, row.properties))?,
-                        false => RenderRow::from_row(row).map(|row| (row.rev, row.properties))?,
-                    };
-                    if of == rev {
-                        continue;
-                    }
-                    for (name, info) in properties {
-                        if erased.contains(&(info.sha1, info.size)) {
-                            same.entry(name).or_default().insert(of);
-                        }
-                    }
+            let mut rows = self.rows(table, Scan::new(partition_of(page), INDEX_PAGE));
+            while let Some(row) = rows.next().await? {
+                let (of, properties) = match table.name() == REVISIONS.name() {
+                    true => RevisionRow::from_row(&row).map(|row| (row.record.rev, row.properties))?,
+                    false => RenderRow::from_row(&row).map(|row| (row.rev, row.properties))?,
+                };
+                if of == rev {
+                    continue;
                 }
-                after = rows.next;
-                if after.is_none() {
-                    break;
+                for (name, info) in properties {
+                    if erased.contains(&(info.sha1, info.size)) {
+                        same.entry(name).or_default().insert(of);
+                    }
                 }
             }
         }

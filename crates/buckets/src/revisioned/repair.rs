@@ -70,17 +70,11 @@ impl Revisioned {
     pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
         let mut report = RepairReport::default();
         let shared = &*self.0;
-        let (mut restored, mut after) = (BTreeSet::new(), None);
-        loop {
-            let partitions = shared.store.partitions(&REVISIONS, after, INDEX_PAGE).await?;
-            for page in partitions.items.iter().filter_map(|partition| page_of(partition)) {
-                let (restored, report) = (&mut restored, &mut report);
-                Repair { shared, page: &page, dry_run, restored, report }.page().await?;
-            }
-            after = partitions.next;
-            if after.is_none() {
-                break;
-            }
+        let (mut restored, mut partitions) = (BTreeSet::new(), shared.partitions(&REVISIONS, INDEX_PAGE));
+        while let Some(partition) = partitions.next().await? {
+            let Some(page) = page_of(&partition) else { continue };
+            let (restored, report) = (&mut restored, &mut report);
+            Repair { shared, page: &page, dry_run, restored, report }.page().await?;
         }
         shared.remove_titles_of_no_page(dry_run, &mut report).await?;
         Ok(report)
@@ -90,38 +84,32 @@ impl Revisioned {
 impl Shared {
     /// Removes damaged rows of titles that no page has: their keys are damaged, or their pages were never written.
     async fn remove_titles_of_no_page(&self, dry_run: bool, report: &mut RepairReport) -> Result<()> {
-        let mut after = None;
-        loop {
-            let partitions = self.store.partitions(&TITLES, after, INDEX_PAGE).await?;
-            for partition in partitions.items {
-                let mut scan = Scan::new(partition.clone(), INDEX_PAGE).reporting_damage();
-                loop {
-                    let rows = self.store.scan(&TITLES, scan.clone()).await?;
-                    for row in rows.damaged {
-                        let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
-                        let Some(Value::Text(title)) = row.key.clustering.first() else { continue };
-                        let Some(page) = Page::parse(domain, bucket, title) else { continue };
-                        if self.catalog.is_stored(&page).await? {
-                            continue;
-                        }
-                        report.add(&page, "removed the damaged row of a title that no page has");
-                        if !dry_run {
-                            let mut batch = Batch::new(partition.clone());
-                            batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
-                            self.store.write(Vec::new(), batch).await?;
-                        }
+        let mut partitions = self.partitions(&TITLES, INDEX_PAGE);
+        while let Some(partition) = partitions.next().await? {
+            let mut scan = Scan::new(partition.clone(), INDEX_PAGE).reporting_damage();
+            loop {
+                let rows = self.store.scan(&TITLES, scan.clone()).await?;
+                for row in rows.damaged {
+                    let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
+                    let Some(Value::Text(title)) = row.key.clustering.first() else { continue };
+                    let Some(page) = Page::parse(domain, bucket, title) else { continue };
+                    if self.catalog.is_stored(&page).await? {
+                        continue;
                     }
-                    scan.after = rows.next;
-                    if scan.after.is_none() {
-                        break;
+                    report.add(&page, "removed the damaged row of a title that no page has");
+                    if !dry_run {
+                        let mut batch = Batch::new(partition.clone());
+                        batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
+                        self.store.write(Vec::new(), batch).await?;
                     }
                 }
-            }
-            after = partitions.next;
-            if after.is_none() {
-                return Ok(());
+                scan.after = rows.next;
+                if scan.after.is_none() {
+                    break;
+                }
             }
         }
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use rashomon_buckets::{
     schemas,
 };
 use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
-use rashomon_tables::{Counting, Scan, Schema, TableStore};
+use rashomon_tables::{Counting, PartitionStream, RowStream, Scan, Schema, TableStore};
 
 use super::{
     Contestant, Done, HOUR, History, SOON, Stored, StrategyReport, expected,
@@ -248,27 +248,17 @@ impl Replay<'_> {
     }
 
     async fn size(&self, table: &'static Schema) -> rashomon_tables::Result<(u64, u64)> {
-        let store = self.tables.store();
-        let (mut rows, mut bytes, mut after) = (0, 0, None);
-        loop {
-            let partitions = store.partitions(table, after, ROWS).await?;
-            for partition in partitions.items {
-                let mut cursor = None;
-                loop {
-                    let page = store.scan(table, Scan::new(partition.clone(), ROWS).after(cursor)).await?;
-                    rows += page.items.len() as u64;
-                    bytes += page.items.iter().map(|row| row.size() as u64).sum::<u64>();
-                    cursor = page.next;
-                    if cursor.is_none() {
-                        break;
-                    }
-                }
-            }
-            after = partitions.next;
-            if after.is_none() {
-                return Ok((rows, bytes));
+        let store = &**self.tables.store();
+        let (mut count, mut bytes) = (0, 0);
+        let mut partitions = PartitionStream::new(store, table, ROWS);
+        while let Some(partition) = partitions.next().await? {
+            let mut rows = RowStream::new(store, table, Scan::new(partition, ROWS));
+            while let Some(row) = rows.next().await? {
+                count += 1;
+                bytes += row.size() as u64;
             }
         }
+        Ok((count, bytes))
     }
 
     fn report(mut self, stored: Stored) -> StrategyReport {
