@@ -1,4 +1,4 @@
-//! What is written: mutations in batches.
+//! Mutations, in batches.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,20 +9,20 @@ use rashomon_clock::Timestamp;
 
 use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
 
-/// The greatest [`Value::size`] that a store takes: larger ones are split by the caller.
+/// The greatest [`Value::size`] that a store accepts. The caller splits larger values.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// The greatest sum of [`Value::size`] over a batch, its keys and bounds included: 4 MiB of values, and
-/// 64 KiB for keys, so that a caller that fills a batch with values need not count the keys.
+/// The greatest sum of [`Value::size`] over a batch, its keys and bounds included. It has 4 MiB for values
+/// and 64 KiB for keys, so that a caller that fills a batch with values need not count the keys.
 pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// One change of one table. All mutations of a batch are of its partition.
 #[derive(Debug, Clone)]
 pub enum Mutation {
-    /// Puts a row. One that stands and was written later stays, and the put is ignored; a caller never
-    /// writes two different rows under one key with one write time.
+    /// Puts a row. If the stored row was written later, the put is ignored. A caller never writes two
+    /// different rows under one key with one write time.
     Put {
-        /// The table; not one that is swap-only.
+        /// The table, which is not swap-only.
         table: &'static Schema,
         /// The clustering columns.
         clustering: Vec<Value>,
@@ -30,12 +30,13 @@ pub enum Mutation {
         values: Vec<Option<Value>>,
         /// The time of the write.
         written_at: Timestamp,
-        /// From when on the row is invisible. `None`: the table's default time to live, if it has one.
+        /// The time from which the row is invisible. `None`: by the table's default time to live, if it has
+        /// one.
         expires_at: Option<Timestamp>,
     },
     /// Deletes a row unless it was written after `written_at`.
     Delete {
-        /// The table; not one that is swap-only.
+        /// The table, which is not swap-only.
         table: &'static Schema,
         /// The clustering columns.
         clustering: Vec<Value>,
@@ -44,11 +45,11 @@ pub enum Mutation {
     },
     /// Deletes the rows in the range whose write time is at or before `written_before`.
     DeleteRange {
-        /// The table; not one that is swap-only.
+        /// The table, which is not swap-only.
         table: &'static Schema,
-        /// Which rows.
+        /// The range of the rows.
         range: ClusteringRange,
-        /// The latest write time that goes.
+        /// The latest write time of the rows that are deleted.
         written_before: Timestamp,
     },
 }
@@ -62,7 +63,7 @@ impl Mutation {
         }
     }
 
-    /// All values that it carries, those of the partition aside.
+    /// All values of the mutation, except those of the partition.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
         let (key, values, bounds): (&[Value], &[Option<Value>], _) = match self {
             Self::Put { clustering, values, .. } => (clustering, values, None),
@@ -77,11 +78,11 @@ impl Mutation {
     }
 }
 
-/// Changes of one partition, in any number of tables that share its key: all of them happen or none does.
+/// Changes of one partition, in any number of tables that share its key: either all of them happen or none.
 ///
-/// A batch is a set: its mutations have no order, so two of one row are refused, and so is a range delete
-/// over a row that the same batch puts or deletes. Two range deletes may overlap. [`MAX_VALUE_BYTES`] and
-/// [`MAX_BATCH_BYTES`] bound it.
+/// A batch is a set: its mutations have no order. So two mutations of one row are refused. A range delete is
+/// refused if the same batch puts or deletes a row in the range. Two range deletes may overlap.
+/// [`MAX_VALUE_BYTES`] and [`MAX_BATCH_BYTES`] bound a batch.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The partition.
@@ -108,6 +109,19 @@ impl Batch {
         self.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at: None });
     }
 
+    /// Adds a put that expires.
+    pub fn put_until(
+        &mut self,
+        table: &'static Schema,
+        clustering: Vec<Value>,
+        values: Vec<Option<Value>>,
+        written_at: Timestamp,
+        expires_at: Timestamp,
+    ) {
+        let expires_at = Some(expires_at);
+        self.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at });
+    }
+
     /// Adds a delete of one row.
     pub fn delete(&mut self, table: &'static Schema, clustering: Vec<Value>, written_at: Timestamp) {
         self.mutations.push(Mutation::Delete { table, clustering, written_at });
@@ -124,21 +138,21 @@ impl Batch {
     }
 }
 
-/// What became of a `swap`.
+/// The outcome of a `swap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Swap {
-    /// The row stood as expected, and now is the new one.
+    /// The row was as expected, and is now the new one.
     Applied,
-    /// The row stood otherwise, and stands so still.
+    /// The row was not as expected, and is unchanged.
     Refused {
-        /// How it stands.
+        /// The current row.
         current: Option<Row>,
     },
 }
 
 impl Swap {
     /// `Invalid` unless the table is swap-only and the rows are whole rows under `key`, within the bounds of
-    /// a batch. Every store calls it on every swap before anything is changed.
+    /// a batch. Every store calls this for every swap, before anything is changed.
     pub fn check(table: &Schema, key: &Key, expected: Option<&Row>, new: Option<&Row>) -> Result<()> {
         if !table.swap_only() {
             return Err(Error::Invalid(format!("table {} is not written by swap", table.name())));
@@ -159,15 +173,16 @@ impl Swap {
 }
 
 impl Batch {
-    /// `Invalid` unless the batch keeps every rule written at [`Mutation`] and [`Batch`]. Every store calls
-    /// it on every batch before anything is changed.
+    /// `Invalid` unless the batch keeps every rule of [`Mutation`] and [`Batch`]. Every store calls this for
+    /// every batch, before anything is changed.
     pub fn check(&self) -> Result<()> {
         for mutation in &self.mutations {
             let table = mutation.table();
             if table.swap_only() {
                 return Err(Error::Invalid(format!("table {} is written by swap alone", table.name())));
             }
-            // Each table agrees with the values of the partition in number and types, and so with the others.
+            // Each table agrees with the partition's values in number and types, and so with the other
+            // tables.
             table.check_partition(&self.partition)?;
             match mutation {
                 Mutation::Put { clustering, values, .. } => {
@@ -182,8 +197,8 @@ impl Batch {
         self.check_is_a_set()
     }
 
-    /// About linear in the number of mutations: each row is looked up among the rows, and each of its
-    /// prefixes among the ranges.
+    /// Takes time about linear in the number of mutations: each row is looked up among the rows, and each of
+    /// its prefixes among the ranges.
     fn check_is_a_set(&self) -> Result<()> {
         let mut rows = HashSet::with_capacity(self.mutations.len());
         let mut ranges: HashMap<_, Vec<&ClusteringRange>> = HashMap::new();

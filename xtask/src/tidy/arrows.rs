@@ -6,8 +6,9 @@ use super::{Problem, Tree};
 
 /// Every crate of ours, and the crates of ours that it may depend on.
 ///
-/// A crate's tests may use whatever can be reached from it along these arrows; those of the bucket layer and of
-/// what stands on it also [`STORES_FOR_TESTS`], since what they promise has to hold over a store that lasts.
+/// The tests of a crate may use every crate that can be reached from it along these arrows. The tests of the
+/// bucket layer and of the crates above it may also use [`STORES_FOR_TESTS`]: their promises have to hold on a
+/// store that keeps its data.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-blocks", &[]),
@@ -15,7 +16,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-tables-cassandra", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-test-stores", &["rashomon-tables-cassandra", "rashomon-tables", "rashomon-clock"]),
-    ("rashomon-buckets", &["rashomon-blocks", "rashomon-tables", "rashomon-clock"]),
+    ("rashomon-records", &["rashomon-tables", "rashomon-clock"]),
+    ("rashomon-buckets", &["rashomon-records", "rashomon-blocks", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-generator-http", &["rashomon-buckets"]),
     (

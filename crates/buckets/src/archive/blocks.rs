@@ -10,20 +10,24 @@ use bytes::{Bytes, BytesMut};
 use moka::{future::Cache, policy::EvictionPolicy};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Error as StoreError, Result, Row, Scan, TableStore, Value};
+use rashomon_tables::{Batch, Error as StoreError, Result, Scan, TableStore, Value};
 
 use super::{
     columns::columns,
     damage::Damage,
     entries::Unit,
-    index::BlockId,
     made::blocking,
     part::{Packed, Part},
     pending::settings,
+    rows::{BlockId, BlockPiece},
     too_large::TooLarge,
     units::{Hashes, Pages, name_and_title, read_lines, read_units},
 };
-use crate::{Page, Revision, Title, rows, schemas::ARCHIVE_BLOCKS};
+use crate::{
+    Page, Revision, Title,
+    rows::{ColumnValue, TypedRow},
+    schemas::ARCHIVE_BLOCKS,
+};
 
 /// The bytes of a piece of a block: the largest value that the table layer takes.
 const PIECE: usize = 1 << 20;
@@ -111,8 +115,7 @@ impl BlockStore {
         for part in 0..parts {
             let piece = bytes.slice(part * PIECE..bytes.len().min((part + 1) * PIECE));
             let mut batch = Batch::new(partition(of, id));
-            let values = vec![Some(Value::Int(parts as i64)), Some(Value::Blob(piece))];
-            batch.put(&ARCHIVE_BLOCKS, vec![Value::Int(part as i64)], values, now);
+            BlockPiece { part: part as i64, parts: parts as i64, value: piece }.put(&mut batch, now);
             self.store.write(Vec::new(), batch).await?;
         }
         Ok(())
@@ -138,7 +141,8 @@ impl BlockStore {
                 error => error,
             })?;
             for row in &rows.items {
-                let (number, of_all, piece) = piece_of(row).ok_or_else(missing)?;
+                let BlockPiece { part: number, parts: of_all, value: piece } =
+                    TypedRow::read(row).ok_or_else(missing)?;
                 if number != parts || bytes.len() + piece.len() > Limits::default().block {
                     return Err(missing());
                 }
@@ -146,7 +150,7 @@ impl BlockStore {
                 if rows.next.is_none() && rows.items.last() == Some(row) && of_all != parts {
                     return Err(missing());
                 }
-                bytes.extend_from_slice(piece);
+                bytes.extend_from_slice(&piece);
             }
             after = rows.next;
             if after.is_none() {
@@ -195,18 +199,9 @@ impl BlockStore {
     }
 }
 
-fn piece_of(row: &Row) -> Option<(i64, i64, &Bytes)> {
-    let Some(Value::Int(number)) = row.key.clustering.first() else { return None };
-    Some((*number, rows::int(row, 0)?, rows::blob(row, 1)?))
-}
-
-pub(super) fn name_of(id: BlockId) -> Value {
-    Value::Blob(Bytes::copy_from_slice(&id))
-}
-
 /// The partition of a block of the page's bucket.
 pub(super) fn partition(of: &Page, id: BlockId) -> Vec<Value> {
-    vec![of.domain.as_str().into(), of.bucket.as_str().into(), name_of(id)]
+    vec![of.domain.as_str().into(), of.bucket.as_str().into(), id.to_value()]
 }
 
 pub(super) fn in_hex(id: BlockId) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Error as StoreError, Scan, TableStore};
+use rashomon_tables::{Error as StoreError, Scan, TableStore};
 
 use super::{
     decide::Texts,
@@ -15,8 +15,7 @@ use super::{
 use crate::{
     Error, Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Stored},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_in, unreadable},
-    schemas::{RENDER_CONTENT, REVISION_CONTENT},
+    rows::{BodyKey, RenderRow, RevisionRow, content_table, of_property, partition_of, unreadable},
 };
 
 /// A revision as it stands in the tables, and the texts of its bodies.
@@ -84,26 +83,23 @@ async fn bodies(
     left_out: &BTreeSet<Tid>,
     damage: &mut BTreeMap<Revision, String>,
 ) -> Result<Found> {
-    let table = match versions {
-        Versions::Revision => &*REVISION_CONTENT,
-        Versions::Render => &*RENDER_CONTENT,
-    };
+    let table = content_table(versions);
     let mut found = Found::new();
     for name in names {
-        let range =
-            ClusteringRange::prefix(vec![name.as_str().into()]).at_least(first.get()).at_most(last.get());
+        let range = of_property(&name).at_least(first.get()).at_most(last.get());
         let mut after = None;
         loop {
             let scan = Scan::new(partition_of(page), ROWS).range(range.clone()).reverse().after(after);
             let rows = store.scan(table, scan.reporting_damage()).await?;
             for row in rows.damaged {
-                if let Some(rev) = row.key.clustering.get(1).and_then(rev_in) {
+                if let Some(rev) = BodyKey::read(&row.key).map(|key| key.rev) {
                     damage.insert(rev, row.reason);
                 }
             }
             for row in rows.items {
-                let rev = clustering_rev(&row, 1).ok_or_else(|| unreadable(table.name(), &row))?;
-                let (of, written_at) = (clustering_tid(&row, 2), row.written_at);
+                let BodyKey { rev, tid: of, .. } =
+                    BodyKey::read(&row.key).ok_or_else(|| unreadable(table.name(), &row))?;
+                let written_at = row.written_at;
                 // What expires goes by itself.
                 if row.expires_at.is_some() {
                     continue;

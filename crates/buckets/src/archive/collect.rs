@@ -9,12 +9,13 @@ use rashomon_tables::{
 };
 
 use super::{
-    blocks::{BlockStore, name_of, partition},
-    index::{BlockId, IndexRow},
+    blocks::{BlockStore, partition},
+    index::IndexRow,
+    rows::{BlockId, NoteRow},
 };
 use crate::{
     Error, Page, Result, Title,
-    rows::{self, partition_of, to_json},
+    rows::{ColumnValue, Json, TypedRow, partition_of},
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, ARCHIVE_NOTES},
 };
 
@@ -44,13 +45,11 @@ pub(super) struct Note {
 }
 
 impl Note {
+    /// The note of a row, and its time. `None` if the row is unreadable.
     fn from_row(row: &Row) -> Option<(Self, Timestamp)> {
-        let Some(Value::Blob(id)) = row.key.clustering.first() else { return None };
-        let (domain, bucket) = (rows::text(row, 0)?, rows::text(row, 1)?);
-        let titles: BTreeSet<Title> = serde_json::from_str(rows::text(row, 2)?).ok()?;
-        let pages = titles.iter().map(|title| Page::parse(domain, bucket, title.as_str()));
-        let note = Self { id: id.as_ref().try_into().ok()?, pages: pages.collect::<Option<_>>()? };
-        Some((note, rows::timestamp(row, 3)?))
+        let NoteRow { block, domain, bucket, titles, noted_at } = TypedRow::read(row)?;
+        let page = |title| Page { domain: domain.clone(), bucket: bucket.clone(), title };
+        Some((Self { id: block, pages: titles.0.into_iter().map(page).collect() }, noted_at))
     }
 }
 
@@ -98,30 +97,30 @@ impl BlockStore {
         written_at: Timestamp,
     ) -> StoreResult<()> {
         let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
-        let (domain, bucket) = (of.domain.as_str(), of.bucket.as_str());
-        let values = vec![Some(domain.into()), Some(bucket.into()), Some(to_json(titles)), Some(now.into())];
-        note.put(&ARCHIVE_NOTES, vec![name_of(id)], values, written_at);
+        let (domain, bucket) = (of.domain.clone(), of.bucket.clone());
+        let row = NoteRow { block: id, domain, bucket, titles: Json(titles.clone()), noted_at: now };
+        row.put(&mut note, written_at);
         self.store.write(Vec::new(), note).await
     }
 
     /// Nobody has to look: all pages that the block was made for name it.
     pub(super) async fn settle(&self, id: BlockId, noted_at: Timestamp) -> StoreResult<()> {
         let mut note = Batch::new(vec![Value::Int(noted_at.as_micros().div_euclid(HOUR.as_micros() as i64))]);
-        note.delete(&ARCHIVE_NOTES, vec![name_of(id)], noted_at);
+        note.delete(&ARCHIVE_NOTES, vec![id.to_value()], noted_at);
         self.store.write(Vec::new(), note).await
     }
 
     /// When a block was noted last, if somebody will look whether a page names it.
     pub(super) async fn noted_at(&self, id: BlockId) -> StoreResult<Option<Timestamp>> {
         let notes = self.notes_of(id).await?;
-        Ok(notes.iter().filter_map(|row| rows::timestamp(row, 3)).max())
+        Ok(notes.iter().filter_map(NoteRow::read).map(|note| note.noted_at).max())
     }
 
     /// The notes of a block, of whatever hours.
     async fn notes_of(&self, id: BlockId) -> StoreResult<Vec<Row>> {
         let (mut notes, mut hours) = (Vec::new(), self.note_hours());
         while let Some(hour) = hours.next().await? {
-            notes.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![name_of(id)])).await?);
+            notes.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![id.to_value()])).await?);
         }
         Ok(notes)
     }

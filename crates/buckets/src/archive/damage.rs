@@ -12,9 +12,14 @@ use rashomon_tables::{Batch, Error as StoreError, PartitionStream};
 use super::{
     blocks::{BlockStore, in_hex, newer_version},
     collect::Note,
-    index::{BlockId, IndexRow, index_of, page_of},
+    index::{IndexRow, index_of},
+    rows::BlockId,
 };
-use crate::{Page, Result, Revision, Revisioned, rows::partition_of, schemas::ARCHIVE_INDEX};
+use crate::{
+    Page, Result, Revision, Revisioned,
+    rows::{TypedRow, page_of, partition_of},
+    schemas::ARCHIVE_INDEX,
+};
 
 /// Partitions that are listed together.
 const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
@@ -140,7 +145,7 @@ impl Revisioned {
         blocks.note(page, id, &titles, now, at).await?;
         for (of, row) in &named_by {
             let mut batch = Batch::new(partition_of(of));
-            batch.delete(&ARCHIVE_INDEX, row.key(), at);
+            batch.delete(&ARCHIVE_INDEX, row.to_stored().clustering(), at);
             blocks.store.write(Vec::new(), batch).await?;
         }
         let pages = named_by.iter().map(|(of, _)| of.clone()).collect();

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Row, Value};
+use rashomon_tables::{Batch, ClusteringRange, Row};
 
 use super::entries::Unit;
 use crate::{
     PropertyName, Result, Revision, Tid,
-    rows::{clustering_rev, clustering_tid, rev_of_tid, unreadable},
+    rows::{RenderKey, RevisionRow, RowKey, TidRow, TimeKey, TypedRow},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -29,19 +29,19 @@ impl Standing {
     fn seen(&self) -> Result<BTreeMap<Revision, Seen>> {
         let mut seen: BTreeMap<Revision, Seen> = BTreeMap::new();
         for row in &self.revisions {
-            seen.entry(rev_of(row, "revisions")?).or_default().has_row = true;
+            seen.entry(RevisionRow::rev_of(row)?).or_default().has_row = true;
         }
         for row in &self.renders {
-            let tid = clustering_tid(row, 1).ok_or_else(|| unreadable("renders", row))?;
-            seen.entry(rev_of(row, "renders")?).or_default().renders.insert(tid);
+            let RenderKey { rev, tid } = RowKey::of(row)?;
+            seen.entry(rev).or_default().renders.insert(tid);
         }
         for row in &self.by_time {
-            seen.entry(rev_by_time(row)?).or_default().has_time = true;
+            seen.entry(TimeKey::of(row)?.rev).or_default().has_time = true;
         }
         // The revision of a damaged row, which has no values, is not known. A row that expires is not of a stored render.
         for row in self.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
-            let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
-            seen.entry(rev_of_tid(row)?).or_default().tids.insert(tid);
+            let TidRow { tid, rev } = TypedRow::from_row(row)?;
+            seen.entry(rev).or_default().tids.insert(tid);
         }
         Ok(seen)
     }
@@ -75,12 +75,12 @@ pub(super) fn going<'u>(
 ) -> Result<BTreeMap<Revision, &'u Unit>> {
     let mut renders: BTreeMap<Revision, Vec<(Tid, Timestamp)>> = BTreeMap::new();
     for row in &standing.renders {
-        let tid = clustering_tid(row, 1).ok_or_else(|| unreadable("renders", row))?;
-        renders.entry(rev_of(row, "renders")?).or_default().push((tid, row.written_at));
+        let RenderKey { rev, tid } = RowKey::of(row)?;
+        renders.entry(rev).or_default().push((tid, row.written_at));
     }
     let mut revisions = BTreeMap::new();
     for row in &standing.revisions {
-        revisions.insert(rev_of(row, "revisions")?, row.written_at);
+        revisions.insert(RevisionRow::rev_of(row)?, row.written_at);
     }
     let is_as_it_was = |unit: &&Unit| {
         let rev = unit.revision.record.rev;
@@ -143,16 +143,15 @@ fn delete_by_time(
     by_range: bool,
 ) -> Result<()> {
     // Of one time there may be several; a range has all of them or none.
-    let mut times: BTreeMap<Value, Vec<(&Row, bool)>> = BTreeMap::new();
+    let mut times: BTreeMap<Timestamp, Vec<(&Row, bool)>> = BTreeMap::new();
     for row in &standing.by_time {
-        let rev = rev_by_time(row)?;
-        let time = row.key.clustering[0].clone();
-        let goes = going.get(&rev).is_some_and(|unit| time == Value::from(unit.revision.record.timestamp));
-        times.entry(time).or_default().push((row, goes));
+        let TimeKey { timestamp, rev } = RowKey::of(row)?;
+        let goes = going.get(&rev).is_some_and(|unit| timestamp == unit.revision.record.timestamp);
+        times.entry(timestamp).or_default().push((row, goes));
     }
     let whole = |rows: &[(&Row, bool)]| by_range && rows.iter().all(|(_, goes)| *goes);
-    for (first, last) in runs(times.iter().map(|(time, rows)| (time.clone(), whole(rows)))) {
-        let rows = times.range(first.clone()..=last.clone()).flat_map(|(_, rows)| rows);
+    for (first, last) in runs(times.iter().map(|(time, rows)| (*time, whole(rows)))) {
+        let rows = times.range(first..=last).flat_map(|(_, rows)| rows);
         let until = last_written(rows.map(|(row, _)| *row));
         batch.delete_range(&REVISIONS_BY_TIME, ClusteringRange::all().at_least(first).at_most(last), until);
     }
@@ -170,11 +169,13 @@ fn delete_by_tid(
 ) -> Result<()> {
     let mut rows = Vec::with_capacity(standing.by_tid.len());
     for row in &standing.by_tid {
-        let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
-        // One without values is damaged, and stays for `verify` to name.
-        let unit = if row.values.is_empty() { None } else { going.get(&rev_of_tid(row)?) };
-        let goes = unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid));
-        rows.push((row, goes && row.expires_at.is_none()));
+        // A row without values is damaged, and stays for `verify` to name.
+        let goes = row.expires_at.is_none() && !row.values.is_empty() && {
+            let TidRow { tid, rev } = TypedRow::from_row(row)?;
+            let unit = going.get(&rev);
+            unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid))
+        };
+        rows.push((row, goes));
     }
     if !by_range {
         for (row, _) in rows.iter().filter(|(_, goes)| *goes) {
@@ -194,14 +195,6 @@ fn delete_by_tid(
 
 fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
     rows.map(|row| row.written_at).fold(Timestamp::MIN, Ord::max)
-}
-
-fn rev_by_time(row: &Row) -> Result<Revision> {
-    clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))
-}
-
-fn rev_of(row: &Row, table: &str) -> Result<Revision> {
-    clustering_rev(row, 0).ok_or_else(|| unreadable(table, row))
 }
 
 /// The first and the last of each run of neighbours that go.
@@ -225,7 +218,7 @@ mod tests {
     use super::*;
     use crate::{
         ExportRecord, RevisionRecord,
-        rows::{RenderRow, RevisionRow},
+        rows::{RenderRow, render_key, rev_key},
     };
 
     const TIMES: [i64; 3] = [1_000_000, 2_000_000, 3_000_000];
@@ -252,12 +245,13 @@ mod tests {
             expires_at: None,
         };
         let (render, _) = &unit.renders[0];
-        let (of_rev, of_tid) = (Value::Int(number as i64), Value::from(tid(number).as_time_uuid()));
+        let by_time = TimeKey { timestamp: time(number), rev: rev(number) };
+        let by_tid = TidRow { tid: tid(number), rev: rev(number) };
         Standing {
-            revisions: vec![row(vec![of_rev.clone()], unit.revision.to_values())],
-            renders: vec![row(vec![of_rev.clone(), of_tid.clone()], render.to_values())],
-            by_time: vec![row(vec![time(number).into(), of_rev.clone()], Vec::new())],
-            by_tid: vec![row(vec![of_tid], vec![Some(of_rev)])],
+            revisions: vec![row(rev_key(rev(number)), unit.revision.to_values())],
+            renders: vec![row(render_key(rev(number), tid(number)), render.to_values())],
+            by_time: vec![row(by_time.clustering(), Vec::new())],
+            by_tid: vec![row(by_tid.clustering(), by_tid.values())],
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     ExportRecord, Page, PropertyInfo, PropertyName, Revision, Tid,
     content::ChunkSet,
     revisioned::digest,
-    rows::{Digest, Properties, RenderRow, RevisionRow, properties_to_json, to_json},
+    rows::{ColumnValue, Digest, Properties, RenderRow, RevisionRow, to_json},
 };
 
 /// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: a reader of a revision
@@ -192,7 +192,7 @@ fn revision_line(unit: &Unit, above: Option<Revision>) -> Line {
         line.bytes(Field::FirstTid, row.first_tid.as_time_uuid().to_ordered_bytes());
     }
     if row.properties != bodies {
-        line.bytes(Field::Properties, json_bytes(properties_to_json(&row.properties)));
+        line.bytes(Field::Properties, json_bytes(row.properties.to_value()));
     }
     if let Some(parent) = record.parent {
         line.int(Field::Parent, parent_to_number(parent, above));
@@ -240,7 +240,7 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
         line.bytes(Field::Digest, row.digest);
     }
     if row.properties != *bodies {
-        line.bytes(Field::Properties, json_bytes(properties_to_json(&row.properties)));
+        line.bytes(Field::Properties, json_bytes(row.properties.to_value()));
     }
     line
 }

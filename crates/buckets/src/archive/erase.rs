@@ -4,21 +4,22 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Error as StoreError, Key, Value};
+use rashomon_tables::{Batch, Error as StoreError, Key};
 
 use super::{
     blocks::{BlockStore, OpenBlock},
     collect::Regard,
     decide::Texts,
     entries::{Bodies, Unit},
-    index::{BlockId, index_of},
+    index::index_of,
     remake::Remaking,
+    rows::{BlockId, EpochRow},
     together::Together,
 };
 use crate::{
     Error, Page, Result, Revision, Title,
-    revisioned::{BLANK, Shared, is_blank, render_key, rev_key},
-    rows::{RenderRow, RevisionRow, blob, partition_of},
+    revisioned::{BLANK, Shared, is_blank},
+    rows::{RenderRow, RevisionRow, TypedRow, partition_of, render_key, rev_key},
     schemas::{ARCHIVE_EPOCHS, RENDERS, REVISIONS},
 };
 
@@ -49,7 +50,7 @@ impl BlockStore {
     /// The epoch of a page's bucket.
     pub(super) async fn epoch(&self, of: &Page) -> Result<Epoch> {
         let row = self.store.get(&ARCHIVE_EPOCHS, &epoch_key(of)).await?;
-        Ok(Epoch(row.and_then(|row| blob(&row, 0).cloned())))
+        Ok(Epoch(row.as_ref().and_then(EpochRow::read).map(|row| row.epoch)))
     }
 
     /// `Unavailable` where something was erased in the bucket since that epoch.
@@ -70,7 +71,7 @@ impl Shared {
         let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(key.partition);
         let epoch = Bytes::copy_from_slice(&self.chunks.distinction().to_be_bytes());
-        batch.put(&ARCHIVE_EPOCHS, Vec::new(), vec![Some(Value::Blob(epoch))], at);
+        EpochRow { epoch }.put(&mut batch, at);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 

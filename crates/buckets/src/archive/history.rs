@@ -28,11 +28,12 @@ use super::{
     deletes::{self, Anew, Standing},
     entries::{ArchivedBody, Bodies, Place, Unit},
     erase::Epoch,
-    index::{BlockId, IndexRow},
+    index::IndexRow,
     large::take_in,
     made::blocking,
     pending::{Gone, Pending},
     policy::Thinning,
+    rows::BlockId,
     seal::{ROWS, let_go, release_owner},
     size::UnitSize,
     units::Pages,
@@ -42,8 +43,8 @@ use crate::{
     Title,
     content::{ChunkSet, Stored},
     revisioned::{Bodies as NewBodies, NewUnit, Shared},
-    rows::{partition_of, rows_of},
-    schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    rows::{TypedRow, partition_of, rows_of},
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Pages that are written side by side.
@@ -419,7 +420,7 @@ impl Placing {
     ) -> Result<()> {
         let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
         let mut batch = Batch::new(partition_of(page));
-        batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
+        index.to_stored().put(&mut batch, self.shared.clock.now());
         for unit in units {
             self.check_chunks(unit)?;
             release_owner(&mut batch, unit);

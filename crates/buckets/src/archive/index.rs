@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, num::NonZeroUsize, ops::Bound};
 
-use bytes::Bytes;
 use rashomon_clock::Timestamp;
+use rashomon_records::typed_row;
 use rashomon_tables::{ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
 
-use super::{entries::Unit, order::bounds};
+use super::{entries::Unit, order::bounds, rows::BlockId};
 use crate::{
-    Page, PropertyName, Result, Revision, Tid,
-    rows::{self, clustering_rev, to_json, unreadable},
+    PropertyName, Result, Revision, Tid,
+    rows::{Json, TypedRow},
     schemas::{
         ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
         REVISIONS_BY_TIME,
@@ -18,9 +18,6 @@ use crate::{
 
 /// Rows of the index that are read together.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
-
-/// The random name of a block.
-pub(super) type BlockId = [u8; 16];
 
 /// What a block has of a page.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +37,27 @@ pub(super) struct IndexRow {
     pub(super) left_out: u64,
     /// When the last render was made whose bodies are kept.
     pub(super) kept_at: Option<Timestamp>,
+}
+
+typed_row! {
+    /// A row of the index of a page.
+    pub(super) struct StoredIndexRow in ARCHIVE_INDEX {
+        key { last_rev: Revision, block: BlockId }
+        values {
+            first_rev: Revision,
+            first_time: Timestamp,
+            last_time: Timestamp,
+            first_tid: Tid,
+            last_tid: Tid,
+            properties: Json<BTreeSet<PropertyName>>,
+            revisions: u64,
+            renders: u64,
+            raw_bytes: u64,
+            generation: i64,
+            left_out: Option<u64>,
+            kept_at: Option<Timestamp>,
+        }
+    }
 }
 
 impl IndexRow {
@@ -90,46 +108,41 @@ impl IndexRow {
         self
     }
 
-    pub(super) fn key(&self) -> Vec<Value> {
-        vec![Value::Int(self.revs.1.get()), Value::Blob(Bytes::copy_from_slice(&self.block))]
-    }
-
-    pub(super) fn to_values(&self) -> Vec<Option<Value>> {
-        vec![
-            Some(Value::Int(self.revs.0.get())),
-            Some(self.times.0.into()),
-            Some(self.times.1.into()),
-            Some(self.tids.0.as_time_uuid().into()),
-            Some(self.tids.1.as_time_uuid().into()),
-            Some(to_json(&self.names)),
-            Some(Value::Int(self.revisions as i64)),
-            Some(Value::Int(self.renders as i64)),
-            Some(Value::Int(i64::try_from(self.raw_bytes).unwrap_or(i64::MAX))),
-            Some(Value::Int(self.generation)),
-            Some(Value::Int(self.left_out as i64)),
-            self.kept_at.map(Into::into),
-        ]
+    /// The row as it is stored.
+    pub(super) fn to_stored(&self) -> StoredIndexRow {
+        StoredIndexRow {
+            last_rev: self.revs.1,
+            block: self.block,
+            first_rev: self.revs.0,
+            first_time: self.times.0,
+            last_time: self.times.1,
+            first_tid: self.tids.0,
+            last_tid: self.tids.1,
+            properties: Json(self.names.clone()),
+            revisions: self.revisions,
+            renders: self.renders,
+            raw_bytes: self.raw_bytes,
+            generation: self.generation,
+            left_out: Some(self.left_out),
+            kept_at: self.kept_at,
+        }
     }
 
     pub(super) fn from_row(row: &Row) -> Result<Self> {
-        let read = || {
-            let Some(Value::Blob(block)) = row.key.clustering.get(1) else { return None };
-            let number = |column| rows::int(row, column).and_then(|number| u64::try_from(number).ok());
-            Some(Self {
-                block: block.as_ref().try_into().ok()?,
-                revs: (Revision::new(rows::int(row, 0)?)?, clustering_rev(row, 0)?),
-                times: (rows::timestamp(row, 1)?, rows::timestamp(row, 2)?),
-                tids: (rows::tid(row, 3)?, rows::tid(row, 4)?),
-                names: serde_json::from_str(rows::text(row, 5)?).ok()?,
-                revisions: number(6)?,
-                renders: number(7)?,
-                raw_bytes: number(8)?,
-                generation: rows::int(row, 9)?,
-                left_out: rows::int(row, 10).unwrap_or(0).try_into().ok()?,
-                kept_at: rows::timestamp(row, 11),
-            })
-        };
-        read().ok_or_else(|| unreadable("archive_index", row))
+        let row = StoredIndexRow::from_row(row)?;
+        Ok(Self {
+            block: row.block,
+            revs: (row.first_rev, row.last_rev),
+            times: (row.first_time, row.last_time),
+            tids: (row.first_tid, row.last_tid),
+            names: row.properties.0,
+            revisions: row.revisions,
+            renders: row.renders,
+            raw_bytes: row.raw_bytes,
+            generation: row.generation,
+            left_out: row.left_out.unwrap_or(0),
+            kept_at: row.kept_at,
+        })
     }
 
     /// Between which values of the column that its table is sorted by its rows are.
@@ -218,10 +231,12 @@ pub(super) async fn index_from(
     Ok(index)
 }
 
-/// The page whose partition it is.
-pub(super) fn page_of(partition: &[Value]) -> Option<Page> {
-    match partition {
-        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Page::parse(domain, bucket, title),
-        _ => None,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_schema() {
+        rashomon_records::rows::check_columns::<StoredIndexRow>();
     }
 }

@@ -7,8 +7,8 @@ use rashomon_tables::Error as StoreError;
 
 use super::{
     blocks::BlockStore,
-    index::BlockId,
     pending::{Pending, check},
+    rows::BlockId,
     units::Pages,
 };
 use crate::{Result, revisioned::Shared};

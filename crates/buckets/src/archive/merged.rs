@@ -10,14 +10,16 @@ use rashomon_tables::{
 use super::{
     blocks::{BlockStore, OpenBlock},
     entries::{Place, Unit},
-    index::{Axis, BlockId, IndexRow, index_from, page_of},
+    index::{Axis, IndexRow, index_from},
     made::blocking,
     order::compare,
     part::{ArchivedRow, Field, Packed, What},
+    rows::BlockId,
 };
 use crate::{
     Error, Page, Revision,
     content::{BodyRow, Stored},
+    rows::page_of,
 };
 
 /// So many revisions are read together, since each read waits for the store.

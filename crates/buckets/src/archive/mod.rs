@@ -27,6 +27,7 @@ mod part;
 mod pending;
 mod policy;
 mod remake;
+mod rows;
 mod seal;
 mod size;
 mod stats;

@@ -11,13 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     blocks::BlockStore,
-    index::page_of,
     merged::{Found, Search},
     order::compare,
     part::is_archived,
 };
 use crate::{
-    rows::{value_from_json, value_to_json},
+    rows::{page_of, value_from_json, value_to_json},
     schemas::{RENDERS, REVISIONS},
 };
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Page, PropertyName, Revision, Tid, Versions,
-    revisioned::{content_of, render_key, rev_key},
+    rows::{content_of, render_key, rev_key},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 

@@ -11,7 +11,7 @@ use super::{
     columns::columns,
     decide::Texts,
     entries::{Place, Unit, UnitWriter},
-    index::BlockId,
+    rows::BlockId,
     size::UnitSize,
     units::Pages,
 };

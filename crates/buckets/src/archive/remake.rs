@@ -13,12 +13,18 @@ use super::{
     decide::Texts,
     entries::Unit,
     erase::Epoch,
-    index::{BlockId, IndexRow, index_of},
+    index::{IndexRow, index_of},
     made::Deadline,
     pending::Pending,
+    rows::BlockId,
     size::UnitSize,
 };
-use crate::{Page, Result, revisioned::Shared, rows::partition_of, schemas::ARCHIVE_INDEX};
+use crate::{
+    Page, Result,
+    revisioned::Shared,
+    rows::{TypedRow, partition_of},
+    schemas::ARCHIVE_INDEX,
+};
 
 /// A page that is to name others than some blocks.
 #[derive(Debug)]
@@ -171,11 +177,15 @@ impl<'a> Remaking<'a> {
         let mut batch = Batch::new(partition);
         for row in one.made {
             let row = IndexRow { generation, ..row };
-            batch.put(&ARCHIVE_INDEX, row.key(), row.to_values(), now);
+            row.to_stored().put(&mut batch, now);
         }
         for row in &one.replaced {
             // By clocks that differ it may have been written later than now.
-            batch.delete(&ARCHIVE_INDEX, row.key(), now.saturating_add(self.shared.settings.skew));
+            batch.delete(
+                &ARCHIVE_INDEX,
+                row.to_stored().clustering(),
+                now.saturating_add(self.shared.settings.skew),
+            );
         }
         self.blocks.store.write(Vec::new(), batch).await?;
         self.left.extend(one.replaced.iter().map(|row| row.block));

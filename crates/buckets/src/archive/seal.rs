@@ -17,7 +17,7 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore};
 
 use super::{
     ArchivePolicy, BucketArchive,
@@ -32,15 +32,18 @@ use super::{
     made::Made,
     pending::Pending,
     policy::Thinning,
-    seal::renders::{RenderReader, RendersOf, TOO_MANY, revs_of},
+    seal::renders::{RenderReader, RendersOf, TOO_MANY},
     size::UnitSize,
 };
 use crate::{
     BucketName, DomainName, Error, Page, Result, Revision, Revisioned, Tid, Title,
     content::{ChunkSet, ChunkStore},
-    revisioned::{Shared, rev_key},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of},
-    schemas::{ARCHIVE_INDEX, CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    revisioned::Shared,
+    rows::{
+        ChunkReference, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow, partition_of,
+        rev_key,
+    },
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// Revisions that are read together.
@@ -272,8 +275,8 @@ impl<'a> Sealer<'a> {
             for row in &rows.damaged {
                 self.damaged(page, &row.reason, 1);
             }
-            let last = rows.items.iter().filter_map(|row| clustering_rev(row, 0)).max();
-            let Some(last) = last.max(revs_of(&rows.damaged, 0).last().copied()) else { break };
+            let keys = rows.items.iter().map(|row| &row.key).chain(rows.damaged.iter().map(|row| &row.key));
+            let Some(last) = keys.filter_map(RevisionKey::read).map(|key| key.rev).max() else { break };
             self.revisions(page, revisions).await?;
             self.had_its_turn(last);
             if rows.next.is_none() {
@@ -306,7 +309,7 @@ impl<'a> Sealer<'a> {
             return Ok(());
         }
         let standing = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), true).await?;
-        let standing = standing.iter().map(|row| Some((clustering_tid(row, 1)?, row.written_at)));
+        let standing = standing.iter().map(|row| Some((RenderKey::read(&row.key)?.tid, row.written_at)));
         let Some(standing) = standing.collect::<Option<Vec<_>>>() else { return Ok(()) };
         let (revision, renders) = match self.as_read(page, rev).await? {
             Some((revision, RendersOf::All(renders))) => (revision, renders),
@@ -524,7 +527,7 @@ impl<'a> Sealer<'a> {
             return Ok(false);
         }
         let mut batch = Batch::new(partition_of(page));
-        batch.put(&ARCHIVE_INDEX, index.key(), index.to_values(), self.shared.clock.now());
+        index.to_stored().put(&mut batch, self.shared.clock.now());
         for unit in going.values() {
             release_owner(&mut batch, unit);
         }
@@ -546,7 +549,7 @@ pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
     let at = unit.last_written().just_after();
     for (_, _, body) in unit.all_bodies() {
         if let Place::Chunks(set) = &body.place {
-            batch.put(&CHUNK_REFERENCES, vec![set.name()], vec![None, None, None], at);
+            ChunkReference::archived(set.id).put(batch, at);
         }
     }
 }
@@ -559,10 +562,5 @@ pub(super) fn let_go<'s>(
     gone: impl Iterator<Item = &'s (Revision, ChunkSet)>,
     now: Timestamp,
 ) -> Vec<Batch> {
-    gone.map(|(rev, set)| {
-        let values = vec![Some(now.into()), Some(Value::Int(rev.get())), None];
-        batch.put(&CHUNK_REFERENCES, vec![set.name()], values, now);
-        ChunkStore::intent(page, set, now)
-    })
-    .collect()
+    gone.map(|(rev, set)| ChunkStore::release(batch, page, set.id, Some(*rev), now)).collect()
 }

@@ -12,10 +12,15 @@ use serde::Serialize;
 
 use super::{
     blocks::{BlockStore, newer_version},
-    index::{BlockId, index_of},
+    index::index_of,
+    rows::BlockId,
     units::name_and_title,
 };
-use crate::{Page, PropertyName, Result, rows::partition_of, schemas::REVISIONS};
+use crate::{
+    Page, PropertyName, Result,
+    rows::{TypedRow, partition_of},
+    schemas::REVISIONS,
+};
 
 /// Rows that are read together.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
@@ -76,8 +81,9 @@ impl Counter {
             self.stats.open_revisions += 1;
         }
         for row in index_of(&*blocks.store, &partition_of(page)).await? {
-            let key = Key::new(partition_of(page), row.key());
-            let as_row = Row { key, values: row.to_values(), written_at: Timestamp::EPOCH, expires_at: None };
+            let stored = row.to_stored();
+            let key = Key::new(partition_of(page), stored.clustering());
+            let as_row = Row { key, values: stored.values(), written_at: Timestamp::EPOCH, expires_at: None };
             self.stats.index_rows += 1;
             self.stats.index_bytes += as_row.size() as u64;
             self.stats.revisions += row.revisions;

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Page, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid, Title,
     content::ChunkSet,
-    rows::{Digest, Properties, RenderRow, RevisionRow, properties_from_json},
+    rows::{ColumnValue, Digest, Properties, RenderRow, RevisionRow},
 };
 
 /// The pages of a block, with their units.
@@ -256,7 +256,7 @@ fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) ->
 
 fn properties(line: &Line, bodies: &Bodies) -> Option<Properties> {
     match line.get_text(Field::Properties) {
-        Some(json) => properties_from_json(json),
+        Some(json) => Properties::from_value(&json.into()),
         None => Some(infos(bodies)),
     }
 }

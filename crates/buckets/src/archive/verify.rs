@@ -8,13 +8,14 @@ use rashomon_tables::{Error as StoreError, Key, PartitionStream, Schema, Value};
 
 use super::{
     blocks::{BlockStore, in_hex, partition as partition_of_block, units_of},
-    index::{BlockId, IndexRow, index_of, page_of},
+    index::{IndexRow, index_of},
     made::blocking,
+    rows::BlockId,
 };
 use crate::{
     Error, Page, Result, Revisioned, Title,
-    revisioned::{Shared, VerifyReport, rev_key},
-    rows::{key_in_words, partition_of},
+    revisioned::{Shared, VerifyReport},
+    rows::{key_in_words, page_of, partition_of, rev_key},
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, REVISIONS},
 };
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_records::typed_row;
 use rashomon_tables::{
     Batch,
     ColumnType::{Blob, Int, Text, Timestamp as Time},
@@ -16,7 +17,7 @@ use rashomon_tables::{
 };
 
 use super::{Counts, MigrationError, Result, ends::End};
-use crate::rows;
+use crate::rows::TypedRow;
 
 /// How far each table has been copied, by the name of the source. `position` is the store's own, of the last
 /// partition before which all is copied; `complete` is 1 when the table is. `finished_at` stands in all rows
@@ -35,6 +36,21 @@ pub static MIGRATIONS: LazyLock<Schema> = LazyLock::new(|| {
         .value("finished_at", Time)
         .build()
 });
+
+typed_row! {
+    /// How far a table was copied.
+    struct PositionRow in MIGRATIONS {
+        key { table_name: String }
+        values {
+            position: Option<Cursor>,
+            row_count: u64,
+            byte_count: u64,
+            complete: bool,
+            began_at: Option<Timestamp>,
+            finished_at: Option<Timestamp>,
+        }
+    }
+}
 
 /// How many of those rows are read at once: more than there are tables.
 const TABLES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
@@ -98,15 +114,16 @@ impl Record {
             let Some(table) = tables.iter().find(|table| row.key.clustering == [table.name().into()]) else {
                 continue;
             };
-            let position = read_position(row).ok_or_else(|| {
+            let row = PositionRow::read(row).ok_or_else(|| {
                 let problem = format!("how far {} came from {source} cannot be understood", table.name());
                 MigrationError::Target(StoreError::Corrupt(problem))
             })?;
+            let copied = Counts { rows: row.row_count, bytes: row.byte_count };
+            let position = Position { after: row.position, copied, complete: row.complete };
             record.positions.insert(table.name(), position);
-            record.began_at = rows::timestamp(row, 4).unwrap_or(record.began_at);
+            record.began_at = row.began_at.unwrap_or(record.began_at);
             // They are finished together.
-            let finished = rows::timestamp(row, 5).is_some();
-            found = if finished { Found::Finished } else { Found::Unfinished };
+            found = if row.finished_at.is_some() { Found::Finished } else { Found::Unfinished };
         }
         Ok((record, found))
     }
@@ -147,15 +164,16 @@ impl Record {
         let mut batch = Batch::new(vec![self.source.as_str().into()]);
         for &table in tables {
             let Position { after, copied, complete } = self.of(table);
-            let values = vec![
-                after.map(|Cursor(cursor)| Value::Blob(cursor)),
-                Some(Value::Int(i64::try_from(copied.rows).unwrap_or(i64::MAX))),
-                Some(Value::Int(i64::try_from(copied.bytes).unwrap_or(i64::MAX))),
-                Some(Value::Int(complete.into())),
-                Some(self.began_at.into()),
-                finished_at.map(Value::Timestamp),
-            ];
-            batch.put(&MIGRATIONS, vec![table.name().into()], values, self.written_at);
+            let row = PositionRow {
+                table_name: table.name().to_owned(),
+                position: after,
+                row_count: copied.rows,
+                byte_count: copied.bytes,
+                complete,
+                began_at: Some(self.began_at),
+                finished_at,
+            };
+            row.put(&mut batch, self.written_at);
         }
         self.target.write(&batch).await
     }
@@ -174,17 +192,6 @@ async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
     }
 }
 
-fn read_position(row: &Row) -> Option<Position> {
-    Some(Position {
-        after: rows::blob(row, 0).cloned().map(Cursor),
-        copied: Counts {
-            rows: u64::try_from(rows::int(row, 1)?).ok()?,
-            bytes: u64::try_from(rows::int(row, 2)?).ok()?,
-        },
-        complete: rows::int(row, 3)? != 0,
-    })
-}
-
 /// The sources that something was migrated from into this target, the first of them.
 pub(super) async fn sources(target: &End) -> Result<Vec<String>> {
     let page = target.partitions(&MIGRATIONS, None, NAMED_SOURCES).await?;
@@ -193,4 +200,14 @@ pub(super) async fn sources(target: &End) -> Result<Vec<String>> {
         _ => None,
     };
     Ok(page.items.into_iter().filter_map(name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_schema() {
+        rashomon_records::rows::check_columns::<PositionRow>();
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
+use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, Value};
 
 use super::{
     Policy,
@@ -18,9 +18,12 @@ use super::{
 };
 use crate::{
     Page, Result, Revision, Tid, Versions,
-    content::{ChunkSet, ChunkStore},
-    revisioned::{Shared, render_key, rev_key},
-    rows::{self, Properties, RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    content::ChunkStore,
+    revisioned::Shared,
+    rows::{
+        ChunkReference, ChunkSetId, Properties, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow,
+        partition_of, render_key, rev_key,
+    },
     schemas::{
         CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
     },
@@ -157,8 +160,8 @@ impl Shared {
         }
         let range = ClusteringRange::all().below(rev.get());
         let lower = self.scan(&REVISIONS, Scan::new(partition_of(page), newest).range(range)).await?;
-        let lowest = lower.items.last().and_then(|row| clustering_rev(row, 0));
-        Ok(lowest.unwrap_or(rev))
+        let lowest = lower.items.last().and_then(|row| RevisionKey::read(&row.key));
+        Ok(lowest.map_or(rev, |lowest| lowest.rev))
     }
 
     /// The revision below which whole revisions may go.
@@ -279,7 +282,7 @@ impl Shared {
             let range = ClusteringRange::prefix(vec![name.as_str().into()]).below(below.get());
             batch.delete_range(table, range, extent.until);
         }
-        batch.put(&CULLED, rev_key(below), extent.to_values(), at);
+        extent.mark(below).put(&mut batch, at);
         let lower = ClusteringRange::all().below(below.get());
         let keys = covered.iter().filter(|(mark, _)| *mark < below).map(|(mark, _)| rev_key(*mark));
         delete_marks(&mut batch, &CULLED, &lower, kept.is_empty(), keys, at);
@@ -309,7 +312,7 @@ impl Shared {
             let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone());
             let revisions = self.scan(&REVISIONS, scan).await?;
             for row in &revisions.items {
-                let rev = clustering_rev(row, 0).ok_or_else(|| unreadable("revisions", row))?;
+                let rev = RevisionRow::rev_of(row)?;
                 culled += self.cull_renders(page, rev, cutoff, thorough).await?;
                 range = range.below(rev.get());
             }
@@ -457,8 +460,7 @@ impl Shared {
             batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);
         }
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        let key = vec![Value::Int(rev.get()), below.as_time_uuid().into()];
-        batch.put(&CULLED_RENDERS, key, extent.to_values(), at);
+        extent.mark_renders(rev, below).put(&mut batch, at);
         batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
         self.delete(page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
     }
@@ -485,10 +487,10 @@ impl Shared {
         self.note_clock().await?;
         let now = self.clock.now();
         let mut first = Vec::new();
-        let may_go = |row: &Row, rev, tid| row.written_at <= extent.until && goes(rev, tid);
-        for Reference { row, rev, tid } in self.references(page, may_go).await? {
+        let may_go = |written_at, rev, tid| written_at <= extent.until && goes(rev, tid);
+        for Reference { chunk_set, rev, tid } in self.references(page, may_go).await? {
             if self.goes_whole(page, rev, tid, &extent.names).await? {
-                first.push(release(page, &row, &mut batch, now)?);
+                first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
             }
         }
         Ok(self.store.write(first, batch).await?)
@@ -503,7 +505,7 @@ impl Shared {
         }
         let culls = self.culls(page, *written.start(), *written.end()).await?;
         let (now, mut batch, mut first) = (self.clock.now(), Batch::new(partition_of(page)), Vec::new());
-        for Reference { row, rev, tid } in references {
+        for Reference { chunk_set, rev, tid } in references {
             let is_hidden = match tid {
                 Some(tid) => {
                     let render = self.render_row(page, rev, tid).await?;
@@ -515,7 +517,7 @@ impl Shared {
                 }
             };
             if is_hidden {
-                first.push(release(page, &row, &mut batch, now)?);
+                first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
             }
         }
         if first.is_empty() { Ok(()) } else { Ok(self.store.write(first, batch).await?) }
@@ -531,48 +533,34 @@ impl Shared {
         row.map(|row| RevisionRow::from_row(&row)).transpose()
     }
 
-    /// What is said of chunks that nobody has released, where this is true of it and of the revision and the render
-    /// (`None`: the revision itself) that name them.
+    /// The references to chunks that are not released, and for which `is_it` is true of the write time, the revision and
+    /// the render (`None`: a property of the revision).
     async fn references(
         &self,
         page: &Page,
-        is_it: impl Fn(&Row, Revision, Option<Tid>) -> bool,
+        is_it: impl Fn(Timestamp, Revision, Option<Tid>) -> bool,
     ) -> Result<Vec<Reference>> {
         let scan = Scan::new(partition_of(page), REFERENCES);
         let (mut references, mut rows) = (Vec::new(), self.rows(&CHUNK_REFERENCES, scan));
         while let Some(row) = rows.next().await? {
-            let Some(rev) = rows::int(&row, 1).and_then(Revision::new) else { continue };
-            if rows::timestamp(&row, 0).is_some() {
+            let ChunkReference { chunk_set, released_at: None, rev: Some(rev), tid } =
+                TypedRow::from_row(&row)?
+            else {
                 continue;
-            }
-            let tid = rows::tid(&row, 2);
-            if is_it(&row, rev, tid) {
-                references.push(Reference { row, rev, tid });
+            };
+            if is_it(row.written_at, rev, tid) {
+                references.push(Reference { chunk_set, rev, tid });
             }
         }
         Ok(references)
     }
 }
 
-/// What is said of a set of chunks.
+/// A reference to a set of chunks.
 struct Reference {
-    row: Row,
+    chunk_set: ChunkSetId,
     rev: Revision,
     tid: Option<Tid>,
-}
-
-/// Releases a set of chunks in a batch of its page; gives what has to be written before that.
-fn release(page: &Page, row: &Row, batch: &mut Batch, now: Timestamp) -> Result<Batch> {
-    let id = match row.key.clustering.first() {
-        Some(Value::Blob(id)) => id.as_ref().try_into().ok(),
-        _ => None,
-    };
-    // The garbage collector does not need the number of chunks.
-    let set = ChunkSet { id: id.ok_or_else(|| unreadable("chunk_references", row))?, count: 0, begun: None };
-    // The collector looks at the rows of the revision once more.
-    let values = vec![Some(now.into()), row.values.get(1).cloned().flatten(), None];
-    batch.put(&CHUNK_REFERENCES, vec![set.name()], values, now);
-    Ok(ChunkStore::intent(page, &set, now))
 }
 
 /// Deletes marks of a range: at once where none of it stays, since a delete of each is a tombstone of each.

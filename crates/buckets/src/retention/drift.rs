@@ -8,7 +8,8 @@ use std::{
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{Key, Row, Swap, Value};
 
-use crate::{Result, revisioned::Shared, rows, schemas::RETENTION_CLOCK};
+use super::rows::ClockRow;
+use crate::{Result, revisioned::Shared, rows::TypedRow, schemas::RETENTION_CLOCK};
 
 /// By how much the two may differ that are looked at one after the other, on a busy machine.
 const TOLERANCE: Duration = Duration::from_millis(50);
@@ -135,12 +136,12 @@ impl Noted {
     }
 
     fn from_row(row: &Row) -> Result<Self> {
-        let reaches = rows::timestamp(row, 0).ok_or_else(|| rows::unreadable("retention_clock", row))?;
-        Ok(Self { reaches, set_at: rows::timestamp(row, 1) })
+        let ClockRow { reaches, set_at } = TypedRow::from_row(row)?;
+        Ok(Self { reaches, set_at })
     }
 
     fn to_row(self) -> Row {
-        let values = vec![Some(self.reaches.into()), self.set_at.map(Value::Timestamp)];
+        let values = ClockRow { reaches: self.reaches, set_at: self.set_at }.values();
         // The store stamps swapped rows itself.
         Row { key: Self::key(), values, written_at: Timestamp::EPOCH, expires_at: None }
     }

@@ -7,13 +7,16 @@
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Value};
 
-use super::Policy;
+use super::{
+    Policy,
+    rows::{DueCursorRow, DueRow},
+};
 use crate::{
     Page, Result, Revision,
     revisioned::Shared,
-    rows,
+    rows::TypedRow,
     schemas::{DUE, DUE_CURSORS},
 };
 
@@ -66,47 +69,27 @@ pub(super) struct Done {
 impl Note {
     /// The batch that notes it.
     pub(crate) fn batch(&self, policy: &Policy, written_at: Timestamp) -> Batch {
-        let Page { domain, bucket, title } = &self.page;
         let mut batch = Batch::new(vec![Value::Int(hour(self.due_at)), Value::Int(shard(&self.page))]);
-        batch.mutations.push(Mutation::Put {
-            table: &DUE,
-            clustering: vec![
-                self.due_at.into(),
-                domain.as_str().into(),
-                bucket.as_str().into(),
-                title.as_str().into(),
-                Value::Int(self.highest.get()),
-            ],
-            values: vec![
-                Some(Value::Int(self.lowest.get())),
-                Some(self.at.into()),
-                Some(Value::Int(self.thorough.into())),
-                Some(Value::Int(self.again.into())),
-            ],
-            written_at,
-            expires_at: Some(self.due_at.saturating_add(policy.index_ttl)),
-        });
+        let Page { domain, bucket, title } = self.page.clone();
+        let row = DueRow {
+            due_at: self.due_at,
+            domain,
+            bucket,
+            title,
+            rev: self.highest,
+            lowest: self.lowest,
+            at: self.at,
+            thorough: self.thorough,
+            again: self.again,
+        };
+        row.put_until(&mut batch, written_at, self.due_at.saturating_add(policy.index_ttl));
         batch
     }
 
     fn from_row(row: &Row) -> Result<Self> {
-        let read = || {
-            let [Value::Timestamp(due_at), Value::Text(domain), Value::Text(bucket), Value::Text(title), _] =
-                row.key.clustering.as_slice()
-            else {
-                return None;
-            };
-            Some(Self {
-                due_at: *due_at,
-                page: Page::parse(domain, bucket, title)?,
-                highest: rows::clustering_rev(row, 4)?,
-                lowest: Revision::new(rows::int(row, 0)?)?,
-                at: rows::timestamp(row, 1)?,
-                thorough: rows::int(row, 2)? != 0,
-                again: rows::int(row, 3)? != 0,
-            })
-        };
-        read().ok_or_else(|| rows::unreadable("due", row))
+        let DueRow { due_at, domain, bucket, title, rev, lowest, at, thorough, again } =
+            TypedRow::from_row(row)?;
+        Ok(Self { due_at, page: Page { domain, bucket, title }, highest: rev, lowest, at, thorough, again })
     }
 
     /// Of a damaged row: that all of the page has to be looked at, as if it had been superseded when the row was due. What
@@ -211,8 +194,8 @@ impl Shared {
     pub(super) async fn done_until(&self, shard: i64) -> Result<Option<Done>> {
         let key = Key::new(vec![Value::Int(shard)], Vec::new());
         if let Some(row) = self.store.get(&DUE_CURSORS, &key).await? {
-            let until = rows::timestamp(&row, 0).ok_or_else(|| rows::unreadable("due_cursors", &row))?;
-            return Ok(Some(Done { until, written_at: row.written_at }));
+            let DueCursorRow { done_until } = TypedRow::from_row(&row)?;
+            return Ok(Some(Done { until: done_until, written_at: row.written_at }));
         }
         let earliest = self.hours_of(shard, i64::MIN..=i64::MAX).await?.first().copied();
         let before = |hour| Timestamp::from_micros(hour * HOUR - 1);
@@ -243,7 +226,7 @@ impl Shared {
     ) -> Result<()> {
         let mut batch = Batch::new(vec![Value::Int(shard)]);
         let written_at = self.after(before.map_or(Timestamp::MIN, |before| before.written_at));
-        batch.put(&DUE_CURSORS, Vec::new(), vec![Some(done.into())], written_at);
+        DueCursorRow { done_until: done }.put(&mut batch, written_at);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 }

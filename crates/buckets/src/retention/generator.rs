@@ -8,9 +8,11 @@ use moka::future::Cache;
 
 use super::Policy;
 use crate::{
-    Error, NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision, Revisioned, Tid,
+    Error, GenerateError, NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision,
+    Revisioned, Tid,
     content::Staged,
     revisioned::{Bodies, Shared, body_of},
+    rows::{RenderKey, RowKey},
     schemas::RENDERS,
 };
 
@@ -45,24 +47,6 @@ pub struct Generated {
     pub content_type: Option<String>,
     /// Its bytes.
     pub body: Bytes,
-}
-
-/// Why nothing was made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenerateError {
-    /// The renderer knows of no such revision.
-    #[error("the renderer does not have it: {0}")]
-    Unknown(String),
-    /// What came back is no answer.
-    #[error("the renderer failed: {0}")]
-    Failed(String),
-    /// Nothing came back in time.
-    #[error("the renderer did not answer in time: {0}")]
-    TimedOut(String),
-    /// As many are being made as may be.
-    #[error("too much is being rendered already: {0}")]
-    Busy(String),
 }
 
 /// The generations under way, and those that failed a moment ago.
@@ -120,7 +104,8 @@ impl Shared {
             self.retained.generator_failures.fetch_add(1, Relaxed);
         })?;
         let latest = self.first(&RENDERS, page, rashomon_tables::ClusteringRange::all()).await?;
-        let is_latest = latest.as_ref().and_then(|row| crate::rows::clustering_rev(row, 0)) == Some(rev);
+        let is_latest =
+            latest.and_then(|row| RenderKey::read(&row.key)).is_some_and(|latest| latest.rev == rev);
         match self.settings.retention.of(page) {
             Some(policy) if is_latest => self.store_kept(page, policy, rev, made).await,
             Some(policy) => self.store_historical(page, policy, rev, made).await,

@@ -9,14 +9,17 @@ use std::{
 
 use moka::sync::Cache;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan};
 
 use super::{Policy, strategies::copy_key};
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::BodyRow,
-    revisioned::{Bodies, Shared, render_key, rev_key},
-    rows::{Properties, RenderRow, RevisionRow, clustering_tid, partition_of, property_name, unreadable},
+    revisioned::{Bodies, Shared},
+    rows::{
+        HistoricalKey, Properties, RenderRow, RevisionRow, RowKey, TidRow, TypedRow, partition_of,
+        render_key, rev_key,
+    },
     schemas::{HISTORICAL, REVISIONS, REVISIONS_BY_TID},
 };
 
@@ -144,9 +147,9 @@ impl Shared {
         body: &BodyRow,
         at: Timestamp,
     ) -> Result<Vec<Mutation>> {
-        let of_name = |row: Row| match row.key.clustering.get(2) == Some(&Value::from(name.as_str())) {
-            true => Some((clustering_tid(&row, 1)?, row.written_at, row.expires_at?)),
-            false => None,
+        let of_name = |row: Row| match HistoricalKey::read(&row.key)? {
+            key if key.property == *name => Some((key.tid, row.written_at, row.expires_at?)),
+            _ => None,
         };
         let mut expired = match self.is_alone() {
             true => HashSet::new(),
@@ -253,13 +256,8 @@ impl Shared {
     pub(crate) async fn put_tid(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
         let now = self.clock.now();
         let mut batch = Batch::new(partition_of(page));
-        batch.mutations.push(Mutation::Put {
-            table: &REVISIONS_BY_TID,
-            clustering: vec![tid.as_time_uuid().into()],
-            values: vec![Some(Value::Int(rev.get()))],
-            written_at: now,
-            expires_at: Some(now.saturating_add(policy.ttl).saturating_add(policy.ttl)),
-        });
+        let expires_at = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+        TidRow { tid, rev }.put_until(&mut batch, now, expires_at);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
@@ -281,9 +279,9 @@ impl Shared {
         };
         let Some(row) = row else { return Ok(None) };
         if let Some(policy) = policy {
-            match clustering_tid(&row, 1) {
+            match HistoricalKey::read(&row.key) {
                 // What its revision has was copied with another of its renders, and this one is read.
-                Some(other) if other != tid => self.copy_again(page, policy, rev, tid).await?,
+                Some(other) if other.tid != tid => self.copy_again(page, policy, rev, tid).await?,
                 _ => self.refresh(page, policy, rev, tid, &row).await?,
             }
         }
@@ -374,9 +372,7 @@ impl Shared {
         let mut range = ClusteringRange::prefix(rev_key(rev));
         loop {
             let Some(row) = self.first(&HISTORICAL, page, range.clone()).await? else { return Ok(None) };
-            let Some(tid) = clustering_tid(&row, 1) else {
-                return Err(unreadable("historical", &row));
-            };
+            let tid = HistoricalKey::of(&row)?.tid;
             // What is copied before it is written may not have come yet, or not at all.
             if self.copy(page, rev, tid, name).await?.is_some()
                 && (!copied_before || self.has_tid(page, tid).await?)
@@ -416,8 +412,7 @@ impl Shared {
         let range = ClusteringRange::prefix(render_key(rev, tid));
         let mut rows = self.rows(&HISTORICAL, Scan::new(partition_of(page), ROWS).range(range));
         while let Some(row) = rows.next().await? {
-            let name = property_name(&row, 2).ok_or_else(|| unreadable("historical", &row))?;
-            bodies.insert(name, BodyRow::from_row(&row)?);
+            bodies.insert(HistoricalKey::of(&row)?.property, BodyRow::from_row(&row)?);
         }
         Ok(bodies)
     }

@@ -7,14 +7,13 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Row, Scan, Value};
+use rashomon_tables::{ClusteringRange, Row, Scan};
 
+use super::rows::{CulledRendersRow, CulledRow};
 use crate::{
     Page, PropertyName, Result, Revision, Tid,
-    revisioned::{Shared, rev_key},
-    rows::{
-        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable,
-    },
+    revisioned::Shared,
+    rows::{Json, Properties, RenderRow, RevisionRow, TypedRow, partition_of, rev_key},
     schemas::{CULLED, CULLED_RENDERS},
 };
 
@@ -38,16 +37,14 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    fn from_row(row: &Row) -> Result<Self> {
-        let names = rows::text(row, 1).and_then(|json| serde_json::from_str(json).ok());
-        match (rows::timestamp(row, 0), names) {
-            (Some(until), Some(names)) => Ok(Self { until, names, written_at: row.written_at }),
-            _ => Err(unreadable("culled", row)),
-        }
+    /// The watermark of a page below this revision.
+    pub(super) fn mark(&self, rev: Revision) -> CulledRow {
+        CulledRow { rev, written_before: self.until, properties: Json(self.names.clone()) }
     }
 
-    pub(super) fn to_values(&self) -> Vec<Option<Value>> {
-        vec![Some(self.until.into()), Some(rows::to_json(&self.names))]
+    /// The watermark of a revision's renders below this one.
+    pub(super) fn mark_renders(&self, rev: Revision, tid: Tid) -> CulledRendersRow {
+        CulledRendersRow { rev, tid, written_before: self.until, properties: Json(self.names.clone()) }
     }
 
     /// Whether all of these bodies have gone, which were written then.
@@ -93,9 +90,11 @@ pub(super) struct RenderMark {
 }
 
 impl RenderMark {
-    fn from_row(row: &Row) -> Result<Self> {
-        let below = clustering_tid(row, 1).ok_or_else(|| unreadable("culled_renders", row))?;
-        Ok(Self { below, extent: Extent::from_row(row)? })
+    /// Reads a watermark, and the revision of which it is.
+    fn from_row(row: &Row) -> Result<(Revision, Self)> {
+        let CulledRendersRow { rev, tid, written_before, properties } = TypedRow::from_row(row)?;
+        let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
+        Ok((rev, Self { below: tid, extent }))
     }
 
     /// Whether the bodies of a render of the revision have gone.
@@ -138,8 +137,9 @@ impl Shared {
         let mut marks = Marks::default();
         let mut rows = self.rows(&CULLED, Scan::new(partition_of(page), A_FEW));
         while let Some(row) = rows.next().await? {
-            let rev = clustering_rev(&row, 0).ok_or_else(|| unreadable("culled", &row))?;
-            marks.0.push((rev, Extent::from_row(&row)?));
+            let CulledRow { rev, written_before, properties } = TypedRow::from_row(&row)?;
+            let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
+            marks.0.push((rev, extent));
         }
         Ok(marks)
     }
@@ -147,7 +147,8 @@ impl Shared {
     /// The render of a revision below which its renders have been culled.
     pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderMark>> {
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        self.first(&CULLED_RENDERS, page, of_rev).await?.as_ref().map(RenderMark::from_row).transpose()
+        let row = self.first(&CULLED_RENDERS, page, of_rev).await?;
+        Ok(row.as_ref().map(RenderMark::from_row).transpose()?.map(|(_, mark)| mark))
     }
 
     /// How far the revisions from `lowest` to `highest` have been culled.
@@ -165,9 +166,9 @@ impl Shared {
         let mut marks = BTreeMap::new();
         let mut rows = self.rows(&CULLED_RENDERS, Scan::new(partition_of(page), MANY).range(range));
         while let Some(row) = rows.next().await? {
-            let rev = clustering_rev(&row, 0).ok_or_else(|| unreadable("culled_renders", &row))?;
+            let (rev, mark) = RenderMark::from_row(&row)?;
             // The first of a revision says most.
-            marks.entry(rev).or_insert(RenderMark::from_row(&row)?);
+            marks.entry(rev).or_insert(mark);
         }
         Ok(marks)
     }

@@ -16,6 +16,7 @@ mod historical;
 mod marks;
 mod on_write;
 mod policy;
+mod rows;
 mod stats;
 mod strategies;
 mod sweep;
@@ -32,7 +33,7 @@ pub(crate) use self::{
     strategies::{After, is_of, whose},
 };
 pub use self::{
-    generator::{GenerateError, Generated, Generator},
+    generator::{Generated, Generator},
     policy::{Cull, Policy, Retention},
     stats::RetentionStats,
     strategies::{Current, Fill, Strategy},

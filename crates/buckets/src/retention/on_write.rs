@@ -8,8 +8,8 @@ use rashomon_tables::{ClusteringRange, Row, Scan};
 use super::{Cull, Policy, cull::Culled, due::Note};
 use crate::{
     Page, Result, Revision, Revisioned, Superseded, Written,
-    revisioned::{PageWrite, Shared, rev_key},
-    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    revisioned::{PageWrite, Shared},
+    rows::{RenderRow, RevisionRow, partition_of, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -160,8 +160,7 @@ impl Shared {
         let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
             return Ok(Culled::default());
         };
-        let lowest_kept =
-            clustering_rev(lowest_kept, 0).ok_or_else(|| unreadable("revisions", lowest_kept))?;
+        let lowest_kept = RevisionRow::rev_of(lowest_kept)?;
         let below = next.record.rev.min(lowest_kept);
         self.cull_below(page, policy, below, cutoff, &(written..=written)).await
     }

@@ -9,13 +9,16 @@ use std::{collections::BTreeMap, fmt::Debug, num::NonZeroU32, sync::Mutex, time:
 use async_trait::async_trait;
 use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{ClusteringRange, Mutation, Value};
+use rashomon_tables::{Batch, ClusteringRange};
 
-use super::Retention;
+use super::{
+    Retention,
+    rows::{RenderTimelineRow, RevisionTimelineRow},
+};
 use crate::{
     DomainName, Page, Result, Revision, Tid,
-    revisioned::{PageWrite, Shared, rev_key},
-    rows,
+    revisioned::{PageWrite, Shared},
+    rows::{TypedRow, rev_key},
     schemas::{RENDER_TIMELINE, REVISION_TIMELINE},
 };
 
@@ -157,15 +160,22 @@ impl Sampling {
     }
 }
 
-/// The entry in the tables.
-pub(crate) fn entry(what: Superseded, at: Timestamp, written_at: Timestamp, until: Timestamp) -> Mutation {
-    let (table, clustering, value) = match what {
-        Superseded::Revision(rev) => (&*REVISION_TIMELINE, vec![at.into()], Value::Int(rev.get())),
-        Superseded::Render(rev, tid) => {
-            (&*RENDER_TIMELINE, vec![Value::Int(rev.get()), at.into()], tid.as_time_uuid().into())
+/// Adds the entry in the tables to a write.
+pub(crate) fn put_entry(
+    batch: &mut Batch,
+    what: Superseded,
+    at: Timestamp,
+    written_at: Timestamp,
+    until: Timestamp,
+) {
+    match what {
+        Superseded::Revision(rev) => {
+            RevisionTimelineRow { ts: at, rev }.put_until(batch, written_at, until);
         }
-    };
-    Mutation::Put { table, clustering, values: vec![Some(value)], written_at, expires_at: Some(until) }
+        Superseded::Render(rev, tid) => {
+            RenderTimelineRow { rev, ts: at, tid }.put_until(batch, written_at, until);
+        }
+    }
 }
 
 impl Shared {
@@ -181,7 +191,8 @@ impl Shared {
         write.superseded = Some(what);
         if retention.timeline.is_none() {
             let until = at.saturating_add(policy.index_ttl);
-            write.then.mutations.push(entry(what, at, write.at(), until));
+            let written_at = write.at();
+            put_entry(&mut write.then, what, at, written_at, until);
         }
     }
 
@@ -191,7 +202,7 @@ impl Shared {
             return timeline.revision(page, at).await;
         }
         let row = self.first(&REVISION_TIMELINE, page, ClusteringRange::all().at_most(at)).await?;
-        Ok(row.and_then(|row| rows::int(&row, 0)).and_then(Revision::new))
+        Ok(row.as_ref().and_then(RevisionTimelineRow::read).map(|entry| entry.rev))
     }
 
     /// The render of the newest entry of a revision at or before `at`.
@@ -206,6 +217,6 @@ impl Shared {
         }
         let range = ClusteringRange::prefix(rev_key(rev)).at_most(at);
         let row = self.first(&RENDER_TIMELINE, page, range).await?;
-        Ok(row.and_then(|row| rows::tid(&row, 0)))
+        Ok(row.as_ref().and_then(RenderTimelineRow::read).map(|entry| entry.tid))
     }
 }

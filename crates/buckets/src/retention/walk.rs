@@ -13,11 +13,12 @@ use super::{
     decide::{Frontier, renders_below},
     due::{HINTS, Note},
     marks::Marks,
+    rows::WalkRow,
 };
 use crate::{
     BucketName, DomainName, Page, Result, Revision, Revisioned, Tid, Title,
     revisioned::{INDEX_PAGE, Shared},
-    rows::{self, Properties, RevisionRow, clustering_rev, clustering_tid, partition_of, unreadable},
+    rows::{Properties, RenderKey, RevisionRow, RowKey, TypedRow, partition_of, unreadable},
     schemas::{RENDERS, RETENTION_WALKS, REVISIONS},
 };
 
@@ -243,10 +244,9 @@ impl Shared {
         let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
         let mut batch = Batch::new(key.partition);
         // What the retention was is known on: copies that it made expire still.
-        let mut values = row.values;
-        values[1..3].fill(None);
-        values[4] = None;
-        batch.put(&RETENTION_WALKS, Vec::new(), values, self.after(row.written_at));
+        let WalkRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
+        let again = WalkRow { policy, after: None, finished_at: None, expired_before, again_at: None };
+        again.put(&mut batch, self.after(row.written_at));
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
@@ -268,10 +268,10 @@ impl Shared {
             }
         }
         let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
-        let latest = latest.and_then(|row| Some((clustering_rev(&row, 0)?, clustering_tid(&row, 1)?)));
-        Ok(latest.is_some_and(|(latest, newest)| match tid {
-            Some(tid) => (rev, tid) < (latest, newest),
-            None => rev < latest,
+        let latest = latest.and_then(|row| RenderKey::read(&row.key));
+        Ok(latest.is_some_and(|latest| match tid {
+            Some(tid) => RenderKey { rev, tid } < latest,
+            None => rev < latest.rev,
         }))
     }
 
@@ -279,13 +279,14 @@ impl Shared {
         let Some(row) = self.store.get(&RETENTION_WALKS, &walk_key(domain, bucket)).await? else {
             return Ok(State::default());
         };
-        let after = rows::text(&row, 1).map(Title::new).transpose();
+        let WalkRow { policy, after, finished_at, expired_before, again_at } = TypedRow::from_row(&row)?;
+        let after = after.map(|title| Title::new(&title)).transpose();
         Ok(State {
-            policy: rows::text(&row, 0).and_then(|json| serde_json::from_str(json).ok()),
+            policy: policy.and_then(|json| serde_json::from_str(&json).ok()),
             after: after.map_err(|_| unreadable("retention_walks", &row))?,
-            finished: rows::timestamp(&row, 2).is_some(),
-            expired_before: rows::timestamp(&row, 3),
-            again_at: rows::timestamp(&row, 4),
+            finished: finished_at.is_some(),
+            expired_before,
+            again_at,
             written_at: Some(row.written_at),
         })
     }
@@ -293,14 +294,15 @@ impl Shared {
     async fn set_walk_state(&self, domain: &DomainName, bucket: &BucketName, state: State) -> Result<()> {
         let now = state.written_at.map_or_else(|| self.clock.now(), |before| self.after(before));
         let mut batch = Batch::new(walk_key(domain, bucket).partition);
-        let values = vec![
-            state.policy.as_ref().map(rows::to_json),
-            state.after.map(|title| title.as_str().into()),
-            state.finished.then(|| now.into()),
-            state.expired_before.map(Value::Timestamp),
-            state.again_at.map(Value::Timestamp),
-        ];
-        batch.put(&RETENTION_WALKS, Vec::new(), values, now);
+        let policy = state.policy.as_ref().map(serde_json::to_string).transpose();
+        let row = WalkRow {
+            policy: policy.expect("plain data with text keys"),
+            after: state.after.map(|title| title.as_str().to_owned()),
+            finished_at: state.finished.then_some(now),
+            expired_before: state.expired_before,
+            again_at: state.again_at,
+        };
+        row.put(&mut batch, now);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 

@@ -7,16 +7,17 @@ use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{
-    Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Schema, TableStore, Value,
-};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
-use super::{INDEX_PAGE, Revisioned, Shared, rev_key};
+use super::{INDEX_PAGE, Revisioned, Shared};
 use crate::{
     Error, Page, PropertyName, Result, Revision,
     archive::{MIN_AGE, Waiting},
     content::{BodyRow, Stored},
-    rows::{self, RenderRow, RevisionRow, partition_of},
+    rows::{
+        ChunkReference, ChunkSetEntry, ChunkSetId, ColumnValue, RenderRow, RevisionRow, TypedRow,
+        of_property_at, partition_of, rev_key,
+    },
     schemas::{
         BY_REV, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS, CULLED, CULLED_RENDERS, CURRENT, HISTORICAL,
         RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
@@ -109,17 +110,17 @@ impl Shared {
     async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, waiting: &mut Waiting) -> Result<u64> {
         let (mut collected, mut notes) = (0, self.rows(&CHUNK_SETS, Scan::new(hour.clone(), NOTES)));
         while let Some(note) = notes.next().await? {
-            let Some((page, name)) = noted(&note, due) else { continue };
-            match waiting.unless_unavailable(self.need_for(&page, &name, due).await)? {
+            let Some((page, entry)) = noted(&note, due) else { continue };
+            match waiting.unless_unavailable(self.need_for(&page, entry.chunk_set, due).await)? {
                 None | Some(Need::StillNamed) => continue,
                 Some(Need::Referenced) => {}
                 Some(Need::Nobody { released }) => {
-                    self.delete_set(&page, &name, released).await?;
+                    self.delete_set(&page, entry.chunk_set, released).await?;
                     collected += 1;
                 }
             }
             let mut done = Batch::new(hour.clone());
-            done.delete(&CHUNK_SETS, vec![name], note.written_at);
+            done.delete(&CHUNK_SETS, entry.clustering(), note.written_at);
             self.store.write(Vec::new(), done).await?;
         }
         Ok(collected)
@@ -127,28 +128,29 @@ impl Shared {
 
     /// Who needs a set. All replicas have confirmed it: a batch that references or releases the set may have failed and
     /// have reached one replica only.
-    async fn need_for(&self, page: &Page, name: &Value, due: Timestamp) -> Result<Need> {
-        let reference = ClusteringRange::prefix(vec![name.clone()]);
-        let reference = self.settled_rows(&CHUNK_REFERENCES, page, reference, NonZeroUsize::MIN).await?.pop();
-        let Some(reference) = reference else { return Ok(Need::Nobody { released: None }) };
+    async fn need_for(&self, page: &Page, set: ChunkSetId, due: Timestamp) -> Result<Need> {
+        let range = ClusteringRange::prefix(vec![set.to_value()]);
+        let row = self.settled_rows(&CHUNK_REFERENCES, page, range, NonZeroUsize::MIN).await?.pop();
+        let Some(row) = row else { return Ok(Need::Nobody { released: None }) };
         // Another note says when a set is looked at that was released a short time ago.
-        if rows::timestamp(&reference, 0).is_none_or(|released_at| released_at > due) {
+        let reference = ChunkReference::from_row(&row)?;
+        if reference.released_at.is_none_or(|released_at| released_at > due) {
             return Ok(Need::Referenced);
         }
         // A store that this process alone writes to has no batches that reached some replicas only.
-        if !self.is_alone() && self.is_still_named(page, &reference, name).await? {
+        if !self.is_alone() && self.is_still_named(page, &reference).await? {
             return Ok(Need::StillNamed);
         }
-        Ok(Need::Nobody { released: Some(reference.written_at) })
+        Ok(Need::Nobody { released: Some(row.written_at) })
     }
 
     /// Deletes the chunks of a set, and then the reference that was released.
-    async fn delete_set(&self, page: &Page, name: &Value, released: Option<Timestamp>) -> Result<()> {
+    async fn delete_set(&self, page: &Page, set: ChunkSetId, released: Option<Timestamp>) -> Result<()> {
         let mut unnamed = Batch::new(partition_of(page));
         if let Some(written_at) = released {
-            unnamed.delete(&CHUNK_REFERENCES, vec![name.clone()], written_at);
+            unnamed.delete(&CHUNK_REFERENCES, vec![set.to_value()], written_at);
         }
-        let mut chunks = Batch::new(vec![name.clone()]);
+        let mut chunks = Batch::new(vec![set.to_value()]);
         chunks.delete_range(&CHUNKS, ClusteringRange::all(), self.clock.now());
         Ok(self.store.write(vec![chunks], unnamed).await?)
     }
@@ -157,12 +159,12 @@ impl Shared {
     /// body. If this batch failed and has reached one replica only, the others have a row that names the set. The reads
     /// of all replicas make the whole batch take effect, as far as the revision goes: so the body that was replaced is
     /// not needed on any replica when its chunks are deleted.
-    async fn is_still_named(&self, page: &Page, reference: &Row, name: &Value) -> Result<bool> {
-        let rev = rows::int(reference, 1).and_then(Revision::new);
+    async fn is_still_named(&self, page: &Page, reference: &ChunkReference) -> Result<bool> {
+        let (rev, set) = (reference.rev, reference.chunk_set);
         let named = match rev {
-            Some(rev) => self.revision_names(page, rev, name).await,
+            Some(rev) => self.revision_names(page, rev, set).await,
             // Released by a version that did not note the revision.
-            None => self.page_names(page, name).await,
+            None => self.page_names(page, set).await,
         };
         let (domain, title) = (&page.domain, &page.title);
         match named {
@@ -179,7 +181,7 @@ impl Shared {
     }
 
     /// Whether a row of a revision, of its renders, or of a copy of them names a set, by what all replicas know.
-    async fn revision_names(&self, page: &Page, rev: Revision, name: &Value) -> Result<bool> {
+    async fn revision_names(&self, page: &Page, rev: Revision, set: ChunkSetId) -> Result<bool> {
         let of_rev = || ClusteringRange::prefix(rev_key(rev));
         for (table, range) in [(&*CULLED, ClusteringRange::all()), (&*CULLED_RENDERS, of_rev())] {
             self.settled_rows(table, page, range, INDEX_PAGE).await?;
@@ -193,27 +195,27 @@ impl Shared {
         }
         let mut is_named = false;
         for property in names {
-            let of_property = ClusteringRange::prefix(vec![property.as_str().into(), Value::Int(rev.get())]);
+            let of_property = of_property_at(&property, rev);
             for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
-                is_named |= self.any_names(table, page, of_property.clone(), name).await?;
+                is_named |= self.any_names(table, page, of_property.clone(), set).await?;
             }
         }
         for (table, range) in
             [(&*HISTORICAL, of_rev()), (&*BY_REV, of_rev()), (&*CURRENT, ClusteringRange::all())]
         {
-            is_named |= self.any_names(table, page, range, name).await?;
+            is_named |= self.any_names(table, page, range, set).await?;
         }
         Ok(is_named)
     }
 
     /// Whether any row of a page names a set, by what all replicas know.
-    async fn page_names(&self, page: &Page, name: &Value) -> Result<bool> {
+    async fn page_names(&self, page: &Page, set: ChunkSetId) -> Result<bool> {
         for table in [&*CULLED, &*CULLED_RENDERS, &*REVISIONS, &*RENDERS] {
             self.settled_rows(table, page, ClusteringRange::all(), INDEX_PAGE).await?;
         }
         let mut is_named = false;
         for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*HISTORICAL, &*BY_REV, &*CURRENT] {
-            is_named |= self.any_names(table, page, ClusteringRange::all(), name).await?;
+            is_named |= self.any_names(table, page, ClusteringRange::all(), set).await?;
         }
         Ok(is_named)
     }
@@ -224,12 +226,12 @@ impl Shared {
         table: &'static Schema,
         page: &Page,
         range: ClusteringRange,
-        name: &Value,
+        set: ChunkSetId,
     ) -> Result<bool> {
         let scan = Scan::new(partition_of(page), BODIES).range(range).from_all_replicas();
         let (mut is_named, mut rows) = (false, self.rows(table, scan));
         while let Some(row) = rows.next().await? {
-            is_named |= matches!(BodyRow::from_row(&row)?.stored, Stored::Chunks(set) if set.name() == *name);
+            is_named |= matches!(BodyRow::from_row(&row)?.stored, Stored::Chunks(named) if named.id == set);
         }
         Ok(is_named)
     }
@@ -258,13 +260,11 @@ impl Shared {
     async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
         let (mut counted, mut notes) = (0, self.rows(&CHUNK_SETS, Scan::new(hour, NOTES)));
         while let Some(note) = notes.next().await? {
-            let Some((page, name)) = noted(&note, due) else { continue };
-            let reference = Key::new(partition_of(&page), vec![name]);
-            let counts = match self.store.get(&CHUNK_REFERENCES, &reference).await? {
+            let Some((page, entry)) = noted(&note, due) else { continue };
+            let counts = match self.get(&CHUNK_REFERENCES, &page, entry.clustering()).await? {
                 None => true,
-                // A set may have two notes. It is counted at the note of its release.
-                Some(reference) => rows::timestamp(&reference, 0)
-                    .is_some_and(|released_at| rows::timestamp(&note, 3) == Some(released_at)),
+                // A set may have two entries. It is counted at the entry of its release.
+                Some(row) => ChunkReference::from_row(&row)?.released_at == Some(entry.noted_at),
             };
             counted += u64::from(counts);
         }
@@ -282,8 +282,9 @@ enum Need {
     Nobody { released: Option<Timestamp> },
 }
 
-/// The page and the name of a noted set that is due; `None` where it is not, or the note is not readable.
-fn noted(note: &Row, due: Timestamp) -> Option<(Page, Value)> {
-    let page = Page::parse(rows::text(note, 0)?, rows::text(note, 1)?, rows::text(note, 2)?)?;
-    (rows::timestamp(note, 3)? <= due).then(|| (page, note.key.clustering[0].clone()))
+/// An entry of a chunk set that is due, and the page. `None` if it is not due, or is unreadable.
+fn noted(row: &Row, due: Timestamp) -> Option<(Page, ChunkSetEntry)> {
+    let entry = ChunkSetEntry::read(row).filter(|entry| entry.noted_at <= due)?;
+    let ChunkSetEntry { domain, bucket, title, .. } = entry.clone();
+    Some((Page { domain, bucket, title }, entry))
 }

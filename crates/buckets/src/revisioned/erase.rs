@@ -14,19 +14,21 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
+use rashomon_records::typed_row;
 use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
 use super::{
-    Revisioned, Shared, page_write::PageWrite, read::INDEX_PAGE, render_key, reservation::Planned, rev_key,
-    write::whole,
+    Revisioned, Shared, page_write::PageWrite, read::INDEX_PAGE, reservation::Planned, write::whole,
 };
 use crate::{
-    BucketName, DomainName, Erasure, Error, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord,
-    Title,
+    BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
     archive::BlockStore,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     retention::whose,
-    rows::{self, Properties, RenderRow, RevisionRow, partition_of, rows_of, unreadable},
+    rows::{
+        self, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow, RevisionRow,
+        TypedRow, partition_of, render_key, rev_key, rows_of,
+    },
     schemas::{
         BY_REV, CHUNK_COPIES, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT,
         RENDERS, REVISION_CONTENT, REVISIONS,
@@ -227,9 +229,8 @@ impl Shared {
         write.then.delete_range(&BY_REV, ClusteringRange::prefix(rev_key(rev)), copied);
         for set in &standing.chunks {
             // With the revision, so that they are found again, and deleted at once.
-            let values = vec![Some(at.into()), Some(Value::Int(rev.get())), None];
-            write.then.put(&CHUNK_REFERENCES, vec![set.name()], values, at);
-            write.first.push(ChunkStore::intent(page, set, at));
+            let first = ChunkStore::release(&mut write.then, page, set.id, Some(rev), at);
+            write.first.push(first);
         }
         Ok(Planned { write: Some(write), replaces: true, answer: (erased, properties) })
     }
@@ -331,9 +332,8 @@ impl Shared {
         let standing = self.store.get(&CHUNK_REFERENCES, &key).await?;
         let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(partition_of(page));
-        let values = vec![Some(at.into()), Some(Value::Int(rev.get())), None];
-        batch.put(&CHUNK_REFERENCES, vec![set.name()], values, at);
-        Ok(self.store.write(vec![ChunkStore::intent(page, set, at)], batch).await?)
+        let first = ChunkStore::release(&mut batch, page, set.id, Some(rev), at);
+        Ok(self.store.write(vec![first], batch).await?)
     }
 
     /// Deletes the chunks of an erased revision, and of all copies of it; where nobody else has the store, also all that
@@ -341,12 +341,14 @@ impl Shared {
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
         let copies = ClusteringRange::prefix(rev_key(rev));
         for row in rows_of(&*self.store, &CHUNK_COPIES, page, copies, INDEX_PAGE).await? {
-            self.erase_chunk_set(page, &CHUNK_COPIES, &row).await?;
+            let copy = ChunkCopy::from_row(&row)?;
+            self.erase_chunk_set(page, &CHUNK_COPIES, copy.chunk_set, &row).await?;
         }
         for row in rows_of(&*self.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
             // Released or not: a strategy may have deleted the row that named it, and left the rest to the sweep.
-            if rows::int(&row, 1) == Some(rev.get()) {
-                self.erase_chunk_set(page, &CHUNK_REFERENCES, &row).await?;
+            let reference = ChunkReference::from_row(&row)?;
+            if reference.rev == Some(rev) {
+                self.erase_chunk_set(page, &CHUNK_REFERENCES, reference.chunk_set, &row).await?;
             }
         }
         if self.is_alone() {
@@ -357,10 +359,14 @@ impl Shared {
     }
 
     /// Deletes a set of chunks, and then what says of it that it is the revision's.
-    async fn erase_chunk_set(&self, page: &Page, table: &'static Schema, row: &Row) -> Result<()> {
-        // Both tables have it last.
-        let name = row.key.clustering.last().ok_or_else(|| unreadable(table.name(), row))?;
-        let mut chunks = Batch::new(vec![name.clone()]);
+    async fn erase_chunk_set(
+        &self,
+        page: &Page,
+        table: &'static Schema,
+        chunk_set: ChunkSetId,
+        row: &Row,
+    ) -> Result<()> {
+        let mut chunks = Batch::new(vec![chunk_set.to_value()]);
         let at = self.clock.now().saturating_add(self.settings.skew);
         chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
         let mut unnamed = Batch::new(partition_of(page));
@@ -410,11 +416,11 @@ impl Shared {
         let key = erasure_key(page, rev);
         let standing = self.store.get(&ERASURES, &key).await?;
         let erasure = match &standing {
-            Some(row) => erasure_of(row).ok_or_else(|| unreadable("erasures", row))?,
+            Some(row) => ErasureRow::from_row(row)?.erasure(),
             None => Erasure { at: self.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
         };
         // Until it is completed again.
-        self.put_erasure(&key, standing.as_ref(), &erasure, None, None).await?;
+        self.put_erasure(page, rev, standing.as_ref(), &erasure, (None, None)).await?;
         Ok(erasure)
     }
 
@@ -423,27 +429,24 @@ impl Shared {
         let standing = self.store.get(&ERASURES, &key).await?;
         let now = self.clock.now();
         let kept_until = erased.kept_for.map(|time| now.saturating_add(time));
-        self.put_erasure(&key, standing.as_ref(), &erased.erasure, Some(now), kept_until).await
+        let times = (Some(now), kept_until);
+        self.put_erasure(page, rev, standing.as_ref(), &erased.erasure, times).await
     }
 
     async fn put_erasure(
         &self,
-        key: &Key,
+        page: &Page,
+        rev: Revision,
         standing: Option<&Row>,
         erasure: &Erasure,
-        finished_at: Option<Timestamp>,
-        kept_until: Option<Timestamp>,
+        (finished_at, kept_until): (Option<Timestamp>, Option<Timestamp>),
     ) -> Result<()> {
-        let mut batch = Batch::new(key.partition.clone());
-        let values = vec![
-            Some(erasure.at.into()),
-            erasure.by.clone().map(Value::Text),
-            erasure.reason.clone().map(Value::Text),
-            finished_at.map(Value::Timestamp),
-            kept_until.map(Value::Timestamp),
-        ];
+        let mut batch = Batch::new(erasure_key(page, rev).partition);
+        let title = page.title.clone();
         let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
-        batch.put(&ERASURES, key.clustering.clone(), values, at);
+        let Erasure { at: erased_at, by, reason } = erasure.clone();
+        let row = ErasureRow { title, rev, erased_at, by, reason, finished_at, kept_until };
+        row.put(&mut batch, at);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
@@ -454,8 +457,9 @@ impl Shared {
         let scan = Scan::new(key.partition, INDEX_PAGE).range(of_page);
         let (mut unfinished, mut rows) = (Vec::new(), self.rows(&ERASURES, scan));
         while let Some(row) = rows.next().await? {
-            if rows::timestamp(&row, 3).is_none() {
-                unfinished.extend(rows::clustering_rev(&row, 1));
+            let erasure = ErasureRow::from_row(&row)?;
+            if erasure.finished_at.is_none() {
+                unfinished.push(erasure.rev);
             }
         }
         Ok(unfinished)
@@ -465,17 +469,11 @@ impl Shared {
         let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
         let (mut all, mut rows) = (Vec::new(), self.rows(&ERASURES, Scan::new(partition, INDEX_PAGE)));
         while let Some(row) = rows.next().await? {
-            let read = || {
-                let Some(Value::Text(title)) = row.key.clustering.first() else { return None };
-                Some(ErasureState {
-                    page: Page::parse(domain.as_str(), bucket.as_str(), title)?,
-                    rev: rows::clustering_rev(&row, 1)?,
-                    erasure: erasure_of(&row)?,
-                    finished_at: rows::timestamp(&row, 3),
-                    kept_until: rows::timestamp(&row, 4),
-                })
-            };
-            all.push(read().ok_or_else(|| unreadable("erasures", &row))?);
+            let row = ErasureRow::from_row(&row)?;
+            let erasure = row.erasure();
+            let ErasureRow { title, rev, finished_at, kept_until, .. } = row;
+            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+            all.push(ErasureState { page, rev, erasure, finished_at, kept_until });
         }
         Ok(all)
     }
@@ -493,12 +491,24 @@ fn erasure_key(page: &Page, rev: Revision) -> Key {
     Key::new(partition, vec![page.title.as_str().into(), Value::Int(rev.get())])
 }
 
-fn erasure_of(row: &Row) -> Option<Erasure> {
-    Some(Erasure {
-        at: rows::timestamp(row, 0)?,
-        by: rows::text(row, 1).map(str::to_owned),
-        reason: rows::text(row, 2).map(str::to_owned),
-    })
+typed_row! {
+    /// An erasure that was begun.
+    struct ErasureRow in ERASURES {
+        key { title: Title, rev: Revision }
+        values {
+            erased_at: Timestamp,
+            by: Option<String>,
+            reason: Option<String>,
+            finished_at: Option<Timestamp>,
+            kept_until: Option<Timestamp>,
+        }
+    }
+}
+
+impl ErasureRow {
+    fn erasure(&self) -> Erasure {
+        Erasure { at: self.erased_at, by: self.by.clone(), reason: self.reason.clone() }
+    }
 }
 
 /// What stays of a record: nothing by which what was erased can be guessed.
@@ -529,10 +539,12 @@ fn blank_record(
     record
 }
 
-/// The error for a request of erased content.
-pub(crate) fn refuse_erased(record: &RevisionRecord) -> Result<()> {
-    match &record.erased {
-        None => Ok(()),
-        Some(erasure) => Err(Error::Erased { rev: record.rev, at: erasure.at }),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_schema() {
+        rashomon_records::rows::check_columns::<ErasureRow>();
     }
 }

@@ -1,14 +1,14 @@
 //! The head of a page: who is writing it on a condition, and what.
 
-use bytes::Bytes;
 use rashomon_clock::Timestamp;
+use rashomon_records::typed_row;
 use rashomon_tables::{Batch, Key, Mutation, Row, Schema, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Page, Result, Revision,
-    rows::{blob, partition_of, text, timestamp, to_json, unreadable, value_from_json, value_to_json},
-    schemas,
+    rows::{TypedRow, partition_of, unreadable, value_from_json, value_to_json},
+    schemas::{self, HEADS},
 };
 
 /// Identifies the owner of a lease: random, so that no two leases have the same.
@@ -48,6 +48,20 @@ pub(super) struct RowName {
     pub(super) replaces: bool,
 }
 
+typed_row! {
+    /// The row of a page lease.
+    struct HeadRow in HEADS {
+        key {}
+        values {
+            owner: Option<Owner>,
+            reserved_at: Option<Timestamp>,
+            rows: Option<String>,
+            rows_at: Option<Timestamp>,
+            later_than: Option<Timestamp>,
+        }
+    }
+}
+
 impl Head {
     pub(super) fn key(page: &Page) -> Key {
         Key::new(partition_of(page), Vec::new())
@@ -57,13 +71,14 @@ impl Head {
     pub(super) fn to_row(&self, key: &Key) -> Option<Row> {
         let held = self.held.as_ref();
         let announced = held.and_then(|held| held.announced.as_ref());
-        let values = vec![
-            held.map(|held| Value::Blob(Bytes::copy_from_slice(&held.owner))),
-            held.map(|held| held.reserved_at.into()),
-            announced.map(|announced| rows_to_json(&announced.rows)),
-            announced.map(|announced| announced.at.into()),
-            self.later_than.map(Value::Timestamp),
-        ];
+        let row = HeadRow {
+            owner: held.map(|held| held.owner),
+            reserved_at: held.map(|held| held.reserved_at),
+            rows: announced.map(|announced| rows_to_json(&announced.rows)),
+            rows_at: announced.map(|announced| announced.at),
+            later_than: self.later_than,
+        };
+        let values = row.values();
         // The store stamps swapped rows itself.
         let row = Row { key: key.clone(), values, written_at: Timestamp::EPOCH, expires_at: None };
         row.values.iter().any(Option::is_some).then_some(row)
@@ -72,20 +87,17 @@ impl Head {
     /// What the row says; without one nobody holds the page.
     pub(super) fn from_row(row: Option<&Row>) -> Result<Self> {
         let Some(row) = row else { return Ok(Self { held: None, later_than: None }) };
+        let HeadRow { owner, reserved_at, rows, rows_at, later_than } = TypedRow::from_row(row)?;
         let read = || {
-            let announced = match text(row, 2) {
-                Some(json) => Some(Announced { rows: rows_from_json(json)?, at: timestamp(row, 3)? }),
+            let announced = match rows {
+                Some(json) => Some(Announced { rows: rows_from_json(&json)?, at: rows_at? }),
                 None => None,
             };
-            let held = match blob(row, 0) {
-                Some(owner) => Some(Held {
-                    owner: owner.as_ref().try_into().ok()?,
-                    reserved_at: timestamp(row, 1)?,
-                    announced,
-                }),
+            let held = match owner {
+                Some(owner) => Some(Held { owner, reserved_at: reserved_at?, announced }),
                 None => None,
             };
-            Some(Self { held, later_than: timestamp(row, 4) })
+            Some(Self { held, later_than })
         };
         read().ok_or_else(|| unreadable("heads", row))
     }
@@ -162,7 +174,7 @@ struct RowJson {
     replaces: bool,
 }
 
-fn rows_to_json(rows: &[RowName]) -> Value {
+fn rows_to_json(rows: &[RowName]) -> String {
     let json: Vec<_> = (rows.iter())
         .map(|row| RowJson {
             table: row.table.name().to_owned(),
@@ -170,7 +182,7 @@ fn rows_to_json(rows: &[RowName]) -> Value {
             replaces: row.replaces,
         })
         .collect();
-    to_json(&json)
+    serde_json::to_string(&json).expect("plain data with text keys")
 }
 
 fn rows_from_json(json: &str) -> Option<Vec<RowName>> {
@@ -194,7 +206,12 @@ mod tests {
     use crate::{BucketName, Tid};
 
     #[test]
-    fn a_head_is_read_as_it_was_written() {
+    fn columns_have_the_names_of_the_schema() {
+        rashomon_records::rows::check_columns::<HeadRow>();
+    }
+
+    #[test]
+    fn head_survives_a_round_trip() {
         let page = Page {
             domain: "enwiki".parse().unwrap(),
             bucket: BucketName::page(),

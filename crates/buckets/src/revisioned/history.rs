@@ -11,7 +11,7 @@ use crate::{
     Tid,
     content::BodyRow,
     retention::{Culls, whose},
-    rows::{RenderRow, RevisionRow, clustering_rev, partition_of, rev_in, unreadable},
+    rows::{RenderKey, RenderRow, RevisionBodyKey, RevisionKey, RevisionRow, RowKey, partition_of},
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
@@ -35,10 +35,10 @@ impl Revisioned {
             .0
             .scan_beside_damage(&REVISIONS, Scan::new(partition_of(page), limit).range(range).reverse())
             .await?;
-        let last_damaged = rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?)).max();
+        let last_damaged = rows.damaged.iter().filter_map(|row| RevisionKey::read(&row.key)).max();
         let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
         let last_whole = revisions.last().map(|row| row.record.rev);
-        let next = last_whole.max(last_damaged).filter(|_| rows.next.is_some());
+        let next = last_whole.max(last_damaged.map(|key| key.rev)).filter(|_| rows.next.is_some());
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
             return Ok(Listing { items: Vec::new(), next });
         };
@@ -76,7 +76,7 @@ impl Revisioned {
         let rows = self.0.scan_beside_damage(&REVISION_CONTENT, scan).await?;
         let mut bodies = BTreeMap::new();
         for row in &rows.items {
-            let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revision_content", row))?;
+            let RevisionBodyKey { rev, .. } = RowKey::of(row)?;
             let (info, body) = BodyRow::from_row(row)?.into_body(&self.0.chunks)?;
             // The body is the revision's, whichever its render.
             let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
@@ -114,8 +114,8 @@ impl Shared {
             let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).reverse().after(after);
             let rows = self.scan_beside_damage(&RENDERS, scan).await?;
             // A revision whose only render cannot be read is one without renders.
-            for rev in rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?)) {
-                renders.entry(rev).or_default();
+            for key in rows.damaged.iter().filter_map(|row| RenderKey::read(&row.key)) {
+                renders.entry(key.rev).or_default();
             }
             for row in &rows.items {
                 let row = RenderRow::from_row(row)?;

@@ -14,14 +14,16 @@ use super::{
     Revisioned, Shared,
     given::{Bodies, body_of, check_index, digest},
     page_write::PageWrite,
-    render_key, rev_key,
     write::{MAX_BODIES, whole},
 };
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result,
     Revision, RevisionRecord, Tid, Versions,
     content::Lifetime,
-    rows::{Properties, RenderRow, RevisionRow, index_size, partition_of, rev_of_tid, to_json},
+    rows::{
+        Properties, RenderRow, RevisionRow, TidRow, TypedRow, index_size, partition_of, render_key, rev_key,
+        to_json,
+    },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
 
@@ -205,7 +207,7 @@ impl Shared {
             None if standing.is_new || tid == Tid::imported(page, rev, tid.time()) => None,
             None => {
                 let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
-                row.map(|row| rev_of_tid(&row)).transpose()?
+                row.map(|row| TidRow::from_row(&row)).transpose()?.map(|row| row.rev)
             }
         };
         Ok(of.filter(|of| *of != rev))

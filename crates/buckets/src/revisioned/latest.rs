@@ -7,16 +7,19 @@ use std::sync::{
 
 use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
-use rashomon_tables::{ClusteringRange, Row, Slot, Value};
+use rashomon_tables::{ClusteringRange, Row, Slot};
 
-use super::{LOOKS, Revisioned, Shared, content_of, erase::refuse_erased, joint_reads::JointReads, rev_key};
+use super::{LOOKS, Revisioned, Shared, joint_reads::JointReads};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
     content::BodyRow,
     retention::{is_of, whose},
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of},
-    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+    rows::{
+        BodyKey, RenderKey, RenderRow, RevisionRow, RowKey, content_of, content_table, of_property,
+        of_revision, partition_of, rev_key,
+    },
+    schemas::{RENDERS, REVISIONS},
 };
 
 /// What an entry takes beside its bytes, roughly.
@@ -84,7 +87,7 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
 
 /// The revision, and the render if it is one a render, of a row of one of the content tables.
 pub(super) fn whose_body(row: &Row) -> Option<(Revision, Option<Tid>)> {
-    Some((clustering_rev(row, 1)?, clustering_tid(row, 2)))
+    BodyKey::read(&row.key).map(|key| (key.rev, key.tid))
 }
 
 impl Revisioned {
@@ -194,7 +197,7 @@ impl Shared {
             .await?;
             let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Page))?)?;
             let revision = match revision {
-                Some(row) if clustering_rev(&row, 0) == Some(render.rev) => Some(row),
+                Some(row) if RevisionRow::rev_of(&row)? == render.rev => Some(row),
                 _ => self.get(&REVISIONS, page, rev_key(render.rev)).await?,
             };
             if let Some(revision) = revision {
@@ -208,11 +211,7 @@ impl Shared {
     /// side. Where they name different renders, the exact ones are fetched.
     async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
         let versions = self.settings.definitions.get(name).versions;
-        let content = match versions {
-            Versions::Render => &*RENDER_CONTENT,
-            Versions::Revision => &*REVISION_CONTENT,
-        };
-        let of_name = ClusteringRange::prefix(vec![name.as_str().into()]);
+        let (content, of_name) = (content_table(versions), of_property(name));
         let policy = self.settings.retention.of(page);
         let one_row = policy.is_some_and(|policy| policy.strategy.is_one_row());
         let mut absent = None;
@@ -231,7 +230,7 @@ impl Shared {
             let index = RenderRow::from_row(&index.ok_or(Error::NotFound(Missing::Page))?)?;
             let (rev, tid) = (index.rev, index.tid);
             let revision = match revision {
-                Some(row) if clustering_rev(&row, 0) == Some(rev) => row,
+                Some(row) if RevisionRow::rev_of(&row)? == rev => row,
                 // A later one is not whole yet for us, or another has come meanwhile.
                 _ => match self.get(&REVISIONS, page, rev_key(rev)).await? {
                     Some(row) => row,
@@ -239,7 +238,7 @@ impl Shared {
                 },
             };
             let revision = RevisionRow::from_row(&revision)?;
-            refuse_erased(&revision.record)?;
+            revision.record.check_not_erased()?;
             let expected = match versions {
                 Versions::Render => index.properties.contains_key(name),
                 Versions::Revision => revision.properties.contains_key(name),
@@ -293,9 +292,9 @@ impl Shared {
             None => (None, None),
             Some((rev, Some(tid))) => (Some(rev), Some(tid)),
             Some((rev, None)) => {
-                let range = ClusteringRange::prefix(vec![Value::Int(rev.get())]);
-                let render = self.first(&RENDERS, page, range).await?;
-                (Some(rev), render.as_ref().and_then(|row| clustering_tid(row, 1)))
+                let render = self.first(&RENDERS, page, of_revision(rev)).await?;
+                let render = render.and_then(|row| RenderKey::read(&row.key));
+                (Some(rev), render.map(|render| render.tid))
             }
         };
         Ok(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid }))

@@ -10,11 +10,12 @@ use rashomon_tables::{ClusteringRange, Order, Scan, Value};
 use super::{
     ONE, Revisioned, Shared,
     read::{INDEX_PAGE, with_revision},
-    rev_key,
 };
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
-    rows::{Properties, RenderHead, RenderRow, RevisionRow, partition_of, rev_in},
+    rows::{
+        Properties, RenderHead, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, partition_of, rev_key,
+    },
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -145,8 +146,8 @@ impl Revisioned {
             let rows = shared.scan_beside_damage(&REVISIONS, scan).await?;
             let more = rows.next.is_some();
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
-            let damaged = rows.damaged.iter().filter_map(|row| rev_in(row.key.clustering.first()?));
-            let damaged: Vec<_> = damaged.collect();
+            let damaged = rows.damaged.iter().filter_map(|row| RevisionKey::read(&row.key));
+            let damaged: Vec<_> = damaged.map(|key| key.rev).collect();
             let revs = revisions.iter().map(|row| row.record.rev).chain(damaged.iter().copied());
             last = revs.min().or(last);
             let Summaries { mut lines, whole_from } = shared.summaries(page, revisions).await?;
@@ -261,8 +262,7 @@ impl Shared {
             let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).after(after);
             let rows = self.scan_beside_damage(&RENDERS, scan).await?;
             for row in &rows.damaged {
-                let [rev, Value::TimeUuid(uuid)] = &row.key.clustering[..] else { continue };
-                let (Some(rev), tid) = (rev_in(rev), Tid::from(*uuid)) else { continue };
+                let Some(RenderKey { rev, tid }) = RowKey::read(&row.key) else { continue };
                 let of_rev = counts.damaged.entry(rev).or_insert((tid, 0));
                 *of_rev = (of_rev.0.max(tid), of_rev.1 + 1);
                 lowest = lowest.min(Some(rev)).or(Some(rev));

@@ -33,7 +33,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use self::{collect::CollectorClock, latest::LatestCache, reservation::Vigil};
 pub(crate) use self::{
-    erase::{BLANK, is_blank, refuse_erased},
+    erase::{BLANK, is_blank},
     given::{Bodies, body_of, digest},
     import::Unit as NewUnit,
     page_write::{PageBody, PageWrite, WriteKind},
@@ -50,15 +50,16 @@ pub use self::{
     verify::VerifyReport,
     write::MAX_BODIES,
 };
+use rashomon_records::Locks;
+
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Error, FoundDamage, Page, PropertyName, PropertySink,
-    RenderBase, Result, Retention, RetentionStats, Revision, Staged, Tid, Versions,
+    RenderBase, Result, Retention, RetentionStats, Revision, Staged,
     archive::{self, ArchiveSettings, BlockStore, Overlay},
     content::ChunkStore,
-    locks::Locks,
     retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
-    rows::{RevisionRow, partition_of},
-    schemas::{self, RENDER_CONTENT, REVISION_CONTENT, REVISIONS},
+    rows::{RevisionRow, partition_of, rev_key},
+    schemas::{self, REVISIONS},
 };
 
 /// The settings of the revisioned buckets.
@@ -249,7 +250,7 @@ impl Revisioned {
             },
         };
         match self.0.get(&REVISIONS, page, rev_key(rev)).await? {
-            Some(row) => refuse_erased(&RevisionRow::from_row(&row)?.record),
+            Some(row) => RevisionRow::from_row(&row)?.record.check_not_erased(),
             None => Ok(()),
         }
     }
@@ -337,33 +338,4 @@ impl Shared {
     pub(crate) fn distinction(&self) -> u64 {
         self.chunks.distinction() as u64
     }
-}
-
-pub(crate) fn rev_key(rev: Revision) -> Vec<Value> {
-    vec![Value::Int(rev.get())]
-}
-
-pub(crate) fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
-    vec![Value::Int(rev.get()), tid.as_time_uuid().into()]
-}
-
-/// The table and the key under which the body of a property is.
-pub(crate) fn content_of(
-    versions: Versions,
-    name: &PropertyName,
-    rev: Revision,
-    tid: Tid,
-) -> (&'static Schema, Vec<Value>) {
-    match versions {
-        Versions::Render => (&RENDER_CONTENT, render_content_key(name, rev, tid)),
-        Versions::Revision => (&REVISION_CONTENT, revision_content_key(name, rev)),
-    }
-}
-
-fn revision_content_key(name: &PropertyName, rev: Revision) -> Vec<Value> {
-    vec![name.as_str().into(), Value::Int(rev.get())]
-}
-
-fn render_content_key(name: &PropertyName, rev: Revision, tid: Tid) -> Vec<Value> {
-    vec![name.as_str().into(), Value::Int(rev.get()), tid.as_time_uuid().into()]
 }

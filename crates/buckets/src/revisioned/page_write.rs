@@ -1,14 +1,17 @@
 //! The one batch that a write of a page is.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Mutation, Value};
+use rashomon_tables::{Batch, Mutation};
 
-use super::{content_of, given::Bodies, render_key, rev_key};
+use super::given::Bodies;
 use crate::{
     Page, PropertyName, Revision, Settings, Superseded, Tid, Versions, catalog,
     content::{Begun, BodyRow, ChunkSet, ChunkStore, Stored},
-    rows::{RenderRow, RevisionRow, partition_of},
-    schemas::{CHUNK_REFERENCES, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    rows::{
+        ChunkReference, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, content_of, partition_of,
+        render_key, rev_key,
+    },
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
 /// What a write of a page is about.
@@ -155,9 +158,8 @@ impl<'a> PageWrite<'a> {
     /// A revision that was not there.
     pub(super) fn new_revision(&mut self, row: &RevisionRow) {
         self.revision(row);
-        let rev = row.record.rev.get();
-        let clustering = vec![row.record.timestamp.into(), Value::Int(rev)];
-        self.then.put(&REVISIONS_BY_TIME, clustering, Vec::new(), self.at);
+        let key = TimeKey { timestamp: row.record.timestamp, rev: row.record.rev };
+        self.then.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
     }
 
     /// A revision's row, new or once more.
@@ -169,8 +171,7 @@ impl<'a> PageWrite<'a> {
     /// A render that was not there.
     pub(super) fn new_render(&mut self, row: &RenderRow) {
         self.render(row);
-        let rev = Some(Value::Int(row.rev.get()));
-        self.then.put(&REVISIONS_BY_TID, vec![row.tid.as_time_uuid().into()], vec![rev], self.at);
+        TidRow { tid: row.tid, rev: row.rev }.put(&mut self.then, self.at);
     }
 
     /// A render's row, new or once more.
@@ -210,16 +211,13 @@ impl<'a> PageWrite<'a> {
     pub(crate) fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
         let begun = [self.chunks_begun, set.begun];
         self.chunks_begun = begun.into_iter().flatten().reduce(Begun::earlier);
-        let tid = tid.map(|tid| tid.as_time_uuid().into());
-        let values = vec![None, Some(Value::Int(rev.get())), tid];
-        self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
+        ChunkReference::of_body(set.id, rev, tid).put(&mut self.then, self.at);
     }
 
     /// A set of chunks that no body of the revision names any more: to be collected, when nobody can be reading it. The
     /// collector looks at the rows of that revision once more.
     pub(super) fn release(&mut self, set: &ChunkSet, rev: Revision) {
-        let values = vec![Some(self.at.into()), Some(Value::Int(rev.get())), None];
-        self.then.put(&CHUNK_REFERENCES, vec![set.name()], values, self.at);
-        self.first.push(ChunkStore::intent(self.page, set, self.at));
+        let first = ChunkStore::release(&mut self.then, self.page, set.id, Some(rev), self.at);
+        self.first.push(first);
     }
 }

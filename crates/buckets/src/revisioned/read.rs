@@ -9,12 +9,15 @@ use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Cursor, Row, Scan};
 
-use super::{LOOKS, ONE, Revisioned, Shared, erase::refuse_erased, render_key, rev_key};
+use super::{LOOKS, ONE, Revisioned, Shared};
 use crate::{
     Error, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
     Revision, RevisionDetail, Tid, Versions,
     content::BodyRow,
-    rows::{Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
+    rows::{
+        Properties, RenderKey, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, partition_of,
+        render_key, rev_key,
+    },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -41,7 +44,7 @@ impl Revisioned {
             )
             .await?;
             let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
-            refuse_erased(&revision.record)?;
+            revision.record.check_not_erased()?;
             let is_latest = latest == Some((rev, tid));
             let body = match shared.kept(page, policy, found, &revision, tid, name, is_latest).await? {
                 Some(body) => Some(BodyRow::from_row(&body)?),
@@ -81,7 +84,7 @@ impl Revisioned {
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;
         let (revision, newest) = shared.newest_of(page, rev).await?;
-        refuse_erased(&revision.record)?;
+        revision.record.check_not_erased()?;
         let is_left_out = newest.is_left_out_with(name);
         let named = newest.properties.contains_key(name) || revision.properties.contains_key(name);
         let generates = shared.settings.retention.generator.is_some();
@@ -211,7 +214,7 @@ impl Shared {
             return Ok(None);
         }
         let row = self.first(&RENDERS, page, ClusteringRange::all()).await?;
-        Ok(row.and_then(|row| Some((clustering_rev(&row, 0)?, clustering_tid(&row, 1)?))))
+        Ok(row.and_then(|row| RenderKey::read(&row.key)).map(|key| (key.rev, key.tid)))
     }
 
     /// Looks for the body of a property, where its bucket's strategy has it first.
@@ -286,8 +289,7 @@ impl Shared {
             self.check_exists(page).await?;
             return Err(Error::NotFound(Missing::BeforeFirst));
         };
-        let rev =
-            clustering_rev(&row, 1).ok_or_else(|| crate::rows::unreadable("revisions_by_time", &row))?;
+        let TimeKey { rev, .. } = RowKey::of(&row)?;
         let of_rev = ClusteringRange::prefix(rev_key(rev));
         let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
         for _ in 0..LOOKS {
@@ -315,7 +317,8 @@ impl Shared {
     /// The revision that a render is of.
     pub(super) async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
         let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
-        rev_of_tid(&row.ok_or(Error::NotFound(Missing::Render(tid)))?)
+        let row = row.ok_or(Error::NotFound(Missing::Render(tid)))?;
+        TidRow::from_row(&row).map(|row| row.rev)
     }
 
     /// `Missing::Page` unless the page has a render.

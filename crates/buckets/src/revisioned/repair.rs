@@ -13,8 +13,10 @@ use crate::{
     Error, Page, Result, Revision, Tid,
     catalog::entries,
     content::{BodyRow, ChunkSet, Stored},
-    damaged_rows::page_of,
-    rows::{RenderRow, RevisionRow, clustering_rev, clustering_tid, partition_of, rev_of_tid},
+    rows::{
+        BodyKey, ChunkReference, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TitleKey, TypedRow,
+        page_of, partition_of,
+    },
     schemas::{
         CHUNK_REFERENCES, DOMAINS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
         REVISIONS_BY_TIME, TITLES,
@@ -91,8 +93,8 @@ impl Shared {
                 let rows = self.store.scan(&TITLES, scan.clone()).await?;
                 for row in rows.damaged {
                     let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
-                    let Some(Value::Text(title)) = row.key.clustering.first() else { continue };
-                    let Some(page) = Page::parse(domain, bucket, title) else { continue };
+                    let Some(TitleKey { title }) = RowKey::read(&row.key) else { continue };
+                    let Some(page) = Page::parse(domain, bucket, title.as_str()) else { continue };
                     if self.catalog.is_stored(&page).await? {
                         continue;
                     }
@@ -176,7 +178,7 @@ impl Repair<'_> {
                 let Ok(row) = RevisionRow::from_row(row) else { continue };
                 is_whole = true;
                 let rev = row.record.rev;
-                let key = vec![row.record.timestamp.into(), Value::Int(rev.get())];
+                let key = TimeKey { timestamp: row.record.timestamp, rev }.clustering();
                 self.restore(
                     &REVISIONS_BY_TIME,
                     key,
@@ -196,12 +198,12 @@ impl Repair<'_> {
         while let Some(rows) = self.shared.next_rows(&RENDERS, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(RenderRow { rev, tid, .. }) = RenderRow::from_row(row) else { continue };
-                let key = vec![tid.as_time_uuid().into()];
+                let row = TidRow { tid, rev };
                 self.restore(
                     &REVISIONS_BY_TID,
-                    key,
-                    vec![Some(Value::Int(rev.get()))],
-                    |row| rev_of_tid(row).is_ok(),
+                    row.clustering(),
+                    row.values(),
+                    |row| TidRow::read(row).is_some(),
                     || format!("the row by which render {tid} of revision {rev} is found by its tid"),
                 )
                 .await?;
@@ -218,8 +220,8 @@ impl Repair<'_> {
                 let Ok(BodyRow { stored: Stored::Chunks(set), .. }) = BodyRow::from_row(row) else {
                     continue;
                 };
-                let Some(rev) = clustering_rev(row, 1) else { continue };
-                self.reference(&set, rev, clustering_tid(row, 2)).await?;
+                let Some(BodyKey { rev, tid, .. }) = BodyKey::read(&row.key) else { continue };
+                self.reference(&set, rev, tid).await?;
             }
         }
         Ok(())
@@ -230,10 +232,9 @@ impl Repair<'_> {
         let key = vec![set.name()];
         let found = self.shared.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {
-            let tid = tid.map(|tid| tid.as_time_uuid().into());
-            let values = vec![None, Some(Value::Int(rev.get())), tid];
+            let row = ChunkReference::of_body(set.id, rev, tid);
             let what = || format!("the reference to the chunks of a body of revision {rev}");
-            self.restore(&CHUNK_REFERENCES, key, values, |_| true, what).await?;
+            self.restore(&CHUNK_REFERENCES, key, row.values(), |_| true, what).await?;
         }
         Ok(())
     }

@@ -7,20 +7,17 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::Row;
 
 use super::{
-    Revisioned, Shared, content_of,
-    erase::refuse_erased,
+    Revisioned, Shared,
     given::{body_of, check_index},
     page_write::PageWrite,
-    render_key,
     reservation::Planned,
-    rev_key,
     write::{MAX_BODIES, whole},
 };
 use crate::{
     Error, Expect, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision, Rewritten,
     Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    rows::{RenderRow, RevisionRow},
+    rows::{RenderRow, RevisionRow, content_of, render_key, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -70,7 +67,7 @@ impl Shared {
     ) -> Result<Planned<'p, Rewritten>> {
         let versions = self.settings.definitions.get(&property.name).versions;
         let mut standing = self.standing_render(page, rev, tid, versions).await?;
-        refuse_erased(&standing.revision.record)?;
+        standing.revision.record.check_not_erased()?;
         let name = property.name.clone();
         let Some((old, _)) = standing.bodies.get(&name) else {
             return Err(Error::NotFound(Missing::Property { rev, tid }));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use async_recursion::async_recursion as boxed;
-use rashomon_tables::Value;
 use serde::Serialize;
 
 use super::Revisioned;
@@ -11,6 +10,7 @@ use crate::{
     ArchiveStats, BucketName, DomainName, Page, PropertyName, Result,
     archive::Counter,
     content::{BodyRow, Stored},
+    rows::{BodyKey, CurrentKey, RowKey},
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
@@ -127,8 +127,10 @@ impl Revisioned {
             let mut after = None;
             while let Some(rows) = shared.next_rows(table, page, &mut after).await? {
                 for row in &rows {
-                    let Some(Value::Text(name)) = row.key.clustering.first() else { continue };
-                    let Ok(name) = PropertyName::new(name) else { continue };
+                    let name = match BodyKey::read(&row.key) {
+                        Some(key) => key.property,
+                        None => CurrentKey::of(row)?.property,
+                    };
                     self.count_body(name, &BodyRow::from_row(row)?, stats).await?;
                 }
                 progress(stats);

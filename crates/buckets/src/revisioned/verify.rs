@@ -13,15 +13,14 @@ use futures::{StreamExt, stream};
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, Schema, Value};
 use sha1::Digest;
 
-use super::{Revisioned, Shared, latest::whose_body, read::INDEX_PAGE, render_key, rev_key};
+use super::{Revisioned, Shared, read::INDEX_PAGE};
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
-    damaged_rows::page_of,
     retention::whose,
     rows::{
-        self, Properties, RenderRow, RevisionRow, clustering_rev, clustering_tid, key_in_words, partition_of,
-        property_name, rev_of_tid, unreadable,
+        BodyKey, ChunkReference, ColumnValue, CurrentKey, Properties, RenderRow, RevisionRow, RowKey, TidRow,
+        TimeKey, TypedRow, key_in_words, page_of, partition_of, render_key, rev_key, unreadable,
     },
     schemas::{
         CHUNK_REFERENCES, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
@@ -287,7 +286,7 @@ impl Shared {
                 let rev = row.record.rev;
                 report.revisions += 1;
                 named += row.properties.len() as u64;
-                let by_time = vec![row.record.timestamp.into(), Value::Int(rev.get())];
+                let by_time = TimeKey { timestamp: row.record.timestamp, rev }.clustering();
                 if self.is_missing(&REVISIONS_BY_TIME, page, by_time).await? {
                     report.problem(page, format_args!("revision {rev} cannot be found by its time"));
                 }
@@ -299,14 +298,13 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS_BY_TIME, page, &mut after).await? {
             for row in &rows {
-                let rev = clustering_rev(row, 1).ok_or_else(|| unreadable("revisions_by_time", row))?;
+                let TimeKey { timestamp, rev } = RowKey::of(row)?;
                 let revision = match self.get(&REVISIONS, page, rev_key(rev)).await {
                     // It is named as a damaged row.
                     Err(Error::Store(StoreError::Corrupt(_))) => continue,
                     revision => revision?,
                 };
-                let timestamp = revision.as_ref().and_then(|revision| rows::timestamp(revision, 1));
-                if timestamp.map(Value::Timestamp).as_ref() != row.key.clustering.first() {
+                if revision.as_ref().and_then(RevisionRow::timestamp_of) != Some(timestamp) {
                     report
                         .problem(page, format_args!("revision {rev} is found by a time that is not its own"));
                 }
@@ -325,11 +323,10 @@ impl Shared {
                 let Some(row) = report.corrupt_is_problem(place, RenderRow::from_row(row))? else { continue };
                 report.renders += 1;
                 named += row.properties.len() as u64;
-                let by_tid =
-                    match self.get(&REVISIONS_BY_TID, page, vec![row.tid.as_time_uuid().into()]).await {
-                        Err(Error::Store(StoreError::Corrupt(_))) => None,
-                        by_tid => by_tid?.and_then(|row| rev_of_tid(&row).ok()),
-                    };
+                let by_tid = match self.get(&REVISIONS_BY_TID, page, vec![row.tid.to_value()]).await {
+                    Err(Error::Store(StoreError::Corrupt(_))) => None,
+                    by_tid => by_tid?.as_ref().and_then(TidRow::read).map(|row| row.rev),
+                };
                 if by_tid != Some(row.rev) {
                     report.problem(
                         page,
@@ -346,10 +343,10 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
-                let tid = clustering_tid(row, 0).ok_or_else(|| unreadable("revisions_by_tid", row))?;
+                let TidRow { tid, rev } = TypedRow::from_row(row)?;
                 // That of a render that was made of an old revision goes with it.
                 let lasts = row.expires_at.is_none();
-                if lasts && self.is_missing(&RENDERS, page, render_key(rev_of_tid(row)?, tid)).await? {
+                if lasts && self.is_missing(&RENDERS, page, render_key(rev, tid)).await? {
                     report.problem(page, format_args!("render {tid}, which its tid leads to, is not there"));
                 }
             }
@@ -369,10 +366,8 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.next_rows(table, page, &mut after).await? {
             for row in &rows {
-                let unreadable = || unreadable(table.name(), row);
-                let name = property_name(row, 0).ok_or_else(unreadable)?;
-                let of = if table.name() == CURRENT.name() { whose(row) } else { whose_body(row) };
-                let (rev, tid) = of.ok_or_else(unreadable)?;
+                let (name, rev, tid) =
+                    body_of_row(table, row).ok_or_else(|| unreadable(table.name(), row))?;
                 let place = format!("{}: {}", in_words(page), body_in_words(&name, rev, tid));
                 let Some(body) = report.corrupt_is_problem(place, BodyRow::from_row(row))? else { continue };
                 let place = body_in_words(&name, rev, tid);
@@ -418,13 +413,12 @@ impl Shared {
     async fn verify_body(&self, page: &Page, rev: Revision, tid: Option<Tid>, body: BodyRow) -> Result<()> {
         if let Stored::Chunks(set) = &body.stored {
             let reference = self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
-            let Some(reference) = reference.filter(|reference| rows::timestamp(reference, 0).is_none())
-            else {
+            let reference = reference.as_ref().map(ChunkReference::from_row).transpose()?;
+            let Some(reference) = reference.filter(|reference| reference.released_at.is_none()) else {
                 return Err(corrupt("its chunks are not named, and will be collected"));
             };
             // They go with it; what was stored by an early version does not say whose they are.
-            let whose = (rows::int(&reference, 1), rows::tid(&reference, 2));
-            if whose.0.is_some() && whose != (Some(rev.get()), tid) {
+            if reference.rev.is_some() && (reference.rev, reference.tid) != (Some(rev), tid) {
                 return Err(corrupt("its chunks are named as those of another body, and will go with that"));
             }
         }
@@ -468,6 +462,16 @@ impl Shared {
         *after = Some(rows.next);
         Ok(Some(rows.items))
     }
+}
+
+/// The property, the revision and the render (`None` for a property of the revision) of a row with a body.
+fn body_of_row(table: &Schema, row: &Row) -> Option<(PropertyName, Revision, Option<Tid>)> {
+    if *table == *CURRENT {
+        let (rev, tid) = whose(row)?;
+        return Some((CurrentKey::read(&row.key)?.property, rev, tid));
+    }
+    let BodyKey { property, rev, tid } = BodyKey::read(&row.key)?;
+    Some((property, rev, tid))
 }
 
 fn body_in_words(name: &PropertyName, rev: Revision, tid: Option<Tid>) -> String {

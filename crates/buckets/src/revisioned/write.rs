@@ -9,19 +9,16 @@ use rashomon_tables::ClusteringRange;
 
 use super::{
     Revisioned, Shared,
-    erase::refuse_erased,
     given::{Bodies, Given, added_to_revision, by_versions, check_index, same_content},
     page_write::PageWrite,
-    render_key,
     reservation::{Planned, Reservation, changing},
-    rev_key,
 };
 use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
     content::{BodyRow, CHUNK_SIZE, Lifetime, Stored},
     retention::After,
-    rows::{Digest, Properties, RenderRow, RevisionRow, clustering_rev},
+    rows::{Digest, Properties, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, render_key, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -180,7 +177,7 @@ impl Shared {
     async fn examine(&self, page: &Page, claim: Claim) -> Result<Examined> {
         // Most revisions are new ones at the end of the history: then one read says all there is to know.
         let latest = self.first(&REVISIONS, page, ClusteringRange::all()).await?;
-        let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
+        let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
         let stands = match latest_rev {
             Some(latest) if latest > claim.rev => self.get(&REVISIONS, page, rev_key(claim.rev)).await?,
             Some(latest_rev) if latest_rev == claim.rev => latest,
@@ -243,7 +240,7 @@ impl Shared {
             return Err(self.no_revision(page, rev).await?);
         };
         let revision = RevisionRow::from_row(&revision)?;
-        refuse_erased(&revision.record)?;
+        revision.record.check_not_erased()?;
         let tid_of_history = asked.timestamp.map(|time| Tid::imported(page, rev, time));
         if let Some(tid) = tid_of_history
             && let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await?
@@ -263,7 +260,7 @@ impl Shared {
         };
         if asked.if_latest.is_some() {
             let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
-            let latest_rev = latest.as_ref().and_then(|row| clustering_rev(row, 0));
+            let latest_rev = latest.and_then(|row| RenderKey::read(&row.key)).map(|key| key.rev);
             self.check_latest(page, asked.if_latest, latest_rev).await?;
         }
         let mut of_revision = revision.properties.clone();
@@ -456,7 +453,7 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
 /// A revision that stands is posted again: the same is harmless.
 fn repeat(stands: &RevisionRow, claim: Claim) -> Result<Written> {
     let rev = stands.record.rev;
-    refuse_erased(&stands.record)?;
+    stands.record.check_not_erased()?;
     let differs = if claim.digest != stands.digest {
         "other properties"
     } else if claim.parent.is_some_and(|parent| stands.record.parent != Some(parent)) {

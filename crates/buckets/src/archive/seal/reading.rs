@@ -14,8 +14,7 @@ use super::{
 use crate::{
     Error, Page, Result, Revision,
     archive::order::compare,
-    revisioned::rev_key,
-    rows::{RevisionRow, clustering_rev, partition_of},
+    rows::{RenderKey, RevisionKey, RevisionRow, RowKey, partition_of, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -93,12 +92,16 @@ impl Sealer<'_> {
             let range = ClusteringRange::all().below(below.get());
             let scan = Scan::new(partition_of(page), ROWS).range(range).after(after);
             let renders = self.standing(&RENDERS, scan.reporting_damage()).await?;
-            let revs: BTreeSet<_> = renders.items.iter().filter_map(|row| clustering_rev(row, 0)).collect();
+            let revs: BTreeSet<_> =
+                renders.items.iter().filter_map(|row| RenderKey::read(&row.key)).map(|key| key.rev).collect();
             if let (Some(first), Some(last)) = (revs.first(), revs.last()) {
                 let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
                 let revisions = self.all(&REVISIONS, page, range, true).await?;
-                let with_all: BTreeSet<_> =
-                    revisions.iter().filter_map(|row| clustering_rev(row, 0)).collect();
+                let with_all: BTreeSet<_> = revisions
+                    .iter()
+                    .filter_map(|row| RevisionKey::read(&row.key))
+                    .map(|key| key.rev)
+                    .collect();
                 alone.extend(revs.difference(&with_all));
             }
             after = renders.next;

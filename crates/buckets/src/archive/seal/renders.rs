@@ -1,8 +1,8 @@
 //! Reading the renders of one revision after the other, with bounded memory.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Row, Scan, TableStore};
+use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, TableStore};
 
 use crate::{
     Error, Page, Result, Revision,
@@ -10,7 +10,7 @@ use crate::{
         seal::ROWS,
         size::{MAX_UNIT_ENTRIES, MAX_UNIT_VALUES},
     },
-    rows::{RenderRow, clustering_rev, partition_of},
+    rows::{RenderKey, RenderRow, RowKey, partition_of},
     schemas::RENDERS,
 };
 
@@ -54,7 +54,7 @@ impl<'a> RenderReader<'a> {
         let (mut renders, mut bytes) = (Vec::new(), 0);
         loop {
             while let Some(row) = self.rows.front() {
-                let of = clustering_rev(row, 0);
+                let of = rev_of(&row.key);
                 if of.is_some_and(|of| of > rev) {
                     return Ok(self.all(rev, renders));
                 }
@@ -82,8 +82,8 @@ impl<'a> RenderReader<'a> {
 
     /// Reads nothing more of this revision, nor of lower ones.
     pub(super) fn skip(&mut self, rev: Revision) {
-        if self.rows.back().and_then(|row| clustering_rev(row, 0)).is_some_and(|last| last > rev) {
-            self.rows.retain(|row| clustering_rev(row, 0).is_some_and(|of| of > rev));
+        if self.rows.back().and_then(|row| rev_of(&row.key)).is_some_and(|last| last > rev) {
+            self.rows.retain(|row| rev_of(&row.key).is_some_and(|of| of > rev));
         } else {
             self.rows.clear();
             self.range = self.range.clone().above(rev.get());
@@ -103,7 +103,7 @@ impl<'a> RenderReader<'a> {
         let scan = Scan::new(partition_of(self.page), ROWS).range(self.range.clone()).reverse();
         let rows = self.store.scan(&RENDERS, scan.after(self.after.take()).reporting_damage()).await?;
         for row in rows.damaged {
-            if let Some(rev) = row.key.clustering.first().and_then(crate::rows::rev_in) {
+            if let Some(rev) = rev_of(&row.key) {
                 self.damaged.push_back((rev, row.reason));
             }
         }
@@ -113,10 +113,7 @@ impl<'a> RenderReader<'a> {
     }
 }
 
-/// The revisions in the keys of damaged rows, by the clustering column that names them.
-pub(in crate::archive) fn revs_of(
-    damaged: &[rashomon_tables::DamagedRow],
-    column: usize,
-) -> BTreeSet<Revision> {
-    damaged.iter().filter_map(|row| crate::rows::rev_in(row.key.clustering.get(column)?)).collect()
+/// The revision of a render.
+fn rev_of(key: &Key) -> Option<Revision> {
+    RenderKey::read(key).map(|key| key.rev)
 }

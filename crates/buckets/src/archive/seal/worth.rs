@@ -14,8 +14,7 @@ use crate::{
         index::index_of,
         size::{MAX_UNIT_BODIES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUES, UnitSize},
     },
-    revisioned::rev_key,
-    rows::{RenderRow, RevisionRow, index_size, partition_of},
+    rows::{RenderRow, RevisionRow, index_size, partition_of, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 

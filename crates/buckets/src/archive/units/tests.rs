@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     ExportRecord, Headers, Parent, SlotRecord,
     archive::{columns::columns, entries::UnitWriter},
+    rows::{Properties, RenderRow, RevisionRow},
 };
 
 /// A page's revisions on their way into a block.

@@ -7,8 +7,8 @@ use super::super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid,
     content::{Lifetime, Stored},
-    revisioned::{Bodies, MAX_BODIES, PageWrite, Shared, render_key, rev_key},
-    rows::{self, clustering_tid, partition_of},
+    revisioned::{Bodies, MAX_BODIES, PageWrite, Shared},
+    rows::{self, RenderKey, RowKey, partition_of, render_key, rev_key},
     schemas::{BY_REV, HISTORICAL, RENDERS},
 };
 
@@ -88,13 +88,16 @@ impl Shared {
         name: &PropertyName,
     ) -> Result<Option<Tid>> {
         let row = self.get(&BY_REV, page, by_rev_key(rev, name)).await?;
-        Ok(row.and_then(|row| rows::tid(&row, 6)))
+        let Some(row) = row else { return Ok(None) };
+        let [_headers, _size, _sha1, _rewritten_at, _encoding, _value, tid] = rows::columns(&row);
+        Ok(tid.and_then(<Tid as crate::rows::ColumnValue>::from_value))
     }
 
     /// Whether no render of the revision is newer.
     async fn is_newest(&self, page: &Page, rev: Revision, tid: Tid) -> Result<bool> {
         let newest = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
-        Ok(newest.and_then(|row| clustering_tid(&row, 1)).is_none_or(|newest| newest <= tid))
+        let newest = newest.and_then(|row| RenderKey::read(&row.key));
+        Ok(newest.is_none_or(|newest| newest.tid <= tid))
     }
 
     /// Bodies that fit into one batch, the large ones with chunks of their own that expire.

@@ -11,8 +11,11 @@ use super::super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    revisioned::{INDEX_PAGE, PageWrite, Shared, content_of, render_key, rev_key},
-    rows::{self, RenderRow, RevisionRow, partition_of, unreadable},
+    revisioned::{INDEX_PAGE, PageWrite, Shared},
+    rows::{
+        self, Column, CurrentKey, RenderRow, RevisionRow, RowKey, content_of, partition_of, render_key,
+        rev_key, unreadable,
+    },
     schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
 };
 
@@ -41,8 +44,8 @@ impl CurrentRow {
         standing: Option<Row>,
     ) -> Self {
         let mut values = body.to_values();
-        values.push(Some(Value::Int(rev.get())));
-        values.push(tid.map(|tid| tid.as_time_uuid().into()));
+        values.push(rev.to_column());
+        values.push(tid.to_column());
         Self { rank: (rev, tid, body.info.rewritten_at), key: key(page, name), values, standing }
     }
 }
@@ -62,8 +65,9 @@ fn key(page: &Page, name: &PropertyName) -> Key {
 }
 
 fn rank(row: &Row) -> Result<Rank> {
-    let rev = rows::int(row, 6).and_then(Revision::new).ok_or_else(|| unreadable("current", row))?;
-    Ok((rev, rows::tid(row, 7), rows::timestamp(row, 3)))
+    let [_headers, _size, _sha1, rewritten_at, _encoding, _value, rev, tid] = rows::columns(row);
+    let read = || Some((Column::read(rev)?, Column::read(tid)?, Column::read(rewritten_at)?));
+    read().ok_or_else(|| unreadable("current", row))
 }
 
 /// The tid of what is one a render; `None` for what is one a revision.
@@ -163,7 +167,7 @@ impl Shared {
     /// was written: the row of the latest is set after that, and what is culled is deleted as of the time of the index.
     pub(super) async fn elsewhere(&self, page: &Page, row: &Row) -> Result<Batch> {
         let (rev, tid, _) = rank(row)?;
-        let name = rows::property_name(row, 0).ok_or_else(|| unreadable("current", row))?;
+        let name = CurrentKey::of(row)?.property;
         let (versions, index, indexed) = match tid {
             Some(tid) => (Versions::Render, &RENDERS, render_key(rev, tid)),
             None => (Versions::Revision, &REVISIONS, rev_key(rev)),
@@ -252,7 +256,7 @@ impl Shared {
         let rows = self.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE)).await?;
         for row in rows.items {
             let (rev, tid, _) = rank(&row)?;
-            let name = rows::property_name(&row, 0).ok_or_else(|| unreadable("current", &row))?;
+            let name = CurrentKey::of(&row)?.property;
             let versions = if tid.is_some() { Versions::Render } else { Versions::Revision };
             let goes = match (rev, tid.unwrap_or(latest.tid)) < (latest.rev, latest.tid) {
                 true => self.was_superseded(page, rev, tid, cutoff).await?,

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions, Written,
     content::BodyRow,
-    revisioned::{Bodies, INDEX_PAGE, PageBody, PageWrite, Shared, WriteKind, content_of, rev_key},
-    rows::{RenderRow, RevisionRow, partition_of, property_name},
+    revisioned::{Bodies, INDEX_PAGE, PageBody, PageWrite, Shared, WriteKind},
+    rows::{CurrentKey, RenderRow, RevisionRow, RowKey, content_of, partition_of, rev_key},
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
@@ -262,7 +262,7 @@ impl Shared {
         let (mut set, mut others) = (Vec::new(), Vec::new());
         for body in html_last(&write.bodies).filter(|body| is_set(body)) {
             let PageBody { rev, tid, name, body, versions } = body;
-            let looked_at = clear.iter().position(|row| property_name(row, 0).as_ref() == Some(name));
+            let looked_at = clear.iter().position(|row| is_current_of(row, name));
             let standing = match looked_at {
                 Some(index) => Some(clear.swap_remove(index)),
                 None => self.current_of(write.page, name).await?,
@@ -296,7 +296,7 @@ impl Shared {
         let lost: Vec<_> = others.iter().map(whose).collect();
         let rows = self.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE)).await?;
         let is_left = |row: &Row| {
-            let is_set = property_name(row, 0).is_some_and(|name| set.contains(&name));
+            let is_set = set.iter().any(|name| is_current_of(row, name));
             !is_set && !clear.contains(row) && lost.contains(&whose(row))
         };
         let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
@@ -359,6 +359,11 @@ impl Shared {
     fn must_wait(&self, policy: &Policy) -> bool {
         self.drift.pauses(&self.clock, policy.grace, policy.skew)
     }
+}
+
+/// Whether a row of the latest is of this property.
+fn is_current_of(row: &Row, name: &PropertyName) -> bool {
+    CurrentKey::read(&row.key).is_some_and(|key| key.property == *name)
 }
 
 /// Whether a write of one revision may delete a render of another, or of the same, that it superseded.

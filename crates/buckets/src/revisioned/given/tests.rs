@@ -1,7 +1,11 @@
 use rashomon_clock::Timestamp;
 
 use super::*;
-use crate::{Sha1, content::Stored};
+use crate::{
+    Sha1,
+    content::Stored,
+    rows::{Properties, index_size},
+};
 
 fn name(text: &str) -> PropertyName {
     PropertyName::new(text).unwrap()

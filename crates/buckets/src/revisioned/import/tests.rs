@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Headers, PropertyInfo, PropertyName, Sha1};
+use crate::{Headers, PropertyInfo, PropertyName, Sha1, rows::Properties};
 
 fn record() -> RevisionRecord {
     RevisionRecord {

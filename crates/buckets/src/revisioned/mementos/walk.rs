@@ -15,8 +15,8 @@ use super::{MementoPosition, State, second};
 use crate::{
     Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
     retention::Culls,
-    revisioned::{Shared, read::INDEX_PAGE, rev_key},
-    rows::{RenderHead, RenderRow, RevisionRow, clustering_rev, partition_of, unreadable},
+    revisioned::{Shared, read::INDEX_PAGE},
+    rows::{RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, partition_of, rev_key},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
@@ -198,12 +198,8 @@ impl<'a> Walk<'a> {
         let rows = shared.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
         self.pay(&rows.items);
         for row in &rows.items {
-            let (Some(Value::Timestamp(time)), Some(rev)) =
-                (row.key.clustering.first(), clustering_rev(row, 1))
-            else {
-                return Err(unreadable("revisions_by_time", row));
-            };
-            self.ahead.push_back((*time, rev));
+            let TimeKey { timestamp, rev } = RowKey::of(row)?;
+            self.ahead.push_back((timestamp, rev));
         }
         self.cursor = rows.next;
         if self.cursor.is_none() {
@@ -227,8 +223,10 @@ impl<'a> Walk<'a> {
         let table = if is_of_render { &RENDERS } else { &REVISIONS };
         let rows = shared.scan_beside_damage(table, scan).await?;
         self.pay(&rows.items);
-        let last =
-            rows.items.last().map(|row| clustering_rev(row, 0).ok_or_else(|| unreadable("renders", row)));
+        let last = rows
+            .items
+            .last()
+            .map(|row| if is_of_render { Ok(RenderKey::of(row)?.rev) } else { RevisionRow::rev_of(row) });
         self.rows_ahead.whole_from = match (rows.next, last.transpose()?) {
             // A damaged row is an error of a walk that comes to its revision.
             _ if !rows.damaged.is_empty() => return Ok(()),

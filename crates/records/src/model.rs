@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Body, Headers, PropertyName, Revision, Sha1, Staged, Tid};
+use crate::{Body, Error, Headers, PropertyName, Result, Revision, Sha1, Staged, Tid};
 
 /// The revision that another was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,16 @@ pub struct RevisionRecord {
     pub erased: Option<Erasure>,
 }
 
+impl RevisionRecord {
+    /// `Erased` where the content of the revision was erased.
+    pub fn check_not_erased(&self) -> Result<()> {
+        match &self.erased {
+            None => Ok(()),
+            Some(erasure) => Err(Error::Erased { rev: self.rev, at: erasure.at }),
+        }
+    }
+}
+
 /// That the content of a revision was erased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,11 +89,11 @@ mod micros {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
     #[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
-    pub(super) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
         time.as_micros().serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
         i64::deserialize(deserializer).map(Timestamp::from_micros)
     }
 }
@@ -208,9 +218,9 @@ pub struct Render {
 }
 
 impl Render {
-    /// `Erased` where the content of its revision was erased.
-    pub fn check_not_erased(&self) -> crate::Result<()> {
-        crate::revisioned::refuse_erased(&self.record)
+    /// `Erased` where the content of the revision was erased.
+    pub fn check_not_erased(&self) -> Result<()> {
+        self.record.check_not_erased()
     }
 }
 
@@ -263,7 +273,7 @@ pub struct RevisionSummary {
 
 impl RevisionSummary {
     /// Of a revision whose row cannot be read.
-    pub(crate) fn unreadable(rev: Revision) -> Self {
+    pub fn unreadable(rev: Revision) -> Self {
         let record = RevisionRecord {
             rev,
             parent: None,

@@ -20,7 +20,7 @@ const SLOTS_OF_A_GROUP: usize = 64;
 /// A page's lock is taken before a revision's, and several revisions' in the order of their slots: so nobody
 /// waits in a circle.
 #[derive(Debug)]
-pub(crate) struct Locks {
+pub struct Locks {
     hasher: RandomState,
     pages: Slots<RwLock<()>>,
     revisions: Slots<Mutex<()>>,
@@ -40,28 +40,36 @@ impl<T: Default> Slots<T> {
     }
 }
 
+impl Default for Locks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Locks {
-    pub(crate) fn new() -> Self {
+    /// Locks that nobody holds.
+    #[must_use]
+    pub fn new() -> Self {
         Self { hasher: RandomState::new(), pages: Slots::new(), revisions: Slots::new() }
     }
 
     /// Alone with a page.
-    pub(crate) async fn page(&self, page: &Page) -> RwLockWriteGuard<'_, ()> {
+    pub async fn page(&self, page: &Page) -> RwLockWriteGuard<'_, ()> {
         self.pages.get(self.slot(page)).write().await
     }
 
     /// With a page, beside others.
-    pub(crate) async fn page_shared(&self, page: &Page) -> RwLockReadGuard<'_, ()> {
+    pub async fn page_shared(&self, page: &Page) -> RwLockReadGuard<'_, ()> {
         self.pages.get(self.slot(page)).read().await
     }
 
     /// Alone with one revision.
-    pub(crate) async fn revision(&self, page: &Page, rev: Revision) -> MutexGuard<'_, ()> {
+    pub async fn revision(&self, page: &Page, rev: Revision) -> MutexGuard<'_, ()> {
         self.revisions.get(self.slot((page, rev))).lock().await
     }
 
     /// Alone with several.
-    pub(crate) async fn revisions(
+    pub async fn revisions(
         &self,
         page: &Page,
         revs: impl Iterator<Item = Revision>,

@@ -5,11 +5,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use rashomon_tables::{DamagedRow, Key, Schema, Value};
+use rashomon_tables::{DamagedRow, Key, Schema};
 
 use crate::{
     Page, Revision,
-    rows::{key_in_words, rev_in},
+    rows::{ColumnValue, key_in_words, page_of},
 };
 
 /// How many rows are remembered, so that each is logged and told once. Beyond that a row may be logged again.
@@ -32,11 +32,11 @@ pub struct FoundDamage {
 
 /// Damaged rows that were found.
 #[derive(Debug, Default)]
-pub(crate) struct DamagedRows(Mutex<BTreeMap<(&'static str, Key), Option<FoundDamage>>>);
+pub struct DamagedRows(Mutex<BTreeMap<(&'static str, Key), Option<FoundDamage>>>);
 
 impl DamagedRows {
     /// Notes rows of a table, and logs those that are news.
-    pub(crate) fn note(&self, table: &'static Schema, damaged: &[DamagedRow]) {
+    pub fn note(&self, table: &'static Schema, damaged: &[DamagedRow]) {
         for DamagedRow { key, reason } in damaged {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MAX_REMEMBERED {
@@ -53,7 +53,7 @@ impl DamagedRows {
                     .clustering()
                     .iter()
                     .position(|(column, _)| column.name == "rev")
-                    .and_then(|column| rev_in(key.clustering.get(column)?)),
+                    .and_then(|column| Revision::from_value(key.clustering.get(column)?)),
                 reason: reason.clone(),
             };
             tracing::error!(
@@ -67,22 +67,14 @@ impl DamagedRows {
     }
 
     /// Whether a row was found damaged.
-    pub(crate) fn knows(&self, table: &'static Schema, key: &Key) -> bool {
+    pub fn knows(&self, table: &'static Schema, key: &Key) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !known.is_empty() && known.contains_key(&(table.name(), key.clone()))
     }
 
     /// What was found since this was last called.
-    pub(crate) fn take(&self) -> Vec<FoundDamage> {
+    pub fn take(&self) -> Vec<FoundDamage> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.values_mut().filter_map(Option::take).collect()
-    }
-}
-
-/// The page that a partition is of.
-pub(crate) fn page_of(partition: &[Value]) -> Option<Page> {
-    match partition {
-        [Value::Text(domain), Value::Text(bucket), Value::Text(title)] => Page::parse(domain, bucket, title),
-        _ => None,
     }
 }

@@ -264,7 +264,7 @@ pub struct Page {
 
 impl Page {
     /// The page of these three names; `None` where one of them is none.
-    pub(crate) fn parse(domain: &str, bucket: &str, title: &str) -> Option<Self> {
+    pub fn parse(domain: &str, bucket: &str, title: &str) -> Option<Self> {
         Some(Self {
             domain: DomainName::new(domain).ok()?,
             bucket: BucketName::new(bucket).ok()?,
@@ -273,7 +273,7 @@ impl Page {
     }
 
     /// A hash of its names, to which more may be added.
-    pub(crate) fn hash(&self) -> Xxh3 {
+    pub fn hash(&self) -> Xxh3 {
         let mut hash = Xxh3::new();
         for part in [self.domain.as_str(), self.bucket.as_str(), self.title.as_str()] {
             hash.update(part.as_bytes());

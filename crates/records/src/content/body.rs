@@ -7,7 +7,10 @@ use bytes::{Bytes, BytesMut};
 use rashomon_tables::{Error as StoreError, Row, Value};
 
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Stored};
-use crate::{PropertyInfo, Result, rows};
+use crate::{
+    PropertyInfo, Result,
+    rows::{self, Column, ColumnValue, Json},
+};
 
 /// The level that bodies are compressed at: of those that keep up with the disk, the one that gains most.
 const LEVEL: i32 = 1;
@@ -22,7 +25,7 @@ thread_local! {
 }
 
 /// The bytes as one zstd frame.
-pub(crate) fn compress(plain: &[u8]) -> Bytes {
+pub fn compress(plain: &[u8]) -> Bytes {
     COMPRESSOR.with_borrow_mut(|(compressor, buffer)| {
         buffer.clear();
         buffer.reserve(zstd::zstd_safe::compress_bound(plain.len()));
@@ -32,12 +35,12 @@ pub(crate) fn compress(plain: &[u8]) -> Bytes {
 }
 
 /// The bytes as one zstd frame, where that makes them smaller.
-pub(super) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
+pub(crate) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
     Some(compress(plain)).filter(|frame| frame.len() < plain.len())
 }
 
 /// The bytes of a frame that has exactly `size` of them, which is no more than a chunk has.
-pub(crate) fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
+pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
     if size > CHUNK_SIZE {
         return Err(StoreError::Corrupt(format!("a body of {size} bytes is not in chunks")).into());
     }
@@ -120,7 +123,7 @@ impl InlineBody {
     }
 
     /// The bytes of memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let frame = match &self.frame {
             Frame::Stored(frame) => frame.len(),
             Frame::None | Frame::Unmade => 0,
@@ -171,14 +174,16 @@ impl ChunkedBody {
 
 /// A row of one of the two content tables, as far as it does not depend on which.
 #[derive(Debug, Clone)]
-pub(crate) struct BodyRow {
-    pub(crate) info: PropertyInfo,
-    pub(crate) stored: Stored,
+pub struct BodyRow {
+    /// Size, digest and headers.
+    pub info: PropertyInfo,
+    /// The bytes, or where they are.
+    pub stored: Stored,
 }
 
 impl BodyRow {
     /// The value columns.
-    pub(crate) fn to_values(&self) -> Vec<Option<Value>> {
+    pub fn to_values(&self) -> Vec<Option<Value>> {
         match &self.stored {
             Stored::Identity(bytes) => self.values("identity", bytes.clone()),
             Stored::Zstd(bytes) => self.values("zstd", bytes.clone()),
@@ -189,46 +194,51 @@ impl BodyRow {
     }
 
     /// The value columns of a row that is in no table, but in a block of the archive.
-    pub(crate) fn to_archived_values(&self, plain: Bytes) -> Vec<Option<Value>> {
+    pub fn to_archived_values(&self, plain: Bytes) -> Vec<Option<Value>> {
         self.values("archived", plain)
     }
 
     fn values(&self, encoding: &str, value: Bytes) -> Vec<Option<Value>> {
         vec![
             Some(rows::to_json(&self.info.headers)),
-            Some(Value::Int(i64::try_from(self.info.size).unwrap_or(i64::MAX))),
-            Some(Value::Blob(Bytes::copy_from_slice(&self.info.sha1.0))),
-            self.info.rewritten_at.map(Value::Timestamp),
+            self.info.size.to_column(),
+            self.info.sha1.to_column(),
+            self.info.rewritten_at.to_column(),
             Some(encoding.into()),
             Some(Value::Blob(value)),
         ]
     }
 
-    pub(crate) fn from_row(row: &Row) -> Result<Self> {
-        let read = || {
-            let bytes = rows::blob(row, 5)?.clone();
-            let stored = match rows::text(row, 4)? {
-                "identity" => Stored::Identity(bytes),
-                "zstd" => Stored::Zstd(bytes),
-                "chunks" => Stored::Chunks(ChunkSet::from_bytes(&bytes)?),
-                "archived" => Stored::Archived(bytes),
-                _ => return None,
-            };
-            let info = PropertyInfo {
-                headers: serde_json::from_str(rows::text(row, 0)?).ok()?,
-                size: u64::try_from(rows::int(row, 1)?).ok()?,
-                sha1: super::Sha1(rows::blob(row, 2)?.as_ref().try_into().ok()?),
-                rewritten_at: rows::timestamp(row, 3),
-            };
-            Some(Self { info, stored })
-        };
-        // Of a render its key has the tid too.
+    /// Reads the columns of a body. `Corrupt` if they are not those of a body.
+    pub fn from_row(row: &Row) -> Result<Self> {
+        // The key of a render's body also has the tid.
         let table = if row.key.clustering.len() > 2 { "render_content" } else { "revision_content" };
-        read().ok_or_else(|| rows::unreadable(table, row))
+        Self::read(row).ok_or_else(|| rows::unreadable(table, row))
+    }
+
+    fn read(row: &Row) -> Option<Self> {
+        let [headers, size, sha1, rewritten_at, encoding, value] = rows::columns(row);
+        let bytes = Bytes::from_value(value?)?;
+        let Value::Text(encoding) = encoding? else { return None };
+        let stored = match encoding.as_str() {
+            "identity" => Stored::Identity(bytes),
+            "zstd" => Stored::Zstd(bytes),
+            "chunks" => Stored::Chunks(ChunkSet::from_bytes(&bytes)?),
+            "archived" => Stored::Archived(bytes),
+            _ => return None,
+        };
+        let Json(headers) = Column::read(headers)?;
+        let info = PropertyInfo {
+            headers,
+            size: Column::read(size)?,
+            sha1: Column::read(sha1)?,
+            rewritten_at: Column::read(rewritten_at)?,
+        };
+        Some(Self { info, stored })
     }
 
     /// The bytes, or the way to them.
-    pub(crate) fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
+    pub fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
         let body = match self.stored {
             Stored::Identity(plain) => Body::Inline(InlineBody::new(plain)),
             Stored::Archived(plain) => Body::Inline(InlineBody { plain, frame: Frame::Unmade }),

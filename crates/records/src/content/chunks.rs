@@ -13,14 +13,14 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, TableStore, Value};
+use rashomon_tables::{Batch, Error as StoreError, Key, TableStore, Value};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{CHUNK_SIZE, Stored, compress};
 use crate::{
     Page, Result, Revision,
-    rows::partition_of,
-    schemas::{CHUNK_COPIES, CHUNK_SETS, CHUNKS},
+    rows::{ChunkCopy, ChunkReference, ChunkRow, ChunkSetEntry, ChunkSetId, TypedRow, partition_of},
+    schemas::CHUNKS,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -31,13 +31,13 @@ const MAX_NAMING: Duration = Duration::from_secs(12 * 3600);
 
 /// The chunks of one body.
 #[derive(Debug, Clone)]
-pub(crate) struct ChunkSet {
+pub struct ChunkSet {
     /// Its random name.
-    pub(crate) id: [u8; 16],
+    pub id: [u8; 16],
     /// How many there are.
-    pub(crate) count: u32,
+    pub count: u32,
     /// When this process wrote the first chunk; `None` for a set that was read from the store.
-    pub(crate) begun: Option<Begun>,
+    pub begun: Option<Begun>,
 }
 
 impl PartialEq for ChunkSet {
@@ -50,43 +50,48 @@ impl Eq for ChunkSet {}
 
 /// A moment by the time of day and by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Begun {
+pub struct Begun {
     wall: Timestamp,
     monotonic: Duration,
 }
 
 impl Begun {
     /// The earlier of two moments, by each of the clocks.
-    pub(crate) fn earlier(self, other: Self) -> Self {
+    pub fn earlier(self, other: Self) -> Self {
         Self { wall: self.wall.min(other.wall), monotonic: self.monotonic.min(other.monotonic) }
     }
 }
 
 impl ChunkSet {
-    pub(crate) const ROW_SIZE: usize = 20;
+    /// The size of a set in a content row, in bytes.
+    pub const ROW_SIZE: usize = 20;
 
     /// The value of a content row that names it.
-    pub(crate) fn to_bytes(&self) -> Bytes {
+    pub fn to_bytes(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(Self::ROW_SIZE);
         bytes.put_slice(&self.id);
         bytes.put_u32(self.count);
         bytes.freeze()
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    /// The opposite of [`Self::to_bytes`].
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (id, count) = bytes.split_at_checked(16)?;
         let count = u32::from_be_bytes(count.try_into().ok()?);
         Some(Self { id: id.try_into().ok()?, count, begun: None })
     }
 
-    pub(crate) fn name(&self) -> Value {
+    /// The random name, as a value of a column.
+    #[must_use]
+    pub fn name(&self) -> Value {
         Value::Blob(Bytes::copy_from_slice(&self.id))
     }
 }
 
 /// How long the chunks of a set are there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Lifetime<'a> {
+pub enum Lifetime<'a> {
     /// For as long as this page names the set: before the first chunk it is noted, so that somebody looks
     /// whether it does.
     Named(&'a Page),
@@ -97,27 +102,30 @@ pub(crate) enum Lifetime<'a> {
 
 /// Writes and reads chunks.
 #[derive(Debug)]
-pub(crate) struct ChunkStore {
-    pub(crate) store: Arc<dyn TableStore>,
-    pub(crate) clock: Arc<dyn Clock>,
+pub struct ChunkStore {
+    /// The store of the chunks.
+    pub store: Arc<dyn TableStore>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
     seed: u64,
     counter: AtomicU64,
 }
 
 impl ChunkStore {
-    pub(crate) fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> Self {
+    /// Chunks in a store. `seed` is random: each process has its own.
+    pub fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self { store, clock, seed, counter: AtomicU64::new(0) }
     }
 
     /// Bits that no other call gets, nor (the seed being random) another process.
-    pub(crate) fn distinction(&self) -> u128 {
+    pub fn distinction(&self) -> u128 {
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         xxh3_128_with_seed(&count.to_be_bytes(), self.seed)
     }
 
     /// `Unavailable` where a chunk set was begun so long ago, by either clock, that a garbage collector may have deleted
     /// it by the time a write names it. The time of day may have jumped ahead during an upload.
-    pub(crate) fn check_begun(&self, begun: Option<Begun>) -> Result<()> {
+    pub fn check_begun(&self, begun: Option<Begun>) -> Result<()> {
         let Some(begun) = begun else { return Ok(()) };
         let by_wall = self.clock.now().since(begun.wall);
         let by_monotonic = self.clock.monotonic().saturating_sub(begun.monotonic);
@@ -130,24 +138,19 @@ impl ChunkStore {
     }
 
     /// A set that nothing is in yet.
-    pub(crate) fn begin(&self) -> ChunkSet {
+    pub fn begin(&self) -> ChunkSet {
         ChunkSet { id: self.distinction().to_be_bytes(), count: 0, begun: None }
     }
 
     /// Adds a piece.
-    pub(crate) async fn append(
-        &self,
-        lifetime: Lifetime<'_>,
-        set: &mut ChunkSet,
-        plain: &[u8],
-    ) -> Result<()> {
+    pub async fn append(&self, lifetime: Lifetime<'_>, set: &mut ChunkSet, plain: &[u8]) -> Result<()> {
         self.append_frame(lifetime, set, compress(plain)).await
     }
 
     async fn append_frame(&self, lifetime: Lifetime<'_>, set: &mut ChunkSet, frame: Bytes) -> Result<()> {
         let now = self.clock.now();
         let (note, expires_at) = match lifetime {
-            Lifetime::Named(page) => (Self::intent(page, set, now), None),
+            Lifetime::Named(page) => (Self::intent(page, set.id, now), None),
             Lifetime::Until(page, rev, until) => {
                 // A reader that found the body at the last moment can read it to its end.
                 let until = until.saturating_add(HOUR);
@@ -161,56 +164,58 @@ impl ChunkStore {
             Vec::new()
         };
         let mut chunk = Batch::new(vec![set.name()]);
-        chunk.mutations.push(Mutation::Put {
-            table: &CHUNKS,
-            clustering: vec![Value::Int(set.count.into())],
-            values: vec![Some(Value::Blob(frame))],
-            written_at: now,
-            expires_at,
-        });
+        let row = ChunkRow { number: set.count.into(), value: frame };
+        match expires_at {
+            None => row.put(&mut chunk, now),
+            Some(expires_at) => row.put_until(&mut chunk, now, expires_at),
+        }
         self.store.write(first, chunk).await?;
         set.count += 1;
         Ok(())
     }
 
-    /// The note that has somebody look at the set.
-    pub(crate) fn intent(page: &Page, set: &ChunkSet, now: Timestamp) -> Batch {
+    /// Releases a set in a batch of its page: no body of the revision has it any more. Gives the batch that has to be
+    /// written before, so that the garbage collector examines the set. The collector looks at the rows of that revision
+    /// once more; it does not need the number of chunks.
+    #[must_use]
+    pub fn release(
+        batch: &mut Batch,
+        page: &Page,
+        chunk_set: ChunkSetId,
+        rev: Option<Revision>,
+        at: Timestamp,
+    ) -> Batch {
+        ChunkReference::released(chunk_set, rev, at).put(batch, at);
+        Self::intent(page, chunk_set, at)
+    }
+
+    /// The entry that has the garbage collector examine the set.
+    fn intent(page: &Page, chunk_set: ChunkSetId, now: Timestamp) -> Batch {
         let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
-        let values = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
-        let mut values: Vec<_> = values.into_iter().map(|text| Some(text.into())).collect();
-        values.push(Some(now.into()));
-        note.put(&CHUNK_SETS, vec![set.name()], values, now);
+        let Page { domain, bucket, title } = page.clone();
+        ChunkSetEntry { chunk_set, domain, bucket, title, noted_at: now }.put(&mut note, now);
         note
     }
 
     /// The note of a set that a copy has.
     fn copied(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
         let mut note = Batch::new(partition_of(page));
-        note.mutations.push(Mutation::Put {
-            table: &CHUNK_COPIES,
-            clustering: vec![Value::Int(rev.get()), set.name()],
-            values: vec![Some(until.into())],
-            written_at: now,
-            expires_at: Some(until),
-        });
+        ChunkCopy { rev, chunk_set: set.id, until }.put_until(&mut note, now, until);
         note
     }
 
     /// One piece, as its frame.
-    pub(crate) async fn frame(&self, set: &ChunkSet, number: u32) -> Result<Bytes> {
+    pub async fn frame(&self, set: &ChunkSet, number: u32) -> Result<Bytes> {
         let key = Key::new(vec![set.name()], vec![Value::Int(number.into())]);
-        match self.store.get(&CHUNKS, &key).await?.map(|row| row.values.into_iter().next()) {
-            Some(Some(Some(Value::Blob(frame)))) => Ok(frame),
-            _ => Err(StoreError::Corrupt(format!(
-                "chunk {number} of {} of a large body is missing",
-                set.count
-            ))
-            .into()),
-        }
+        let row = self.store.get(&CHUNKS, &key).await?;
+        row.as_ref().and_then(ChunkRow::read).map(|row| row.value).ok_or_else(|| {
+            let missing = format!("chunk {number} of {} of a large body is missing", set.count);
+            StoreError::Corrupt(missing).into()
+        })
     }
 
     /// A set of its own with the same pieces.
-    pub(crate) async fn copy(&self, lifetime: Lifetime<'_>, set: &ChunkSet) -> Result<ChunkSet> {
+    pub async fn copy(&self, lifetime: Lifetime<'_>, set: &ChunkSet) -> Result<ChunkSet> {
         let mut copy = self.begin();
         for number in 0..set.count {
             let frame = self.frame(set, number).await?;
@@ -220,7 +225,7 @@ impl ChunkStore {
     }
 
     /// A body that would be too much for its row, or for the row's batch, in chunks. `size` is its own, uncompressed.
-    pub(crate) async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
+    pub async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();
         for piece in plain.chunks(CHUNK_SIZE) {
@@ -230,7 +235,7 @@ impl ChunkStore {
     }
 
     /// The same of a body that was staged just now: its frame is that of its one chunk.
-    pub(crate) async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
+    pub async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
         let Stored::Zstd(frame) = stored else {
             return self.moved(Lifetime::Named(page), stored, size).await;
         };

@@ -1,7 +1,66 @@
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
 use rashomon_tables::Key;
 
 use super::*;
-use crate::SlotRecord;
+use crate::{
+    ExportRecord, Headers, Parent, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, SlotRecord,
+};
+
+#[test]
+fn columns_have_the_names_of_the_schema() {
+    check_columns::<TidRow>();
+    check_columns::<ChunkReference>();
+    check_columns::<ChunkCopy>();
+    check_columns::<ChunkSetEntry>();
+    check_columns::<ChunkRow>();
+    check_columns::<PageInfoRow>();
+    check_columns::<SiteInfoRow>();
+}
+
+#[test]
+fn keys_have_the_names_of_the_schema() {
+    fn check<K: RowKey>() {
+        let expected: Vec<_> = K::table().clustering().iter().map(|(column, _)| column.name).collect();
+        assert_eq!(K::column_names(), expected, "{}", K::table().name());
+    }
+    check::<RevisionKey>();
+    check::<RenderKey>();
+    check::<TimeKey>();
+    check::<RevisionBodyKey>();
+    check::<RenderBodyKey>();
+    check::<HistoricalKey>();
+    check::<ByRevKey>();
+    check::<CurrentKey>();
+    check::<TitleKey>();
+    check::<DomainKey>();
+}
+
+#[test]
+fn typed_row_survives_a_round_trip() {
+    let reference = ChunkReference::of_body([7; 16], Revision::MAX, None);
+    let stored = row(reference.clustering(), reference.values());
+    assert_eq!(ChunkReference::from_row(&stored).unwrap(), reference);
+    let released = ChunkReference::released([7; 16], None, Timestamp::from_micros(-1));
+    let stored = row(released.clustering(), released.values());
+    assert_eq!(ChunkReference::from_row(&stored).unwrap(), released);
+}
+
+#[test]
+fn row_of_an_earlier_version_has_empty_columns() {
+    let short = row(vec![Value::Blob(vec![7; 16].into())], vec![None]);
+    assert_eq!(ChunkReference::from_row(&short).unwrap(), ChunkReference::archived([7; 16]));
+}
+
+#[test]
+fn column_of_another_type_is_unreadable() {
+    let wrong = row(vec![Value::Blob(vec![7; 16].into())], vec![None, Some("7".into()), None]);
+    assert!(matches!(ChunkReference::from_row(&wrong), Err(Error::Store(StoreError::Corrupt(_)))));
+    let short = row(vec![Value::Blob(vec![7; 15].into())], vec![None, None, None]);
+    assert_eq!(ChunkReference::read(&short), None);
+    let missing = row(vec![], vec![None, None, None]);
+    assert_eq!(ChunkReference::read(&missing), None);
+}
 
 fn properties() -> Properties {
     let info = |headers: &[(&str, &str)], rewritten_at: Option<i64>| PropertyInfo {
@@ -75,7 +134,7 @@ fn records() -> Vec<RevisionRecord> {
 }
 
 #[test]
-fn a_revision_comes_back_from_its_row() {
+fn revision_row_survives_a_round_trip() {
     for record in records() {
         let expected = revision(record);
         let row = row(vec![Value::Int(expected.record.rev.get())], expected.to_values());
@@ -88,7 +147,7 @@ fn a_revision_comes_back_from_its_row() {
 }
 
 #[test]
-fn a_render_comes_back_from_its_row() {
+fn render_row_survives_a_round_trip() {
     let tid = Tid::new(Timestamp::from_micros(7), 7);
     let stored_at = Timestamp::from_micros(8);
     let written_at = Timestamp::from_micros(9);
@@ -109,7 +168,7 @@ fn a_render_comes_back_from_its_row() {
 }
 
 #[test]
-fn what_no_row_says_is_an_error_and_not_something_else() {
+fn revision_row_with_a_missing_or_wrong_column_is_unreadable() {
     let expected = revision(records().remove(0));
     for column in [1, 4, 6, 7, 8, 9] {
         let mut values = expected.to_values();
@@ -131,7 +190,7 @@ fn what_no_row_says_is_an_error_and_not_something_else() {
 }
 
 #[test]
-fn the_size_of_an_index_is_that_of_its_row() {
+fn index_size_is_the_size_of_the_column() {
     let properties = properties();
     let row = revision(records().remove(0)).to_values();
     assert_eq!(Some(index_size(&properties)), row[6].as_ref().map(Value::size));

@@ -47,10 +47,28 @@ pub enum Error {
     },
     /// Nothing is stored, and what should have made it did not.
     #[error(transparent)]
-    Generate(#[from] crate::retention::GenerateError),
+    Generate(#[from] GenerateError),
     /// The store failed; see what it says.
     #[error(transparent)]
     Store(#[from] rashomon_tables::Error),
+}
+
+/// Why a renderer generated nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// The renderer does not know the revision.
+    #[error("the renderer does not have it: {0}")]
+    Unknown(String),
+    /// The renderer answered with an error, or with something that is no answer.
+    #[error("the renderer failed: {0}")]
+    Failed(String),
+    /// The renderer did not answer in time.
+    #[error("the renderer did not answer in time: {0}")]
+    TimedOut(String),
+    /// The limit of renders in flight is reached.
+    #[error("too much is being rendered already: {0}")]
+    Busy(String),
 }
 
 /// What is not stored.

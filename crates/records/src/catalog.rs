@@ -13,7 +13,7 @@ use crate::{
     BucketName, DomainName, Listing, Page, Result, Revision, Title,
     damaged_rows::DamagedRows,
     locks::Locks,
-    rows::{self, partition_of, to_json},
+    rows::{self, DomainKey, Json, PageInfoRow, RowKey, SiteInfoRow, TitleKey, TypedRow, partition_of},
     schemas::{DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
 };
 
@@ -34,7 +34,7 @@ pub struct Catalog {
     clock: Arc<dyn Clock>,
     locks: Arc<Locks>,
     /// Damaged rows that were passed over.
-    pub(crate) damage: Arc<DamagedRows>,
+    pub damage: Arc<DamagedRows>,
     /// Held while the description of a wiki is replaced, which is rare, and one at a time.
     site_infos: Arc<Mutex<()>>,
 }
@@ -107,7 +107,9 @@ fn shard_of(domain: &DomainName, bucket: &BucketName, shard: u64) -> Vec<Value> 
 }
 
 impl Catalog {
-    pub(crate) fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
+    /// The catalog of a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
         let (locks, damage) = (Arc::new(Locks::new()), Arc::default());
         Self { store, clock, locks, damage, site_infos: Arc::default() }
     }
@@ -145,20 +147,14 @@ impl Catalog {
             let rows = self.store.scan(&DOMAINS, scan.clone()).await?;
             self.damage.note(&DOMAINS, &rows.damaged);
             for row in &rows.damaged {
-                if let Some(Value::Text(name)) = row.key.clustering.first()
-                    && let Ok(domain) = DomainName::new(name)
+                if let Some(DomainKey { domain }) = RowKey::read(&row.key)
                     && self.has_titles(&domain).await?
                 {
                     items.push(domain);
                 }
             }
             for row in &rows.items {
-                match row.key.clustering.first() {
-                    Some(Value::Text(name)) => {
-                        items.push(DomainName::new(name).map_err(|_| rows::unreadable("domains", row))?);
-                    }
-                    _ => return Err(rows::unreadable("domains", row)),
-                }
+                items.push(DomainKey::of(row)?.domain);
             }
             scan.after = rows.next;
             if items.len() > limit || scan.after.is_none() {
@@ -203,7 +199,7 @@ impl Catalog {
     }
 
     /// Whether the page has a render, or a row that says so and is damaged.
-    pub(crate) async fn is_stored(&self, page: &Page) -> Result<bool> {
+    pub async fn is_stored(&self, page: &Page) -> Result<bool> {
         let mut scan = Scan::new(partition_of(page), NonZeroUsize::MIN).reporting_damage();
         loop {
             let rows = self.store.scan(&RENDERS, scan.clone()).await?;
@@ -221,11 +217,8 @@ impl Catalog {
     #[boxed]
     pub async fn site_info(&self, domain: &DomainName) -> Result<Option<(SiteInfo, Timestamp)>> {
         let Some(row) = self.site_info_row(domain).await? else { return Ok(None) };
-        let read = || {
-            let info = serde_json::from_str(rows::text(&row, 0)?).ok()?;
-            Some((info, rows::timestamp(&row, 1)?))
-        };
-        read().map(Some).ok_or_else(|| rows::unreadable("site_infos", &row))
+        let SiteInfoRow { info, stored_at } = TypedRow::from_row(&row)?;
+        Ok(Some((info.0, stored_at)))
     }
 
     async fn site_info_row(&self, domain: &DomainName) -> Result<Option<Row>> {
@@ -242,7 +235,7 @@ impl Catalog {
             now = now.max(stands.written_at.just_after());
         }
         let mut batch = Batch::new(vec![domain.as_str().into()]);
-        batch.put(&SITE_INFOS, Vec::new(), vec![Some(to_json(info)), Some(now.into())], now);
+        SiteInfoRow { info: Json(info.clone()), stored_at: now }.put(&mut batch, now);
         Ok(self.store.write(vec![domain_entry(domain, now)], batch).await?)
     }
 
@@ -313,11 +306,11 @@ impl Catalog {
                 }
             }
             for row in &rows.damaged {
-                let Some(Value::Text(text)) = row.key.clustering.first() else { continue };
-                let Ok(title) = Title::new(text) else { continue };
+                let Some(TitleKey { title }) = RowKey::read(&row.key) else { continue };
+                let text = title.as_str().to_owned();
                 let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
                 if self.is_stored(&page).await? {
-                    titles.push(text.clone());
+                    titles.push(text);
                 }
             }
             titles.sort();
@@ -347,12 +340,12 @@ impl Catalog {
             now = now.max(written_at.just_after());
         }
         let mut batch = Batch::new(partition_of(page));
-        batch.put(&PAGES, Vec::new(), vec![Some(to_json(info))], now);
+        PageInfoRow { info: Json(info.clone()) }.put(&mut batch, now);
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
     /// Whether the page is among the titles of its bucket, and its domain among the domains.
-    pub(crate) async fn is_noted(&self, page: &Page) -> Result<bool> {
+    pub async fn is_noted(&self, page: &Page) -> Result<bool> {
         for Batch { partition, mutations } in entries(page, self.clock.now()) {
             for mutation in mutations {
                 let Mutation::Put { table, clustering, .. } = mutation else { continue };
@@ -367,7 +360,7 @@ impl Catalog {
 
     /// Whether the row that has the page among the titles, or its domain among the domains, was found damaged: the next
     /// write of the page writes it again.
-    pub(crate) fn has_damaged_entry(&self, page: &Page) -> bool {
+    pub fn has_damaged_entry(&self, page: &Page) -> bool {
         entries(page, Timestamp::EPOCH).into_iter().any(|Batch { partition, mutations }| {
             mutations.into_iter().any(|mutation| match mutation {
                 Mutation::Put { table, clustering, .. } => {
@@ -381,13 +374,13 @@ impl Catalog {
     async fn read_page_info(&self, page: &Page) -> Result<Option<(PageInfo, Timestamp)>> {
         let key = Key::new(partition_of(page), Vec::new());
         let Some(row) = self.store.get(&PAGES, &key).await? else { return Ok(None) };
-        let info = rows::text(&row, 0).and_then(|json| serde_json::from_str(json).ok());
-        info.map(|info| Some((info, row.written_at))).ok_or_else(|| rows::unreadable("pages", &row))
+        let PageInfoRow { info } = TypedRow::from_row(&row)?;
+        Ok(Some((info.0, row.written_at)))
     }
 }
 
 /// What notes a page, and its domain, before the page is first written.
-pub(crate) fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
+pub fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
     let shard = xxh3_64(page.title.as_str().as_bytes()) % SHARDS;
     let mut title = Batch::new(shard_of(&page.domain, &page.bucket, shard));
     title.put(&TITLES, vec![page.title.as_str().into()], Vec::new(), now);

@@ -26,7 +26,9 @@ pub struct PropertySink {
 }
 
 impl PropertySink {
-    pub(crate) fn new(chunks: Arc<ChunkStore>, page: Page, name: PropertyName, limit: u64) -> Self {
+    /// A sink for a body of a page. `limit` is the largest size, in bytes.
+    #[must_use]
+    pub fn new(chunks: Arc<ChunkStore>, page: Page, name: PropertyName, limit: u64) -> Self {
         Self { chunks, page, name, limit, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
     }
 
@@ -77,7 +79,7 @@ impl PropertySink {
 
 impl Stored {
     /// Compressed, where that makes it smaller.
-    pub(super) fn inline(plain: &[u8]) -> Self {
+    pub(crate) fn inline(plain: &[u8]) -> Self {
         match compress_if_smaller(plain) {
             Some(frame) => Self::Zstd(frame),
             None => Self::Identity(Bytes::copy_from_slice(plain)),
@@ -87,7 +89,7 @@ impl Stored {
 
 impl Stored {
     /// Compresses what is not, where that makes it smaller.
-    pub(crate) fn compress(&mut self) {
+    pub fn compress(&mut self) {
         if let Self::Identity(plain) = self {
             *self = Self::inline(plain);
         }
@@ -105,7 +107,7 @@ impl Staged {
     }
 
     /// As [`Self::inline`], and as it is.
-    pub(crate) fn plain(plain: &[u8]) -> Option<Self> {
+    pub fn plain(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
             sha1: Sha1::of(plain),
@@ -114,7 +116,7 @@ impl Staged {
     }
 
     /// A body in memory that is small enough to stay there; `None` where it is not.
-    pub(crate) fn inline(plain: &[u8]) -> Option<Self> {
+    pub fn inline(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
             sha1: Sha1::of(plain),

@@ -412,6 +412,6 @@ pub fn all() -> [&'static Schema; 31] {
 }
 
 /// Whether there is any row in a table.
-pub(crate) async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
+pub async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
     Ok(PartitionStream::new(store, table, NonZeroUsize::MIN).next().await?.is_some())
 }

@@ -12,7 +12,7 @@ pub use self::{
     body::{Body, Chunk, ChunkedBody, InlineBody},
     sink::PropertySink,
 };
-pub(crate) use self::{
+pub use self::{
     body::{BodyRow, compress, decompress},
     chunks::{Begun, ChunkSet, ChunkStore, Lifetime},
 };
@@ -28,7 +28,7 @@ pub struct Sha1(pub [u8; 20]);
 
 impl Sha1 {
     /// That of bytes which cannot be read. None are known that have it.
-    pub(crate) const UNKNOWN: Self = Self([0; 20]);
+    pub const UNKNOWN: Self = Self([0; 20]);
 
     /// The SHA-1 of some bytes.
     #[must_use]
@@ -100,12 +100,13 @@ pub struct Staged {
     pub size: u64,
     /// Its SHA-1.
     pub sha1: Sha1,
-    pub(crate) stored: Stored,
+    /// The bytes, or where they are.
+    pub stored: Stored,
 }
 
 /// How a body is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub enum Stored {
     /// As it is.
     Identity(Bytes),
     /// As a zstd frame.
@@ -118,7 +119,7 @@ pub(crate) enum Stored {
 
 impl Stored {
     /// The bytes of a body in one piece, which has so many; `None` where it is in chunks.
-    pub(crate) fn plain(&self, size: u64) -> crate::Result<Option<Bytes>> {
+    pub fn plain(&self, size: u64) -> crate::Result<Option<Bytes>> {
         Ok(match self {
             Self::Chunks(_) => None,
             Self::Identity(plain) | Self::Archived(plain) => Some(plain.clone()),
@@ -127,7 +128,7 @@ impl Stored {
     }
 
     /// The bytes that it takes in its row.
-    pub(crate) fn row_size(&self) -> usize {
+    pub fn row_size(&self) -> usize {
         match self {
             Self::Identity(bytes) | Self::Zstd(bytes) | Self::Archived(bytes) => bytes.len(),
             Self::Chunks(_) => ChunkSet::ROW_SIZE,

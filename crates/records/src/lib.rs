@@ -1,0 +1,34 @@
+//! The records of pages: revisions, renders and bodies, as rows of tables with named columns.
+//!
+//! The crate has the names that the service knows, the tables, their typed rows, the store of chunks, and the catalog.
+//! It decides nothing about retention or the archive.
+
+pub mod catalog;
+pub mod content;
+mod damaged_rows;
+mod definitions;
+mod error;
+mod excerpt;
+mod headers;
+mod locks;
+mod model;
+mod names;
+pub mod rows;
+pub mod schemas;
+mod tid;
+
+pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
+pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
+pub use damaged_rows::{DamagedRows, FoundDamage};
+pub use definitions::{Definition, Definitions, Versions};
+pub use error::{Error, GenerateError, Missing, Result};
+pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
+pub use headers::{GivenHeaders, HeaderError, Headers};
+pub use locks::Locks;
+pub use model::{
+    Erasure, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,
+    NewRender, NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
+    RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
+};
+pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
+pub use tid::Tid;

@@ -1,0 +1,75 @@
+//! Rows about the chunks of large bodies.
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+
+use crate::{
+    BucketName, DomainName, Revision, Tid, Title,
+    schemas::{CHUNK_COPIES, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS},
+    typed_row,
+};
+
+/// The random name of a chunk set.
+pub type ChunkSetId = [u8; 16];
+
+typed_row! {
+    /// A chunk set that a page references, or referenced until `released_at`. `rev` and `tid` name the body. `tid` is
+    /// `None` for a property of the revision, and both are `None` for a body in a block.
+    pub struct ChunkReference in CHUNK_REFERENCES {
+        key { chunk_set: ChunkSetId }
+        values {
+            released_at: Option<Timestamp>,
+            rev: Option<Revision>,
+            tid: Option<Tid>,
+        }
+    }
+}
+
+impl ChunkReference {
+    /// A reference of a body. `tid` is `None` for a property of the revision.
+    #[must_use]
+    pub fn of_body(chunk_set: ChunkSetId, rev: Revision, tid: Option<Tid>) -> Self {
+        Self { chunk_set, released_at: None, rev: Some(rev), tid }
+    }
+
+    /// A reference that a body of the revision had until `released_at`.
+    #[must_use]
+    pub fn released(chunk_set: ChunkSetId, rev: Option<Revision>, released_at: Timestamp) -> Self {
+        Self { chunk_set, released_at: Some(released_at), rev, tid: None }
+    }
+
+    /// A reference of a body in a block. No cull of a revision releases it.
+    #[must_use]
+    pub fn archived(chunk_set: ChunkSetId) -> Self {
+        Self { chunk_set, released_at: None, rev: None, tid: None }
+    }
+}
+
+typed_row! {
+    /// A chunk set that a copy of a revision's body has.
+    pub struct ChunkCopy in CHUNK_COPIES {
+        key { rev: Revision, chunk_set: ChunkSetId }
+        values { until: Timestamp }
+    }
+}
+
+typed_row! {
+    /// A chunk set that the garbage collector has to examine: is it referenced by then?
+    pub struct ChunkSetEntry in CHUNK_SETS {
+        key { chunk_set: ChunkSetId }
+        values {
+            domain: DomainName,
+            bucket: BucketName,
+            title: Title,
+            noted_at: Timestamp,
+        }
+    }
+}
+
+typed_row! {
+    /// One chunk, as a zstd frame.
+    pub struct ChunkRow in CHUNKS {
+        key { number: i64 }
+        values { value: Bytes }
+    }
+}

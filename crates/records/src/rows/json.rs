@@ -1,0 +1,115 @@
+//! JSON in columns.
+
+use std::collections::BTreeMap;
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ColumnType, Value};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{Column, ColumnValue, text};
+use crate::{Headers, PropertyInfo, PropertyName, Sha1, Tid};
+
+/// The properties of a revision or of a render.
+pub type Properties = BTreeMap<PropertyName, PropertyInfo>;
+
+/// A value as JSON text.
+pub fn to_json(value: &impl Serialize) -> Value {
+    Value::Text(serde_json::to_string(value).expect("plain data with text keys"))
+}
+
+/// A property in the JSON of an index row. The names are short, since each render repeats them.
+#[derive(Serialize, Deserialize)]
+struct PropertyJson<H = Headers> {
+    #[serde(flatten)]
+    headers: H,
+    size: u64,
+    sha1: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    rewritten_at: Option<i64>,
+}
+
+/// Properties, as an index row has them.
+struct PropertiesJson<'a>(&'a Properties);
+
+impl Serialize for PropertiesJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, info)| {
+            let json = PropertyJson {
+                headers: &info.headers,
+                size: info.size,
+                sha1: info.sha1.to_string(),
+                rewritten_at: info.rewritten_at.map(Timestamp::as_micros),
+            };
+            (name, json)
+        }))
+    }
+}
+
+impl ColumnValue for Properties {
+    fn from_value(value: &Value) -> Option<Self> {
+        properties_from_json(text(value)?)
+    }
+
+    fn to_value(&self) -> Value {
+        to_json(&PropertiesJson(self))
+    }
+}
+
+impl Column for Properties {
+    fn read(value: Option<&Value>) -> Option<Self> {
+        Self::from_value(value?)
+    }
+
+    fn to_column(&self) -> Option<Value> {
+        Some(self.to_value())
+    }
+}
+
+/// The bytes that properties take in an index row.
+#[must_use]
+pub fn index_size(properties: &Properties) -> usize {
+    properties.to_value().size()
+}
+
+fn properties_from_json(json: &str) -> Option<Properties> {
+    let json: BTreeMap<PropertyName, PropertyJson> = serde_json::from_str(json).ok()?;
+    (json.into_iter())
+        .map(|(name, json)| {
+            let info = PropertyInfo {
+                headers: json.headers,
+                size: json.size,
+                sha1: json.sha1.parse::<Sha1>().ok()?,
+                rewritten_at: json.rewritten_at.map(Timestamp::from_micros),
+            };
+            Some((name, info))
+        })
+        .collect()
+}
+
+/// A value of a key in JSON, as people and programs can read it.
+#[must_use]
+pub fn value_to_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Text(text) => text.as_str().into(),
+        Value::Int(number) => (*number).into(),
+        Value::Timestamp(time) => time.as_micros().into(),
+        Value::TimeUuid(uuid) => Tid::from(*uuid).to_string().into(),
+        Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+    }
+}
+
+/// The opposite of [`value_to_json`], for a column of this type.
+#[must_use]
+pub fn value_from_json(column: ColumnType, json: &serde_json::Value) -> Option<Value> {
+    Some(match column {
+        ColumnType::Text => json.as_str()?.into(),
+        ColumnType::Int => json.as_i64()?.into(),
+        ColumnType::Timestamp => Timestamp::from_micros(json.as_i64()?).into(),
+        ColumnType::TimeUuid => json.as_str()?.parse::<Tid>().ok()?.as_time_uuid().into(),
+        ColumnType::Blob => {
+            let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+            let bytes: Option<Vec<u8>> = json.as_str()?.as_bytes().chunks(2).map(byte).collect();
+            Value::Blob(bytes?.into())
+        }
+    })
+}

@@ -1,0 +1,113 @@
+//! Rows of the table `renders`, and of the index of renders by tid.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Row, Value};
+
+use super::{Column, Digest, Properties, RenderKey, RowKey, columns, text, unreadable};
+use crate::{PropertyName, Result, Revision, Tid, schemas::REVISIONS_BY_TID, typed_row};
+
+/// A render, with its properties.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RenderRow {
+    /// The revision.
+    pub rev: Revision,
+    /// The name of the render.
+    pub tid: Tid,
+    /// The properties of the render.
+    pub properties: Properties,
+    /// When the render was stored first.
+    pub stored_at: Timestamp,
+    /// The digest of the request that stored the render.
+    pub digest: Digest,
+    /// The bodies are not stored: the policy of the archive does not keep them.
+    pub left_out: bool,
+    /// When the row was last written, together with the bodies.
+    pub written_at: Timestamp,
+}
+
+impl RenderRow {
+    /// The value columns.
+    #[must_use]
+    pub fn to_values(&self) -> Vec<Option<Value>> {
+        vec![
+            self.properties.to_column(),
+            self.stored_at.to_column(),
+            self.digest.to_column(),
+            self.left_out.then_some(Value::Int(1)),
+        ]
+    }
+
+    /// Reads a row. `Corrupt` if it is not one of this version of the table.
+    pub fn from_row(row: &Row) -> Result<Self> {
+        Self::read(row).ok_or_else(|| unreadable("renders", row))
+    }
+
+    fn read(row: &Row) -> Option<Self> {
+        let RenderHead { rev, tid, left_out } = RenderHead::read(row)?;
+        let [properties, stored_at, digest] = columns(row);
+        Some(Self {
+            rev,
+            tid,
+            properties: Column::read(properties)?,
+            stored_at: Column::read(stored_at)?,
+            digest: Column::read(digest)?,
+            left_out,
+            written_at: row.written_at,
+        })
+    }
+
+    /// Whether a row names a property. Does not read the properties, of which there may be many.
+    pub fn names(row: &Row, name: &PropertyName) -> Result<bool> {
+        let [properties] = columns(row);
+        let json = properties.and_then(text).ok_or_else(|| unreadable("renders", row))?;
+        // A name is written in JSON as it is. If another part of the JSON has it, the caller looks in vain.
+        Ok(json.contains(&format!("\"{name}\"")))
+    }
+
+    /// When the named bodies were written, as far as the row tells. The row itself may have been written later, by a
+    /// replacement that was rolled back. The roll-back did not restore bodies that had been culled by then.
+    #[must_use]
+    pub fn bodies_written_at(&self) -> Timestamp {
+        let rewritten = self.properties.values().filter_map(|info| info.rewritten_at);
+        rewritten.fold(self.stored_at, Ord::max).min(self.written_at)
+    }
+
+    /// Whether the render has the property, and the archive's policy did not keep it. Properties of the revision are
+    /// always kept.
+    #[must_use]
+    pub fn is_left_out_with(&self, name: &PropertyName) -> bool {
+        self.left_out && self.properties.contains_key(name)
+    }
+}
+
+/// The key of a render, and whether its bodies are stored. Reads less than [`RenderRow`].
+#[derive(Debug, Clone, Copy)]
+pub struct RenderHead {
+    /// The revision.
+    pub rev: Revision,
+    /// The name of the render.
+    pub tid: Tid,
+    /// See [`RenderRow::left_out`].
+    pub left_out: bool,
+}
+
+impl RenderHead {
+    /// Reads a row, without its properties, of which there may be many.
+    pub fn from_row(row: &Row) -> Result<Self> {
+        Self::read(row).ok_or_else(|| unreadable("renders", row))
+    }
+
+    fn read(row: &Row) -> Option<Self> {
+        let RenderKey { rev, tid } = RowKey::read(&row.key)?;
+        let [_properties, _stored_at, _digest, left_out] = columns(row);
+        Some(Self { rev, tid, left_out: left_out.is_some() })
+    }
+}
+
+typed_row! {
+    /// The revision of a render, in the index by tid.
+    pub struct TidRow in REVISIONS_BY_TID {
+        key { tid: Tid }
+        values { rev: Revision }
+    }
+}
