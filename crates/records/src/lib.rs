@@ -13,6 +13,7 @@ mod headers;
 mod locks;
 mod model;
 mod names;
+mod records;
 pub mod rows;
 pub mod schemas;
 mod tid;
@@ -31,4 +32,5 @@ pub use model::{
     RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
+pub use records::{INDEX_PAGE_ROWS, Records};
 pub use tid::Tid;

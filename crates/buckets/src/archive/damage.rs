@@ -123,7 +123,7 @@ impl Revisioned {
             }
         }
         if !given_up.is_empty() {
-            self.0.store.scrub().await?;
+            self.0.records.store.scrub().await?;
         }
         Ok(given_up)
     }
@@ -139,7 +139,7 @@ impl Revisioned {
         // The one by which it is found goes last.
         named_by.sort_by_key(|(of, _)| of == page);
         let titles: BTreeSet<_> = named_by.iter().map(|(of, _)| of.title.clone()).collect();
-        let now = self.0.clock.now();
+        let now = self.0.records.clock.now();
         // By clocks that differ it may have been written later than now.
         let at = now.saturating_add(self.0.settings.skew);
         blocks.note(page, id, &titles, now, at).await?;

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     Error, Page, Result, Revision, Title,
     revisioned::{BLANK, Shared, is_blank},
-    rows::{RenderRow, RevisionRow, TypedRow, partition_of, render_key, rev_key},
-    schemas::{ARCHIVE_EPOCHS, RENDERS, REVISIONS},
+    rows::{RevisionRow, TypedRow, partition_of},
+    schemas::ARCHIVE_EPOCHS,
 };
 
 /// Maximum number of blocks that are rewritten for one revision. It may be in several, but hardly in so many.
@@ -67,12 +67,12 @@ impl Shared {
     /// Makes running seals and compactions of the page's bucket start again.
     pub(crate) async fn another_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
-        let standing = self.store.get(&ARCHIVE_EPOCHS, &key).await?;
-        let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let standing = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
+        let at = self.records.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(key.partition);
-        let epoch = Bytes::copy_from_slice(&self.chunks.distinction().to_be_bytes());
+        let epoch = Bytes::copy_from_slice(&self.records.chunks.distinction().to_be_bytes());
         EpochRow { epoch }.put(&mut batch, at);
-        Ok(self.store.write(Vec::new(), batch).await?)
+        Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
     /// Rewrites the blocks with the content of a revision that is marked as erased, without that content, and deletes
@@ -100,7 +100,7 @@ impl Shared {
             self.remake_without(blocks, (page, rev), (id, &titles), gives_up, &mut done).await?;
             let pages: Vec<_> =
                 titles.iter().map(|title| Page { title: title.clone(), ..page.clone() }).collect();
-            let at = self.clock.now().saturating_add(self.settings.skew);
+            let at = self.records.clock.now().saturating_add(self.settings.skew);
             if is_being_placed {
                 continue;
             }
@@ -118,8 +118,7 @@ impl Shared {
         page: &Page,
         rev: Revision,
     ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
-        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
-        let marked = RevisionRow::from_row(&row)?;
+        let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         for row in index_of(&*blocks.store, &partition_of(page)).await? {
             if !(row.revs.0..=row.revs.1).contains(&rev) {
                 continue;
@@ -155,7 +154,7 @@ impl Shared {
                 let number = unit.revision.record.rev;
                 let is_erased = of == *page && number == rev
                     // An erasure that is not finished needs nothing of its revision.
-                    || texts.is_err() && self.is_erased(&of, number).await?;
+                    || texts.is_err() && self.records.is_erased(&of, number).await?;
                 match texts {
                     _ if is_erased => remaking.push(self.blank(&of, unit).await?, &Texts::new()).await?,
                     Err(Error::Store(StoreError::Corrupt(_))) if gives_up => {
@@ -175,15 +174,13 @@ impl Shared {
     async fn blank(&self, page: &Page, mut unit: Unit) -> Result<Unit> {
         let rev = unit.revision.record.rev;
         let not_marked = || StoreError::Corrupt(format!("revision {rev} is to be erased, and is not marked"));
-        let row = self.get(&REVISIONS, page, rev_key(rev)).await?.ok_or_else(not_marked)?;
-        unit.revision = RevisionRow::from_row(&row)?;
+        unit.revision = self.records.revision(page, rev).await?.ok_or_else(not_marked)?;
         if unit.revision.record.erased.is_none() {
             return Err(not_marked().into());
         }
         unit.bodies = Bodies::new();
         for (render, bodies) in &mut unit.renders {
-            let row = self.get(&RENDERS, page, render_key(rev, render.tid)).await?.ok_or_else(not_marked)?;
-            *render = RenderRow::from_row(&row)?;
+            *render = self.records.render(page, rev, render.tid).await?.ok_or_else(not_marked)?;
             bodies.clear();
         }
         Ok(unit)
@@ -198,9 +195,8 @@ impl Shared {
         rev: Revision,
         done: &mut FromBlocks,
     ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
-        let (now, due) = (self.clock.now(), self.placed_until().await?);
-        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
-        let marked = RevisionRow::from_row(&row)?;
+        let (now, due) = (self.records.clock.now(), self.placed_until().await?);
+        let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         let mut left = BTreeSet::new();
         for (note, noted_at) in blocks.noted_of(page).await? {
             let named_by_page = blocks.names(page, note.id).await?;

@@ -156,7 +156,7 @@ impl HistoryArchiver {
         let limit = self.shared.settings.definitions.get(name).max_size;
         match Staged::plain(body).filter(|staged| staged.size <= limit) {
             Some(staged) => Ok(staged),
-            None => self.shared.staged(page, name, body).await,
+            None => self.shared.records.stage_bytes(page, name, body).await,
         }
     }
 
@@ -214,7 +214,7 @@ impl HistoryArchiver {
         if state.filling.heads.len() >= MAX_WAITING || state.filling.bytes >= MAX_WAITING_BYTES {
             self.end_block(state).await?;
         }
-        let is_new = self.shared.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
+        let is_new = self.shared.records.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         state.sealed.pages += 1;
         state.current = Some(self.beginning(page, is_new));
         Ok(())
@@ -245,7 +245,7 @@ impl HistoryArchiver {
     }
 
     async fn put_into_block(&self, state: &mut State, head: Head) -> Result<()> {
-        let at = head.written_at.unwrap_or_else(|| self.shared.clock.now());
+        let at = head.written_at.unwrap_or_else(|| self.shared.records.clock.now());
         let (mut unit, mut texts) = as_sealed(&head.renders, at)?;
         if state.filling.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block(state).await?;
@@ -254,7 +254,7 @@ impl HistoryArchiver {
             Some(current) => current.thinning.thin(&mut unit, &mut texts),
             None => Vec::new(),
         };
-        gone.append(&mut take_in(&self.shared.chunks, &mut unit, &mut texts).await?);
+        gone.append(&mut take_in(&self.shared.records.chunks, &mut unit, &mut texts).await?);
         if head.written_at.is_some() {
             state.filling.replaced.push((head.page.clone(), unit.clone()));
             state.filling.epoch = state.filling.epoch.take().or(head.epoch);
@@ -277,7 +277,7 @@ impl HistoryArchiver {
     async fn end_block(&self, state: &mut State) -> Result<()> {
         state.placed().await?;
         let mut filling = std::mem::replace(&mut state.filling, Filling::new()?);
-        let at = self.shared.clock.now();
+        let at = self.shared.records.clock.now();
         if let Some(Current { page, head: Some(head), .. }) = &mut state.current
             && filling.pending.has(page)
         {
@@ -372,7 +372,7 @@ impl Placing {
         let made = self.shared.make_block(&self.blocks, filling.pending).await?;
         self.heads(&filling.heads, at).await?;
         let Some(made) = made else { return Ok(Sealed::default()) };
-        made.deadline().check(&*self.shared.clock)?;
+        made.deadline().check(&*self.shared.records.clock)?;
         if let (Some((page, _)), Some(epoch)) = (filling.replaced.first(), &filling.epoch) {
             self.blocks.check_epoch(page, epoch).await?;
         }
@@ -420,14 +420,15 @@ impl Placing {
     ) -> Result<()> {
         let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
         let mut batch = Batch::new(partition_of(page));
-        index.to_stored().put(&mut batch, self.shared.clock.now());
+        index.to_stored().put(&mut batch, self.shared.records.clock.now());
         for unit in units {
             self.check_chunks(unit)?;
             release_owner(&mut batch, unit);
         }
         // Later than what was written of its highest, which names chunks, a moment before.
         let written = units.iter().map(|unit| unit.last_written().just_after());
-        let first = let_go(&mut batch, page, gone.iter(), written.fold(self.shared.clock.now(), Ord::max));
+        let first =
+            let_go(&mut batch, page, gone.iter(), written.fold(self.shared.records.clock.now(), Ord::max));
         for unit in &replaced {
             let standing = self.standing(page, unit).await?;
             let going = deletes::going(std::slice::from_ref(*unit), &standing, &Anew::new())?;
@@ -443,7 +444,7 @@ impl Placing {
     fn check_chunks(&self, unit: &Unit) -> Result<()> {
         for (_, _, body) in unit.all_bodies() {
             if let Place::Chunks(set) = &body.place {
-                self.shared.chunks.check_begun(set.begun)?;
+                self.shared.records.chunks.check_begun(set.begun)?;
             }
         }
         Ok(())

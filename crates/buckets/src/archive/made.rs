@@ -36,11 +36,11 @@ impl Shared {
         let Some(of) = pending.of().cloned() else { return Ok(None) };
         let titles = pending.titles();
         let (bytes, pages) = blocking(move || pending.finish()).await?;
-        let id: BlockId = self.chunks.distinction().to_be_bytes();
-        let begun = self.clock.monotonic();
-        let noted_at = self.clock.now();
+        let id: BlockId = self.records.chunks.distinction().to_be_bytes();
+        let begun = self.records.clock.monotonic();
+        let noted_at = self.records.clock.now();
         blocks.note(&of, id, &titles, noted_at, noted_at).await?;
-        blocks.write(&of, id, &bytes, self.clock.now()).await?;
+        blocks.write(&of, id, &bytes, self.records.clock.now()).await?;
         let stored = blocks.read(&of, id).await?;
         let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
         Ok(Some(Made { id, pages, bytes: bytes.len() as u64, noted_at, begun }))

@@ -146,7 +146,7 @@ impl<'a> Remaking<'a> {
         for one in moves {
             for row in one.replaced.iter().filter(|row| noted.insert(row.block)) {
                 let titles = self.blocks.open(&one.page, row.block).await?.titles();
-                let now = self.shared.clock.now();
+                let now = self.shared.records.clock.now();
                 // By a clock that is ahead it may have been settled later than now.
                 let written_at = now.saturating_add(self.shared.settings.skew);
                 self.blocks.note(&one.page, row.block, &titles, now, written_at).await?;
@@ -170,10 +170,10 @@ impl<'a> Remaking<'a> {
             self.blocks.check_epoch(&one.page, epoch).await?;
         }
         if let Some(deadline) = one.deadline {
-            deadline.check(&*self.shared.clock)?;
+            deadline.check(&*self.shared.records.clock)?;
         }
         let generation = one.replaced.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
-        let now = self.shared.clock.now();
+        let now = self.shared.records.clock.now();
         let mut batch = Batch::new(partition);
         for row in one.made {
             let row = IndexRow { generation, ..row };

@@ -202,7 +202,8 @@ impl<'a> Sealer<'a> {
         settings: BucketArchive,
         how: Sealing,
     ) -> Result<Self> {
-        let cutoff = shared.clock.now().saturating_sub(settings.after).saturating_sub(shared.early());
+        let cutoff =
+            shared.records.clock.now().saturating_sub(settings.after).saturating_sub(shared.records.early());
         let policy = settings.policy;
         Ok(Self {
             shared,
@@ -325,7 +326,7 @@ impl<'a> Sealer<'a> {
             return Ok(());
         }
         let of_rev = vec![(revision, renders)];
-        let mut candidates = candidates(&*self.shared.store, page, of_rev, &BTreeSet::new()).await?;
+        let mut candidates = candidates(&*self.shared.records.store, page, of_rev, &BTreeSet::new()).await?;
         let Some(candidate) = candidates.pop() else { return Ok(()) };
         if let Some(what) = candidate.damage {
             return Err(Ends::Page(what));
@@ -348,7 +349,7 @@ impl<'a> Sealer<'a> {
         let (mut step, mut bytes, all) = (Vec::new(), 0, BTreeSet::new());
         for revision in revisions {
             let rev = revision.record.rev;
-            let is_known = blocks.too_large.is_known(page, rev, self.shared.clock.now());
+            let is_known = blocks.too_large.is_known(page, rev, self.shared.records.clock.now());
             let renders = if is_known { None } else { Some(reader.of(rev).await?) };
             let size = match &renders {
                 Some(RendersOf::All(renders)) => UnitSize::of(&revision, renders, &all),
@@ -394,7 +395,7 @@ impl<'a> Sealer<'a> {
 
     /// Counts a revision that no block takes. It is not read again for a while.
     fn too_large(&mut self, page: &Page, rev: Revision, why: &str) {
-        self.blocks.too_large.remember(page, rev, why, self.shared.clock.now());
+        self.blocks.too_large.remember(page, rev, why, self.shared.records.clock.now());
         self.count_too_large();
     }
 
@@ -405,7 +406,7 @@ impl<'a> Sealer<'a> {
 
     /// Whether the revision was found too large a short time ago: then it is counted.
     fn is_known_too_large(&mut self, page: &Page, rev: Revision) -> bool {
-        let is_known = self.blocks.too_large.is_known(page, rev, self.shared.clock.now());
+        let is_known = self.blocks.too_large.is_known(page, rev, self.shared.records.clock.now());
         if is_known {
             self.count_too_large();
         }
@@ -450,7 +451,7 @@ impl<'a> Sealer<'a> {
 
     async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Taken {
         let mut gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
-        let chunks = &self.shared.chunks;
+        let chunks = &self.shared.records.chunks;
         gone.append(&mut take_in(chunks, &mut candidate.unit, &mut candidate.texts).await?);
         self.make_room(&candidate.unit).await.map_err(Ends::All)?;
         self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
@@ -527,17 +528,17 @@ impl<'a> Sealer<'a> {
             return Ok(false);
         }
         let mut batch = Batch::new(partition_of(page));
-        index.to_stored().put(&mut batch, self.shared.clock.now());
+        index.to_stored().put(&mut batch, self.shared.records.clock.now());
         for unit in going.values() {
             release_owner(&mut batch, unit);
         }
         deletes::delete(&mut batch, &going, &standing)?;
         let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev));
-        let first = let_go(&mut batch, page, gone, self.shared.clock.now());
+        let first = let_go(&mut batch, page, gone, self.shared.records.clock.now());
         if let Some(epoch) = &self.epoch {
             self.blocks.check_epoch(page, epoch).await.map_err(Ends::All)?;
         }
-        made.deadline().check(&*self.shared.clock)?;
+        made.deadline().check(&*self.shared.records.clock)?;
         self.blocks.store.write(first, batch).await.map_err(|error| Ends::All(error.into()))?;
         Ok(true)
     }

@@ -134,7 +134,7 @@ impl Shared {
             }
             for unit in units {
                 let rev = unit.revision.record.rev;
-                if self.get(&REVISIONS, &page, rev_key(rev)).await?.is_none() {
+                if self.records.get(&REVISIONS, &page, rev_key(rev)).await?.is_none() {
                     let what = format!("revision {rev} is in block {}, which it does not name", in_hex(id));
                     report.problem(&page, what);
                 }

@@ -81,26 +81,20 @@ impl Step {
 }
 
 impl Shared {
-    /// By how much a row may have been written before the time at which it counts as stored: under a
-    /// reservation rows get an earlier time than now; see `write_time`.
-    pub(crate) fn early(&self) -> Duration {
-        if self.is_alone() { Duration::ZERO } else { self.settings.skew }
-    }
-
-    /// The same, held against our clock.
+    /// How much later than its grace a superseded value goes: clocks differ, and writes may be stamped early.
     fn margin(&self, policy: &Policy) -> Duration {
-        policy.skew.saturating_add(self.early())
+        policy.skew.saturating_add(self.records.early())
     }
 
     /// When the bodies of a revision were written, at the earliest: its row may have been written again since,
     /// with one more.
     pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
-        revision.stored_at.saturating_sub(self.early())
+        revision.stored_at.saturating_sub(self.records.early())
     }
 
     /// What was superseded at this time or before may go now.
     pub(super) fn cutoff(&self, policy: &Policy) -> Timestamp {
-        self.clock.now().saturating_sub(policy.grace).saturating_sub(self.margin(policy))
+        self.records.clock.now().saturating_sub(policy.grace).saturating_sub(self.margin(policy))
     }
 
     /// When what was superseded at `at` may go.
@@ -159,7 +153,7 @@ impl Shared {
             return Ok(rev);
         }
         let range = ClusteringRange::all().below(rev.get());
-        let lower = self.scan(&REVISIONS, Scan::new(partition_of(page), newest).range(range)).await?;
+        let lower = self.records.scan(&REVISIONS, Scan::new(partition_of(page), newest).range(range)).await?;
         let lowest = lower.items.last().and_then(|row| RevisionKey::read(&row.key));
         Ok(lowest.map_or(rev, |lowest| lowest.rev))
     }
@@ -174,7 +168,7 @@ impl Shared {
         let mut frontier = Frontier::new(policy, cutoff);
         let (mut limit, mut after) = (FIRST_LOOK, None);
         loop {
-            let rows = self.scan(&RENDERS, Scan::new(partition_of(page), limit).after(after)).await?;
+            let rows = self.records.scan(&RENDERS, Scan::new(partition_of(page), limit).after(after)).await?;
             for row in &rows.items {
                 let row = RenderRow::from_row(row)?;
                 if frontier.see(row.rev, row.stored_at) {
@@ -201,7 +195,7 @@ impl Shared {
         let mut range = ClusteringRange::all().at_least(revisions.start.get()).below(revisions.end.get());
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
-            let revisions = self.scan(&REVISIONS, scan).await?;
+            let revisions = self.records.scan(&REVISIONS, scan).await?;
             let Some(last) = revisions.items.last() else { return Ok(culled) };
             let last = RevisionRow::from_row(last)?.record.rev;
             let marks = self.marks(page).await?;
@@ -273,7 +267,7 @@ impl Shared {
         for (_, lower) in &covered {
             extent = extent.joined(lower);
         }
-        let (mut batch, at) = (Batch::new(partition_of(page)), self.after(extent.written_at));
+        let (mut batch, at) = (Batch::new(partition_of(page)), self.records.after(extent.written_at));
         for name in &extent.names {
             let table = match self.settings.definitions.get(name).versions {
                 Versions::Render => &*RENDER_CONTENT,
@@ -289,7 +283,7 @@ impl Shared {
         let of_renders = self.render_marks(page, lower.clone()).await?;
         let (covered, kept): (Vec<_>, Vec<_>) =
             of_renders.iter().partition(|(_, mark)| mark.extent.until <= extent.until);
-        let at = covered.iter().fold(at, |at, (_, mark)| at.max(self.after(mark.extent.written_at)));
+        let at = covered.iter().fold(at, |at, (_, mark)| at.max(self.records.after(mark.extent.written_at)));
         let keys = covered.into_iter().map(|(rev, mark)| render_key(*rev, mark.below));
         delete_marks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
         self.delete(page, batch, &extent, |rev, _| rev < below).await
@@ -310,7 +304,7 @@ impl Shared {
         let mut range = ClusteringRange::all().at_least(stay.start().get()).at_most(stay.end().get());
         loop {
             let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone());
-            let revisions = self.scan(&REVISIONS, scan).await?;
+            let revisions = self.records.scan(&REVISIONS, scan).await?;
             for row in &revisions.items {
                 let rev = RevisionRow::rev_of(row)?;
                 culled += self.cull_renders(page, rev, cutoff, thorough).await?;
@@ -334,7 +328,7 @@ impl Shared {
         let (mut limit, mut after, mut several) = (FIRST_LOOK, None, false);
         let stays = loop {
             let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
-            let rows = self.scan(&RENDERS, scan).await?;
+            let rows = self.records.scan(&RENDERS, scan).await?;
             several |= rows.items.len() > 1 || rows.next.is_some();
             let renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
             let stays = renders_below(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
@@ -378,7 +372,7 @@ impl Shared {
         }
         loop {
             let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
-            let rows = self.scan(&RENDERS, scan).await?;
+            let rows = self.records.scan(&RENDERS, scan).await?;
             let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
             // Where there are more, the last is the first of the next step.
             let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
@@ -454,7 +448,7 @@ impl Shared {
         all.retain(|name| self.settings.definitions.get(name).versions == Versions::Render);
         all.extend(names.iter().cloned());
         let extent = extent.extended(cutoff, &all);
-        let (mut batch, at) = (Batch::new(partition_of(page)), self.after(extent.written_at));
+        let (mut batch, at) = (Batch::new(partition_of(page)), self.records.after(extent.written_at));
         for name in &extent.names {
             let range = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
             batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);
@@ -469,8 +463,8 @@ impl Shared {
     /// names nobody knows: where some stay, all do, until the rest goes.
     async fn goes_whole(&self, page: &Page, rev: Revision, tid: Option<Tid>, names: &Names) -> Result<bool> {
         let properties = match tid {
-            Some(tid) => self.render_row(page, rev, tid).await?.map(|render| render.properties),
-            None => self.revision_row(page, rev).await?.map(|revision| revision.properties),
+            Some(tid) => self.records.render(page, rev, tid).await?.map(|render| render.properties),
+            None => self.records.revision(page, rev).await?.map(|revision| revision.properties),
         };
         Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
     }
@@ -485,7 +479,7 @@ impl Shared {
         goes: impl Fn(Revision, Option<Tid>) -> bool,
     ) -> Result<()> {
         self.note_clock().await?;
-        let now = self.clock.now();
+        let now = self.records.clock.now();
         let mut first = Vec::new();
         let may_go = |written_at, rev, tid| written_at <= extent.until && goes(rev, tid);
         for Reference { chunk_set, rev, tid } in self.references(page, may_go).await? {
@@ -493,7 +487,7 @@ impl Shared {
                 first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
             }
         }
-        Ok(self.store.write(first, batch).await?)
+        Ok(self.records.store.write(first, batch).await?)
     }
 
     /// Releases the chunks of what came only when it had been culled: its bodies are hidden by that, and what it says of
@@ -504,15 +498,16 @@ impl Shared {
             return Ok(());
         }
         let culls = self.culls(page, *written.start(), *written.end()).await?;
-        let (now, mut batch, mut first) = (self.clock.now(), Batch::new(partition_of(page)), Vec::new());
+        let (now, mut batch, mut first) =
+            (self.records.clock.now(), Batch::new(partition_of(page)), Vec::new());
         for Reference { chunk_set, rev, tid } in references {
             let is_hidden = match tid {
                 Some(tid) => {
-                    let render = self.render_row(page, rev, tid).await?;
+                    let render = self.records.render(page, rev, tid).await?;
                     render.is_some_and(|render| !culls.has_render(&render))
                 }
                 None => {
-                    let revision = self.revision_row(page, rev).await?;
+                    let revision = self.records.revision(page, rev).await?;
                     revision.is_some_and(|revision| !culls.has_revision(&revision))
                 }
             };
@@ -520,17 +515,7 @@ impl Shared {
                 first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
             }
         }
-        if first.is_empty() { Ok(()) } else { Ok(self.store.write(first, batch).await?) }
-    }
-
-    pub(super) async fn render_row(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<RenderRow>> {
-        let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
-        row.map(|row| RenderRow::from_row(&row)).transpose()
-    }
-
-    async fn revision_row(&self, page: &Page, rev: Revision) -> Result<Option<RevisionRow>> {
-        let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
-        row.map(|row| RevisionRow::from_row(&row)).transpose()
+        if first.is_empty() { Ok(()) } else { Ok(self.records.store.write(first, batch).await?) }
     }
 
     /// The references to chunks that are not released, and for which `is_it` is true of the write time, the revision and
@@ -541,7 +526,7 @@ impl Shared {
         is_it: impl Fn(Timestamp, Revision, Option<Tid>) -> bool,
     ) -> Result<Vec<Reference>> {
         let scan = Scan::new(partition_of(page), REFERENCES);
-        let (mut references, mut rows) = (Vec::new(), self.rows(&CHUNK_REFERENCES, scan));
+        let (mut references, mut rows) = (Vec::new(), self.records.rows(&CHUNK_REFERENCES, scan));
         while let Some(row) = rows.next().await? {
             let ChunkReference { chunk_set, released_at: None, rev: Some(rev), tid } =
                 TypedRow::from_row(&row)?

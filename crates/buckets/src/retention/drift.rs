@@ -151,9 +151,9 @@ impl Shared {
     /// Learns, once, what others wrote down of the clock. Not when the buckets are opened: the store need not be there yet.
     pub(super) async fn learn_clock(&self) -> Result<()> {
         let learn = async {
-            let row = self.store.get(&RETENTION_CLOCK, &Noted::key()).await?;
+            let row = self.records.store.get(&RETENTION_CLOCK, &Noted::key()).await?;
             let noted = row.as_ref().map(Noted::from_row).transpose()?.unwrap_or_default();
-            self.drift.learn(&self.clock, noted, self.settings.retention.greatest_skew());
+            self.drift.learn(&self.records.clock, noted, self.settings.retention.greatest_skew());
             Ok(())
         };
         self.clock_is_known.get_or_try_init(|| learn).await.copied()
@@ -163,14 +163,19 @@ impl Shared {
     /// after the clock was set back then knows which deletes may hide its writes. Usually this is stored already.
     pub(super) async fn note_clock(&self) -> Result<()> {
         let (key, mut standing) = (Noted::key(), None);
-        while let Some(ours) = self.drift.to_note(&self.clock) {
+        while let Some(ours) = self.drift.to_note(&self.records.clock) {
             let theirs = standing.as_ref().map(Noted::from_row).transpose()?.unwrap_or_default();
             let was_set = ours.set_at != self.drift.known().noted.set_at;
             let both = Noted {
                 reaches: ours.reaches.max(theirs.reaches),
                 set_at: if was_set { ours.set_at } else { theirs.set_at },
             };
-            match self.store.swap(&RETENTION_CLOCK, &key, standing.as_ref(), Some(both.to_row())).await? {
+            match self
+                .records
+                .store
+                .swap(&RETENTION_CLOCK, &key, standing.as_ref(), Some(both.to_row()))
+                .await?
+            {
                 Swap::Applied => {
                     self.drift.known().noted = Noted { reaches: both.reaches, set_at: ours.set_at };
                 }

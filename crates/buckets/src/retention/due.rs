@@ -155,7 +155,8 @@ impl Shared {
             let mut cursor = None;
             loop {
                 let scan = Scan::new(vec![Value::Int(hour), Value::Int(shard)], limit);
-                let rows = self.scan_beside_damage(&DUE, scan.range(range.clone()).after(cursor)).await?;
+                let rows =
+                    self.records.scan_beside_damage(&DUE, scan.range(range.clone()).after(cursor)).await?;
                 for row in &rows.items {
                     notes.push(Note::from_row(row)?);
                 }
@@ -187,13 +188,13 @@ impl Shared {
     /// How long from now a note must be due, so that no cursor of the queue passes that time before the note is
     /// written: the clock of the sweeping process may be ahead.
     pub(super) fn soonest(&self, policy: &Policy) -> Duration {
-        policy.skew + if self.is_alone() { WRITING_ALONE } else { WRITING }
+        policy.skew + if self.records.is_alone() { WRITING_ALONE } else { WRITING }
     }
 
     /// Up to when a shard has been worked off. Where nobody knows: before its earliest note.
     pub(super) async fn done_until(&self, shard: i64) -> Result<Option<Done>> {
         let key = Key::new(vec![Value::Int(shard)], Vec::new());
-        if let Some(row) = self.store.get(&DUE_CURSORS, &key).await? {
+        if let Some(row) = self.records.store.get(&DUE_CURSORS, &key).await? {
             let DueCursorRow { done_until } = TypedRow::from_row(&row)?;
             return Ok(Some(Done { until: done_until, written_at: row.written_at }));
         }
@@ -204,7 +205,7 @@ impl Shared {
 
     /// Which of these hours have notes of a shard, the earliest first.
     async fn hours_of(&self, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
-        let (mut found, mut partitions) = (Vec::new(), self.partitions(&DUE, HOURS));
+        let (mut found, mut partitions) = (Vec::new(), self.records.partitions(&DUE, HOURS));
         while let Some(partition) = partitions.next().await? {
             if let [Value::Int(hour), Value::Int(of)] = partition[..]
                 && of == shard
@@ -225,8 +226,8 @@ impl Shared {
         before: Option<Done>,
     ) -> Result<()> {
         let mut batch = Batch::new(vec![Value::Int(shard)]);
-        let written_at = self.after(before.map_or(Timestamp::MIN, |before| before.written_at));
+        let written_at = self.records.after(before.map_or(Timestamp::MIN, |before| before.written_at));
         DueCursorRow { done_until: done }.put(&mut batch, written_at);
-        Ok(self.store.write(Vec::new(), batch).await?)
+        Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 }

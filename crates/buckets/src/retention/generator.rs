@@ -103,7 +103,7 @@ impl Shared {
         let made = made.and_then(|made| self.not_too_large(made)).inspect_err(|_| {
             self.retained.generator_failures.fetch_add(1, Relaxed);
         })?;
-        let latest = self.first(&RENDERS, page, rashomon_tables::ClusteringRange::all()).await?;
+        let latest = self.records.first(&RENDERS, page, rashomon_tables::ClusteringRange::all()).await?;
         let is_latest =
             latest.and_then(|row| RenderKey::read(&row.key)).is_some_and(|latest| latest.rev == rev);
         match self.settings.retention.of(page) {
@@ -146,7 +146,7 @@ impl Shared {
     async fn store_render(&self, page: &Page, rev: Revision, made: Vec<Generated>) -> Result<Tid> {
         let mut properties = Vec::with_capacity(made.len());
         for Generated { name, content_type, body } in made {
-            let body = self.staged(page, &name, &body).await?;
+            let body = self.records.stage_bytes(page, &name, &body).await?;
             properties.push(NewProperty { name, content_type, other_headers: Default::default(), body });
         }
         let base = RenderBase::Revision(rev);
@@ -161,12 +161,12 @@ impl Shared {
         rev: Revision,
         made: Vec<Generated>,
     ) -> Result<Tid> {
-        let tid = Tid::new(self.clock.now(), self.distinction());
+        let tid = Tid::new(self.records.clock.now(), self.records.distinction());
         let mut bodies = Bodies::new();
         for Generated { name, content_type, body } in made {
             let body = match Staged::inline(&body) {
                 Some(staged) => staged,
-                None => self.staged(page, &name, &body).await?,
+                None => self.records.stage_bytes(page, &name, &body).await?,
             };
             let property = NewProperty { name, content_type, other_headers: Default::default(), body };
             let (name, body) = body_of(property, None, &self.settings);

@@ -20,7 +20,7 @@ use crate::{
         HistoricalKey, Properties, RenderRow, RevisionRow, RowKey, TidRow, TypedRow, partition_of,
         render_key, rev_key,
     },
-    schemas::{HISTORICAL, REVISIONS, REVISIONS_BY_TID},
+    schemas::{HISTORICAL, REVISIONS_BY_TID},
 };
 
 /// Copies that are remembered; of those that are not, the store is asked.
@@ -67,7 +67,7 @@ impl Shared {
             self.copies.0.insert((page.clone(), tid, name.clone()), kept);
             return Ok(true);
         }
-        let Some(render) = self.render_row(page, rev, tid).await? else { return Ok(false) };
+        let Some(render) = self.records.render(page, rev, tid).await? else { return Ok(false) };
         // Neither can have been superseded before it was stored.
         let stored_at = render.stored_at.min(revision.stored_at);
         if !policy.strategy.deletes_what_it_has_not_copied()
@@ -95,13 +95,13 @@ impl Shared {
         if self.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
             return Ok(());
         }
-        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(()) };
-        self.keep(page, policy, &RevisionRow::from_row(&row)?, tid, name).await.map(drop)
+        let Some(revision) = self.records.revision(page, rev).await? else { return Ok(()) };
+        self.keep(page, policy, &revision, tid, name).await.map(drop)
     }
 
     /// Until when, by our clock, a copy has to stand so that it can be read for another `ttl` by everybody's.
     fn needed_until(&self, policy: &Policy) -> Timestamp {
-        self.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
+        self.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
     }
 
     /// The bodies of a render and of its revision, as far as they can be read still. Those of the one, and those
@@ -151,7 +151,7 @@ impl Shared {
             key if key.property == *name => Some((key.tid, row.written_at, row.expires_at?)),
             _ => None,
         };
-        let mut expired = match self.is_alone() {
+        let mut expired = match self.records.is_alone() {
             true => HashSet::new(),
             false => self.tids(page, rev, tid).await?,
         };
@@ -170,7 +170,7 @@ impl Shared {
         }
         // It was written long before, and none that anybody makes from now on is hidden by this.
         let skew = self.settings.skew.max(self.settings.retention.greatest_skew()) + Duration::from_micros(1);
-        let written_at = self.clock.now().saturating_sub(skew);
+        let written_at = self.records.clock.now().saturating_sub(skew);
         copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
             table: &HISTORICAL,
             clustering: copy_key(rev, tid, name),
@@ -205,7 +205,7 @@ impl Shared {
         let mut of = rev_key(rev);
         of.extend(tid.map(|tid| tid.as_time_uuid().into()));
         let scan = Scan::new(partition_of(page), ROWS).range(ClusteringRange::prefix(of));
-        let (mut picked, mut rows) = (Vec::new(), self.rows(&HISTORICAL, scan));
+        let (mut picked, mut rows) = (Vec::new(), self.records.rows(&HISTORICAL, scan));
         while let Some(row) = rows.next().await? {
             picked.extend(pick(row));
         }
@@ -221,7 +221,7 @@ impl Shared {
         tid: Tid,
         bodies: Bodies,
     ) -> Result<()> {
-        let now = self.clock.now();
+        let now = self.records.clock.now();
         let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
         // Later than whatever replaced one of them just now, by a clock that is ahead of ours, as ours may have been: it
         // would stand above the new copy, and go before the others.
@@ -229,7 +229,7 @@ impl Shared {
         let times @ (_, until) = self.in_place_of_copies(page, (rev, tid), times).await?;
         let mut copies = self.copies(page, policy, (rev, tid), &bodies, times).await?;
         let by_tid = copies.swap_remove(0);
-        self.store.write(copies, by_tid).await?;
+        self.records.store.write(copies, by_tid).await?;
         self.retained.kept_renders.fetch_add(1, Relaxed);
         for name in bodies.into_keys() {
             self.copies.0.insert((page.clone(), tid, name), until);
@@ -254,11 +254,11 @@ impl Shared {
 
     /// The way from the tid of a render that the indexes do not have, for as long as the render is kept.
     pub(crate) async fn put_tid(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
-        let now = self.clock.now();
+        let now = self.records.clock.now();
         let mut batch = Batch::new(partition_of(page));
         let expires_at = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
         TidRow { tid, rev }.put_until(&mut batch, now, expires_at);
-        Ok(self.store.write(Vec::new(), batch).await?)
+        Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
     /// A property of a render that is kept for somebody who asked. If it is not kept for another `ttl`, all of
@@ -315,7 +315,7 @@ impl Shared {
         tid: Tid,
         name: &PropertyName,
     ) -> Result<Option<Row>> {
-        self.get(&HISTORICAL, page, copy_key(rev, tid, name)).await
+        self.records.get(&HISTORICAL, page, copy_key(rev, tid, name)).await
     }
 
     /// Copies all of a render once more if this, the copy of one of its properties, would not stand for another
@@ -337,9 +337,9 @@ impl Shared {
     /// Copies all that can be read of a render once more.
     async fn copy_again(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
         let mut bodies = self.historical_render(page, rev, tid).await?;
-        if let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await? {
+        if let Some(revision) = self.records.revision(page, rev).await? {
             let expires = policy.strategy.expires();
-            for name in RevisionRow::from_row(&revision)?.properties.into_keys() {
+            for name in revision.properties.into_keys() {
                 if bodies.contains_key(&name) {
                     continue;
                 }
@@ -353,7 +353,7 @@ impl Shared {
             }
         }
         // A render that the indexes do not have is found by its tid for as long as it is kept.
-        let named = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+        let named = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
         if named.is_some_and(|named| named.expires_at.is_some()) {
             self.put_tid(page, policy, rev, tid).await?;
         }
@@ -371,7 +371,9 @@ impl Shared {
         let copied_before = policy.is_some_and(|policy| policy.strategy.expires());
         let mut range = ClusteringRange::prefix(rev_key(rev));
         loop {
-            let Some(row) = self.first(&HISTORICAL, page, range.clone()).await? else { return Ok(None) };
+            let Some(row) = self.records.first(&HISTORICAL, page, range.clone()).await? else {
+                return Ok(None);
+            };
             let tid = HistoricalKey::of(&row)?.tid;
             // What is copied before it is written may not have come yet, or not at all.
             if self.copy(page, rev, tid, name).await?.is_some()
@@ -410,7 +412,7 @@ impl Shared {
     async fn historical_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
         let mut bodies = BTreeMap::new();
         let range = ClusteringRange::prefix(render_key(rev, tid));
-        let mut rows = self.rows(&HISTORICAL, Scan::new(partition_of(page), ROWS).range(range));
+        let mut rows = self.records.rows(&HISTORICAL, Scan::new(partition_of(page), ROWS).range(range));
         while let Some(row) = rows.next().await? {
             bodies.insert(HistoricalKey::of(&row)?.property, BodyRow::from_row(&row)?);
         }

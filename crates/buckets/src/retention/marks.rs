@@ -135,7 +135,7 @@ impl Shared {
     /// How far a page has been culled.
     pub(super) async fn marks(&self, page: &Page) -> Result<Marks> {
         let mut marks = Marks::default();
-        let mut rows = self.rows(&CULLED, Scan::new(partition_of(page), A_FEW));
+        let mut rows = self.records.rows(&CULLED, Scan::new(partition_of(page), A_FEW));
         while let Some(row) = rows.next().await? {
             let CulledRow { rev, written_before, properties } = TypedRow::from_row(&row)?;
             let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
@@ -147,7 +147,7 @@ impl Shared {
     /// The render of a revision below which its renders have been culled.
     pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderMark>> {
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        let row = self.first(&CULLED_RENDERS, page, of_rev).await?;
+        let row = self.records.first(&CULLED_RENDERS, page, of_rev).await?;
         Ok(row.as_ref().map(RenderMark::from_row).transpose()?.map(|(_, mark)| mark))
     }
 
@@ -164,7 +164,7 @@ impl Shared {
         range: ClusteringRange,
     ) -> Result<BTreeMap<Revision, RenderMark>> {
         let mut marks = BTreeMap::new();
-        let mut rows = self.rows(&CULLED_RENDERS, Scan::new(partition_of(page), MANY).range(range));
+        let mut rows = self.records.rows(&CULLED_RENDERS, Scan::new(partition_of(page), MANY).range(range));
         while let Some(row) = rows.next().await? {
             let (rev, mark) = RenderMark::from_row(&row)?;
             // The first of a revision says most.

@@ -28,14 +28,15 @@ impl Shared {
         highest: Revision,
     ) -> Result<Timestamp> {
         self.learn_clock().await?;
-        let now = self.clock.now();
+        let now = self.records.clock.now();
         let policy = self.settings.retention.of(page);
-        if !self.drift.is_behind(&self.clock, policy.map_or(self.settings.skew, |policy| policy.skew)) {
+        if !self.drift.is_behind(&self.records.clock, policy.map_or(self.settings.skew, |policy| policy.skew))
+        {
             return Ok(now);
         }
         let culled = self.culls(page, lowest, highest).await?.until(lowest);
         // Under a reservation it gets an earlier time.
-        let culled = culled.map(|culled| culled.saturating_add(self.early()));
+        let culled = culled.map(|culled| culled.saturating_add(self.records.early()));
         let hidden = culled.max(self.taken_back(page).await?);
         Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
     }
@@ -57,8 +58,8 @@ impl Shared {
             self.forget_walk(write.page).await?;
             return Ok(None);
         };
-        let now = self.clock.now();
-        let at = write.at().saturating_add(self.early());
+        let now = self.records.clock.now();
+        let at = write.at().saturating_add(self.records.early());
         let page = write.page.clone();
         let due_at = self.due_at(policy, at.max(now));
         let thorough = write.is_history();
@@ -71,7 +72,7 @@ impl Shared {
     /// write. If that fails, it is culled later, and not counted.
     pub(crate) async fn note_elsewhere(&self, page: &Page, policy: &Policy, what: Superseded) {
         if let Some(timeline) = &self.settings.retention.timeline {
-            let now = self.clock.now();
+            let now = self.records.clock.now();
             if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
                 tracing::warn!(%error, "cannot add superseded renders to the timeline");
                 return;
@@ -89,7 +90,7 @@ impl Revisioned {
         let policy = shared.settings.retention.of(page).filter(|_| written.created);
         let Some(policy) = policy.filter(|policy| !policy.strategy.expires()) else { return };
         if !shared.happens(policy.delete_probability)
-            || shared.drift.pauses(&shared.clock, policy.grace, policy.skew)
+            || shared.drift.pauses(&shared.records.clock, policy.grace, policy.skew)
         {
             return;
         }
@@ -114,7 +115,7 @@ impl Shared {
     /// Whether something happens that does so with this probability.
     pub(super) fn happens(&self, probability: f64) -> bool {
         // 53 bits are what a fraction holds.
-        let chance = (self.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
+        let chance = (self.records.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
         chance < probability
     }
 
@@ -136,8 +137,10 @@ impl Shared {
                 return Ok(Culled::default());
             };
             let newer = ClusteringRange::prefix(rev_key(rev)).above(tid.as_time_uuid());
-            let newer =
-                self.scan(&RENDERS, Scan::new(partition_of(page), ONE).range(newer).reverse()).await?;
+            let newer = self
+                .records
+                .scan(&RENDERS, Scan::new(partition_of(page), ONE).range(newer).reverse())
+                .await?;
             return match newer.items.first().map(RenderRow::from_row).transpose()? {
                 Some(newer) if newer.stored_at <= cutoff => {
                     self.cull_renders_to(page, rev, newer.tid, cutoff, false).await
@@ -150,13 +153,14 @@ impl Shared {
         }
         let Some(found) = self.superseded_revision(page, cutoff).await? else { return Ok(Culled::default()) };
         let higher = ClusteringRange::all().above(found.get());
-        let next = self.scan(&REVISIONS, Scan::new(partition_of(page), ONE).range(higher).reverse()).await?;
+        let next =
+            self.records.scan(&REVISIONS, Scan::new(partition_of(page), ONE).range(higher).reverse()).await?;
         let next = next.items.first().map(RevisionRow::from_row).transpose()?;
         let Some(next) = next.filter(|next| next.stored_at <= cutoff) else {
             return Ok(Culled::default());
         };
         // Never the latest, nor whatever else stays.
-        let newest = self.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
+        let newest = self.records.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
         let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
             return Ok(Culled::default());
         };

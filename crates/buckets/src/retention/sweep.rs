@@ -60,10 +60,10 @@ impl Shared {
         self.learn_clock().await?;
         // Looked at even when nothing is due, so that no jump is missed.
         for policy in self.settings.retention.policies() {
-            self.drift.pauses(&self.clock, policy.grace, policy.skew);
+            self.drift.pauses(&self.records.clock, policy.grace, policy.skew);
         }
         self.note_clock().await?;
-        let (now, skew) = (self.clock.now(), self.settings.retention.greatest_skew());
+        let (now, skew) = (self.records.clock.now(), self.settings.retention.greatest_skew());
         // A shard that has much to do does not keep the others waiting.
         let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
         for shard in 0..SHARDS as i64 {
@@ -130,7 +130,7 @@ impl Shared {
     async fn work_off(&self, note: &Note, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
         let page = &note.page;
         let Some(policy) = self.settings.retention.of(page) else { return Ok(true) };
-        if self.drift.pauses(&self.clock, policy.grace, policy.skew) {
+        if self.drift.pauses(&self.records.clock, policy.grace, policy.skew) {
             sweep.paused = true;
             return Ok(false);
         }
@@ -144,12 +144,13 @@ impl Shared {
         }
         // After that it does not come any more. What comes while the page is culled is looked at again, too.
         let due_at = note.due_at.saturating_add(HINTS);
-        let may_come = !note.again && due_at > now && !self.is_alone() && !self.has_come(note).await?;
+        let may_come =
+            !note.again && due_at > now && !self.records.is_alone() && !self.has_come(note).await?;
         let culled = async {
             let written = note.lowest..=note.highest;
             self.settle_current(page, policy).await?;
             let culled = self.cull(page, policy, &written, note.thorough).await?;
-            if culled == Culled::default() && !self.is_alone() {
+            if culled == Culled::default() && !self.records.is_alone() {
                 self.release_hidden(page, &written).await?;
             }
             Ok(culled)
@@ -174,7 +175,7 @@ impl Shared {
 
     pub(super) async fn note_again(&self, note: Note) -> Result<()> {
         let Some(policy) = self.settings.retention.of(&note.page) else { return Ok(()) };
-        Ok(self.store.write(Vec::new(), note.batch(policy, self.clock.now())).await?)
+        Ok(self.records.store.write(Vec::new(), note.batch(policy, self.records.clock.now())).await?)
     }
 
     /// Whether the write has come that a note was made for, as far as a look at a few rows tells.
@@ -183,10 +184,11 @@ impl Shared {
             // It was made for what stood already.
             return Ok(true);
         }
-        let written_at = note.at.saturating_sub(self.early());
+        let written_at = note.at.saturating_sub(self.records.early());
         for table in [&*RENDERS, &*REVISIONS] {
             let range = ClusteringRange::all().at_least(note.lowest.get()).at_most(note.highest.get());
-            let rows = self.scan(table, Scan::new(partition_of(&note.page), A_FEW).range(range)).await?;
+            let rows =
+                self.records.scan(table, Scan::new(partition_of(&note.page), A_FEW).range(range)).await?;
             if rows.items.iter().any(|row| row.written_at == written_at) {
                 return Ok(true);
             }

@@ -185,7 +185,7 @@ impl Shared {
         let retention = &self.settings.retention;
         let policy = retention.of(write.page).filter(|policy| !policy.strategy.expires());
         let Some(policy) = policy else { return };
-        if !self.sampling.takes(write.page, self.clock.monotonic()) {
+        if !self.sampling.takes(write.page, self.records.clock.monotonic()) {
             return;
         }
         write.superseded = Some(what);
@@ -201,7 +201,7 @@ impl Shared {
         if let Some(timeline) = &self.settings.retention.timeline {
             return timeline.revision(page, at).await;
         }
-        let row = self.first(&REVISION_TIMELINE, page, ClusteringRange::all().at_most(at)).await?;
+        let row = self.records.first(&REVISION_TIMELINE, page, ClusteringRange::all().at_most(at)).await?;
         Ok(row.as_ref().and_then(RevisionTimelineRow::read).map(|entry| entry.rev))
     }
 
@@ -216,7 +216,7 @@ impl Shared {
             return timeline.render(page, rev, at).await;
         }
         let range = ClusteringRange::prefix(rev_key(rev)).at_most(at);
-        let row = self.first(&RENDER_TIMELINE, page, range).await?;
+        let row = self.records.first(&RENDER_TIMELINE, page, range).await?;
         Ok(row.as_ref().and_then(RenderTimelineRow::read).map(|entry| entry.tid))
     }
 }

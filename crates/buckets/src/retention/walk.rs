@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, ClusteringRange, Key, Scan, Value};
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     BucketName, DomainName, Page, Result, Revision, Revisioned, Tid, Title,
-    revisioned::{INDEX_PAGE, Shared},
+    revisioned::Shared,
     rows::{Properties, RenderKey, RevisionRow, RowKey, TypedRow, partition_of, unreadable},
     schemas::{RENDERS, RETENTION_WALKS, REVISIONS},
 };
@@ -130,7 +131,7 @@ impl Shared {
             policy: Some(policy.clone()),
             after: None,
             finished: true,
-            expired_before: state.expired_before(policy, self.clock.now()),
+            expired_before: state.expired_before(policy, self.records.clock.now()),
             again_at: state.again_at.filter(|_| known.is_some()),
             written_at: state.written_at,
         };
@@ -142,7 +143,7 @@ impl Shared {
             return Ok(Walk { due_in, ..nothing });
         }
         let after = state.after.filter(|_| known.is_some());
-        let titles = self.catalog.titles(domain, bucket, after.as_ref(), TITLES).await?;
+        let titles = self.records.catalog.titles(domain, bucket, after.as_ref(), TITLES).await?;
         let pages = titles.items.len() as u64;
         for title in titles.items {
             let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
@@ -152,7 +153,7 @@ impl Shared {
         (next.after, next.finished) = (titles.next, walk.finished);
         if walk.finished {
             next.again_at = match next.again_at {
-                None if !self.is_alone() => Some(self.clock.now().saturating_add(HINTS)),
+                None if !self.records.is_alone() => Some(self.records.clock.now().saturating_add(HINTS)),
                 _ => None,
             };
         }
@@ -163,14 +164,14 @@ impl Shared {
     /// Whether all has to be looked through once more. Not as long as the clock may be ahead of the time that has
     /// passed.
     fn is_time_again(&self, state: &State, policy: &Policy) -> bool {
-        state.again_at.is_some_and(|again_at| again_at <= self.clock.now())
-            && !self.drift.pauses(&self.clock, HINTS, policy.skew)
+        state.again_at.is_some_and(|again_at| again_at <= self.records.clock.now())
+            && !self.drift.pauses(&self.records.clock, HINTS, policy.skew)
     }
 
     /// Notes when what a page has falls due: what is superseded long enough at once, and the rest by the times
     /// at which it was stored, several together where they lie close.
     async fn note_what_stands(&self, page: &Page, policy: &Policy) -> Result<()> {
-        let now = self.clock.now();
+        let now = self.records.clock.now();
         let cutoff = self.cutoff(policy);
         let step = (policy.slack / 4).max(Duration::from_secs(1));
         let mut notes: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
@@ -202,7 +203,7 @@ impl Shared {
             return Ok(());
         }
         let mut after = None;
-        while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
                 let row = RevisionRow::from_row(row)?;
                 add(row.written_at.max(row.stored_at), row.record.rev);
@@ -212,7 +213,7 @@ impl Shared {
         for (at, (lowest, highest)) in notes {
             let due_at = self.due_at(policy, at).max(now.saturating_add(self.soonest(policy)));
             let note = Note { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
-            self.store.write(Vec::new(), note.batch(policy, now)).await?;
+            self.records.store.write(Vec::new(), note.batch(policy, now)).await?;
         }
         Ok(())
     }
@@ -232,7 +233,7 @@ impl Shared {
     /// What was noted is there no more: all that stands has to be noted once more, in every bucket.
     pub(super) async fn forget_walks(&self) -> Result<()> {
         let _turn = self.walks.lock().await;
-        let mut buckets = self.partitions(&RETENTION_WALKS, BUCKETS);
+        let mut buckets = self.records.partitions(&RETENTION_WALKS, BUCKETS);
         while let Some(partition) = buckets.next().await? {
             self.begin_again(Key::new(partition, Vec::new())).await?;
         }
@@ -241,13 +242,13 @@ impl Shared {
 
     /// The next walk of a bucket begins with its first page.
     async fn begin_again(&self, key: Key) -> Result<()> {
-        let Some(row) = self.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
+        let Some(row) = self.records.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
         let mut batch = Batch::new(key.partition);
         // What the retention was is known on: copies that it made expire still.
         let WalkRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
         let again = WalkRow { policy, after: None, finished_at: None, expired_before, again_at: None };
-        again.put(&mut batch, self.after(row.written_at));
-        Ok(self.store.write(Vec::new(), batch).await?)
+        again.put(&mut batch, self.records.after(row.written_at));
+        Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
     /// Whether the body of a render, or (`None`) of a revision, that is nowhere was superseded in a bucket whose
@@ -267,7 +268,7 @@ impl Shared {
                 return Ok(false);
             }
         }
-        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         let latest = latest.and_then(|row| RenderKey::read(&row.key));
         Ok(latest.is_some_and(|latest| match tid {
             Some(tid) => RenderKey { rev, tid } < latest,
@@ -276,7 +277,7 @@ impl Shared {
     }
 
     async fn walk_state(&self, domain: &DomainName, bucket: &BucketName) -> Result<State> {
-        let Some(row) = self.store.get(&RETENTION_WALKS, &walk_key(domain, bucket)).await? else {
+        let Some(row) = self.records.store.get(&RETENTION_WALKS, &walk_key(domain, bucket)).await? else {
             return Ok(State::default());
         };
         let WalkRow { policy, after, finished_at, expired_before, again_at } = TypedRow::from_row(&row)?;
@@ -292,7 +293,8 @@ impl Shared {
     }
 
     async fn set_walk_state(&self, domain: &DomainName, bucket: &BucketName, state: State) -> Result<()> {
-        let now = state.written_at.map_or_else(|| self.clock.now(), |before| self.after(before));
+        let now =
+            state.written_at.map_or_else(|| self.records.clock.now(), |before| self.records.after(before));
         let mut batch = Batch::new(walk_key(domain, bucket).partition);
         let policy = state.policy.as_ref().map(serde_json::to_string).transpose();
         let row = WalkRow {
@@ -303,7 +305,7 @@ impl Shared {
             again_at: state.again_at,
         };
         row.put(&mut batch, now);
-        Ok(self.store.write(Vec::new(), batch).await?)
+        Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
     async fn dry_run(&self, page: &Page, policy: &Policy, run: &mut DryRun) -> Result<()> {
@@ -357,7 +359,7 @@ impl Shared {
         marks: &Marks,
         run: &mut DryRun,
     ) -> Result<()> {
-        let mut revisions = self.rows(&REVISIONS, Scan::new(partition_of(page), INDEX_PAGE));
+        let mut revisions = self.records.rows(&REVISIONS, Scan::new(partition_of(page), INDEX_PAGE_ROWS));
         while let Some(row) = revisions.next().await? {
             let row = RevisionRow::from_row(&row)?;
             let rev = row.record.rev;

@@ -7,9 +7,10 @@ use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
-use super::{INDEX_PAGE, Revisioned, Shared};
+use super::{Revisioned, Shared};
 use crate::{
     Error, Page, PropertyName, Result, Revision,
     archive::{MIN_AGE, Waiting},
@@ -59,7 +60,7 @@ impl Revisioned {
     #[boxed]
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
         if let Some(blocks) = &self.0.blocks {
-            blocks.collect(self.0.noted_before(age.max(MIN_AGE)).await?, self.0.clock.now()).await?;
+            blocks.collect(self.0.noted_before(age.max(MIN_AGE)).await?, self.0.records.clock.now()).await?;
         }
         self.0.collect_chunk_sets(self.0.noted_before(age).await?).await
     }
@@ -70,7 +71,7 @@ impl Revisioned {
     #[boxed]
     pub async fn collect_blocks(&self) -> Result<u64> {
         let Some(blocks) = &self.0.blocks else { return Ok(0) };
-        let now = self.0.clock.now();
+        let now = self.0.records.clock.now();
         blocks.collect(self.0.placed_until().await?.min(now), now).await
     }
 
@@ -85,21 +86,21 @@ impl Shared {
     /// What was noted then or before can be collected at this age: a batch was written at the latest when the age was
     /// over, and if it failed, it has taken effect since or never will.
     async fn noted_before(&self, age: Duration) -> Result<Timestamp> {
-        let window = self.store.late_write_window().await?;
-        Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
+        let window = self.records.store.late_write_window().await?;
+        Ok(self.collector_clock.now(&self.records.clock).saturating_sub(age).saturating_sub(window))
     }
 
     /// No other process has a page name a block any more that was noted then or before, nor does a batch of its that
     /// failed.
     pub(crate) async fn placed_until(&self) -> Result<Timestamp> {
-        if self.is_alone() { Ok(Timestamp::MAX) } else { self.noted_before(MIN_AGE).await }
+        if self.records.is_alone() { Ok(Timestamp::MAX) } else { self.noted_before(MIN_AGE).await }
     }
 
     /// Deletes the chunk sets noted at `due` or before that nothing names, and their notes. Returns the number of sets
     /// deleted.
     pub(super) async fn collect_chunk_sets(&self, due: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting) = (0, Waiting::default());
-        let mut hours = self.partitions(&CHUNK_SETS, NOTES);
+        let mut hours = self.records.partitions(&CHUNK_SETS, NOTES);
         while let Some(hour) = hours.next().await? {
             collected += self.collect_hour(hour, due, &mut waiting).await?;
         }
@@ -108,7 +109,7 @@ impl Shared {
     }
 
     async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, waiting: &mut Waiting) -> Result<u64> {
-        let (mut collected, mut notes) = (0, self.rows(&CHUNK_SETS, Scan::new(hour.clone(), NOTES)));
+        let (mut collected, mut notes) = (0, self.records.rows(&CHUNK_SETS, Scan::new(hour.clone(), NOTES)));
         while let Some(note) = notes.next().await? {
             let Some((page, entry)) = noted(&note, due) else { continue };
             match waiting.unless_unavailable(self.need_for(&page, entry.chunk_set, due).await)? {
@@ -121,7 +122,7 @@ impl Shared {
             }
             let mut done = Batch::new(hour.clone());
             done.delete(&CHUNK_SETS, entry.clustering(), note.written_at);
-            self.store.write(Vec::new(), done).await?;
+            self.records.store.write(Vec::new(), done).await?;
         }
         Ok(collected)
     }
@@ -138,7 +139,7 @@ impl Shared {
             return Ok(Need::Referenced);
         }
         // A store that this process alone writes to has no batches that reached some replicas only.
-        if !self.is_alone() && self.is_still_named(page, &reference).await? {
+        if !self.records.is_alone() && self.is_still_named(page, &reference).await? {
             return Ok(Need::StillNamed);
         }
         Ok(Need::Nobody { released: Some(row.written_at) })
@@ -151,8 +152,8 @@ impl Shared {
             unnamed.delete(&CHUNK_REFERENCES, vec![set.to_value()], written_at);
         }
         let mut chunks = Batch::new(vec![set.to_value()]);
-        chunks.delete_range(&CHUNKS, ClusteringRange::all(), self.clock.now());
-        Ok(self.store.write(vec![chunks], unnamed).await?)
+        chunks.delete_range(&CHUNKS, ClusteringRange::all(), self.records.clock.now());
+        Ok(self.records.store.write(vec![chunks], unnamed).await?)
     }
 
     /// Whether a row names a set that was released. The release is in one batch with the row that takes the place of the
@@ -184,13 +185,13 @@ impl Shared {
     async fn revision_names(&self, page: &Page, rev: Revision, set: ChunkSetId) -> Result<bool> {
         let of_rev = || ClusteringRange::prefix(rev_key(rev));
         for (table, range) in [(&*CULLED, ClusteringRange::all()), (&*CULLED_RENDERS, of_rev())] {
-            self.settled_rows(table, page, range, INDEX_PAGE).await?;
+            self.settled_rows(table, page, range, INDEX_PAGE_ROWS).await?;
         }
         let mut names: BTreeSet<PropertyName> = BTreeSet::new();
-        for row in self.settled_rows(&REVISIONS, page, of_rev(), INDEX_PAGE).await? {
+        for row in self.settled_rows(&REVISIONS, page, of_rev(), INDEX_PAGE_ROWS).await? {
             names.extend(RevisionRow::from_row(&row)?.properties.into_keys());
         }
-        for row in self.settled_rows(&RENDERS, page, of_rev(), INDEX_PAGE).await? {
+        for row in self.settled_rows(&RENDERS, page, of_rev(), INDEX_PAGE_ROWS).await? {
             names.extend(RenderRow::from_row(&row)?.properties.into_keys());
         }
         let mut is_named = false;
@@ -211,7 +212,7 @@ impl Shared {
     /// Whether any row of a page names a set, by what all replicas know.
     async fn page_names(&self, page: &Page, set: ChunkSetId) -> Result<bool> {
         for table in [&*CULLED, &*CULLED_RENDERS, &*REVISIONS, &*RENDERS] {
-            self.settled_rows(table, page, ClusteringRange::all(), INDEX_PAGE).await?;
+            self.settled_rows(table, page, ClusteringRange::all(), INDEX_PAGE_ROWS).await?;
         }
         let mut is_named = false;
         for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*HISTORICAL, &*BY_REV, &*CURRENT] {
@@ -229,7 +230,7 @@ impl Shared {
         set: ChunkSetId,
     ) -> Result<bool> {
         let scan = Scan::new(partition_of(page), BODIES).range(range).from_all_replicas();
-        let (mut is_named, mut rows) = (false, self.rows(table, scan));
+        let (mut is_named, mut rows) = (false, self.records.rows(table, scan));
         while let Some(row) = rows.next().await? {
             is_named |= matches!(BodyRow::from_row(&row)?.stored, Stored::Chunks(named) if named.id == set);
         }
@@ -245,12 +246,12 @@ impl Shared {
         at_a_time: NonZeroUsize,
     ) -> Result<Vec<Row>> {
         let scan = Scan::new(partition_of(page), at_a_time).range(range).from_all_replicas();
-        Ok(self.rows(table, scan).collect().await?)
+        Ok(self.records.rows(table, scan).collect().await?)
     }
 
     /// How many sets [`Self::collect_chunk_sets`] would delete.
     async fn count_collectable(&self, due: Timestamp) -> Result<u64> {
-        let (mut counted, mut hours) = (0, self.partitions(&CHUNK_SETS, NOTES));
+        let (mut counted, mut hours) = (0, self.records.partitions(&CHUNK_SETS, NOTES));
         while let Some(hour) = hours.next().await? {
             counted += self.count_hour(hour, due).await?;
         }
@@ -258,10 +259,10 @@ impl Shared {
     }
 
     async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
-        let (mut counted, mut notes) = (0, self.rows(&CHUNK_SETS, Scan::new(hour, NOTES)));
+        let (mut counted, mut notes) = (0, self.records.rows(&CHUNK_SETS, Scan::new(hour, NOTES)));
         while let Some(note) = notes.next().await? {
             let Some((page, entry)) = noted(&note, due) else { continue };
-            let counts = match self.get(&CHUNK_REFERENCES, &page, entry.clustering()).await? {
+            let counts = match self.records.get(&CHUNK_REFERENCES, &page, entry.clustering()).await? {
                 None => true,
                 // A set may have two entries. It is counted at the entry of its release.
                 Some(row) => ChunkReference::from_row(&row)?.released_at == Some(entry.noted_at),

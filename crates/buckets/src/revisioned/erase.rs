@@ -14,12 +14,10 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
-use rashomon_records::typed_row;
+use rashomon_records::{INDEX_PAGE_ROWS, typed_row};
 use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
-use super::{
-    Revisioned, Shared, page_write::PageWrite, read::INDEX_PAGE, reservation::Planned, write::whole,
-};
+use super::{Revisioned, Shared, page_write::PageWrite, reservation::Planned, write::whole};
 use crate::{
     BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
     archive::BlockStore,
@@ -147,7 +145,7 @@ impl Shared {
         let blocks = match &self.blocks {
             Some(blocks) => Arc::clone(blocks),
             // Where nothing is named there may be a block that nobody came to name.
-            None => Arc::new(BlockStore::new(Arc::clone(&self.store), 0)),
+            None => Arc::new(BlockStore::new(Arc::clone(&self.records.store), 0)),
         };
         let _alone = blocks.alone().await;
         // Before anything of it is marked: it could not be finished.
@@ -162,10 +160,10 @@ impl Shared {
         (erased.blocks, erased.left) = (from_blocks.made, from_blocks.left);
         erased.given_up = from_blocks.given_up;
         erased.same = self.same_as(page, rev, &properties).await?;
-        erased.kept_for = self.store.scrub().await?;
+        erased.kept_for = self.records.store.scrub().await?;
         if erased.left == 0 {
             self.finish_erasure(page, rev, &erased).await?;
-            self.store.scrub().await?;
+            self.records.store.scrub().await?;
         }
         Ok(erased)
     }
@@ -178,8 +176,8 @@ impl Shared {
         begun: Erasure,
         how: &Erasing,
     ) -> Result<(Erased, Vec<Properties>)> {
-        let _page = self.locks.page(page).await;
-        let _revision = self.locks.revision(page, rev).await;
+        let _page = self.records.locks.page(page).await;
+        let _revision = self.records.locks.revision(page, rev).await;
         let reservation = self.hold(page, None).await?;
         let planned = self.plan_mark(page, rev, begun, how).await;
         self.finish(page, reservation, planned).await
@@ -210,7 +208,7 @@ impl Shared {
             left: 0,
             kept_for: None,
         };
-        let at = self.after(standing.last_written);
+        let at = self.records.after(standing.last_written);
         let mut write = PageWrite::new(page, at).replacement();
         let row = RevisionRow {
             record: blank_record(standing.revision.record, &standing.names, &erased.erasure, how),
@@ -236,10 +234,9 @@ impl Shared {
     }
 
     async fn standing_of(&self, page: &Page, rev: Revision) -> Result<Standing> {
-        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else {
+        let Some(revision) = self.records.revision(page, rev).await? else {
             return Err(self.no_revision(page, rev).await?);
         };
-        let revision = RevisionRow::from_row(&row)?;
         let mut standing = Standing {
             last_written: revision.written_at,
             names: revision.properties.keys().cloned().collect(),
@@ -248,7 +245,7 @@ impl Shared {
             chunks: Vec::new(),
         };
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        for row in rows_of(&*self.store, &RENDERS, page, of_rev.clone(), INDEX_PAGE).await? {
+        for row in rows_of(&*self.records.store, &RENDERS, page, of_rev.clone(), INDEX_PAGE_ROWS).await? {
             let render = RenderRow::from_row(&row)?;
             standing.last_written = standing.last_written.max(row.written_at);
             standing.names.extend(render.properties.keys().cloned());
@@ -274,7 +271,7 @@ impl Shared {
         range: ClusteringRange,
         standing: &mut Standing,
     ) -> Result<()> {
-        let mut rows = self.rows(table, Scan::new(partition_of(page), BODIES).range(range));
+        let mut rows = self.records.rows(table, Scan::new(partition_of(page), BODIES).range(range));
         while let Some(row) = rows.next().await? {
             standing.last_written = standing.last_written.max(row.written_at);
             if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
@@ -286,8 +283,14 @@ impl Shared {
 
     /// Takes sizes, names and digests out of the rows of an erased revision's renders.
     async fn erase_renders(&self, page: &Page, rev: Revision) -> Result<()> {
-        let rows =
-            rows_of(&*self.store, &RENDERS, page, ClusteringRange::prefix(rev_key(rev)), INDEX_PAGE).await?;
+        let rows = rows_of(
+            &*self.records.store,
+            &RENDERS,
+            page,
+            ClusteringRange::prefix(rev_key(rev)),
+            INDEX_PAGE_ROWS,
+        )
+        .await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         let left: Vec<_> = renders.into_iter().filter(|render| !is_blank(render)).collect();
         for some in left.chunks(RENDER_ROWS) {
@@ -299,17 +302,17 @@ impl Shared {
                     left_out: false,
                     ..render.clone()
                 };
-                let at = self.after(render.written_at);
+                let at = self.records.after(render.written_at);
                 batch.put(&RENDERS, render_key(rev, render.tid), blank.to_values(), at);
             }
-            self.store.write(Vec::new(), batch).await?;
+            self.records.store.write(Vec::new(), batch).await?;
         }
         Ok(())
     }
 
     /// Deletes the rows of the latest that are of an erased revision.
     async fn erase_current(&self, page: &Page, rev: Revision) -> Result<()> {
-        let rows = rows_of(&*self.store, &CURRENT, page, ClusteringRange::all(), BODIES).await?;
+        let rows = rows_of(&*self.records.store, &CURRENT, page, ClusteringRange::all(), BODIES).await?;
         for mut row in rows {
             for _ in 0..ATTEMPTS {
                 if whose(&row).is_none_or(|(of, _)| of != rev) {
@@ -318,7 +321,7 @@ impl Shared {
                 if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
                     self.release_erased(page, rev, &set).await?;
                 }
-                match self.store.swap(&CURRENT, &row.key, Some(&row), None).await? {
+                match self.records.store.swap(&CURRENT, &row.key, Some(&row), None).await? {
                     Swap::Applied | Swap::Refused { current: None } => break,
                     Swap::Refused { current: Some(current) } => row = current,
                 }
@@ -329,29 +332,32 @@ impl Shared {
 
     async fn release_erased(&self, page: &Page, rev: Revision, set: &ChunkSet) -> Result<()> {
         let key = Key::new(partition_of(page), vec![set.name()]);
-        let standing = self.store.get(&CHUNK_REFERENCES, &key).await?;
-        let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let standing = self.records.store.get(&CHUNK_REFERENCES, &key).await?;
+        let at = self.records.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(partition_of(page));
         let first = ChunkStore::release(&mut batch, page, set.id, Some(rev), at);
-        Ok(self.store.write(vec![first], batch).await?)
+        Ok(self.records.store.write(vec![first], batch).await?)
     }
 
     /// Deletes the chunks of an erased revision, and of all copies of it; where nobody else has the store, also all that
     /// nobody names.
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
         let copies = ClusteringRange::prefix(rev_key(rev));
-        for row in rows_of(&*self.store, &CHUNK_COPIES, page, copies, INDEX_PAGE).await? {
+        for row in rows_of(&*self.records.store, &CHUNK_COPIES, page, copies, INDEX_PAGE_ROWS).await? {
             let copy = ChunkCopy::from_row(&row)?;
             self.erase_chunk_set(page, &CHUNK_COPIES, copy.chunk_set, &row).await?;
         }
-        for row in rows_of(&*self.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE).await? {
+        for row in
+            rows_of(&*self.records.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE_ROWS)
+                .await?
+        {
             // Released or not: a strategy may have deleted the row that named it, and left the rest to the sweep.
             let reference = ChunkReference::from_row(&row)?;
             if reference.rev == Some(rev) {
                 self.erase_chunk_set(page, &CHUNK_REFERENCES, reference.chunk_set, &row).await?;
             }
         }
-        if self.is_alone() {
+        if self.records.is_alone() {
             // Nobody else is receiving any.
             self.collect_chunk_sets(Timestamp::MAX).await?;
         }
@@ -367,11 +373,11 @@ impl Shared {
         row: &Row,
     ) -> Result<()> {
         let mut chunks = Batch::new(vec![chunk_set.to_value()]);
-        let at = self.clock.now().saturating_add(self.settings.skew);
+        let at = self.records.clock.now().saturating_add(self.settings.skew);
         chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
         let mut unnamed = Batch::new(partition_of(page));
         unnamed.delete(table, row.key.clustering.clone(), row.written_at);
-        Ok(self.store.write(vec![chunks], unnamed).await?)
+        Ok(self.records.store.write(vec![chunks], unnamed).await?)
     }
 
     /// The revisions of the page that have a body with the same bytes, by property: what nearly all revisions have, such as an
@@ -384,7 +390,7 @@ impl Shared {
             return Ok(Vec::new());
         }
         for table in [&*REVISIONS, &*RENDERS] {
-            let mut rows = self.rows(table, Scan::new(partition_of(page), INDEX_PAGE));
+            let mut rows = self.records.rows(table, Scan::new(partition_of(page), INDEX_PAGE_ROWS));
             while let Some(row) = rows.next().await? {
                 let (of, properties) = match table.name() == REVISIONS.name() {
                     true => RevisionRow::from_row(&row).map(|row| (row.record.rev, row.properties))?,
@@ -410,14 +416,14 @@ impl Shared {
 
     /// Notes that an erasure was begun, unless it was: then by whom and when it was first.
     async fn begin_erasure(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erasure> {
-        if self.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
+        if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
             return Err(self.no_revision(page, rev).await?);
         }
         let key = erasure_key(page, rev);
-        let standing = self.store.get(&ERASURES, &key).await?;
+        let standing = self.records.store.get(&ERASURES, &key).await?;
         let erasure = match &standing {
             Some(row) => ErasureRow::from_row(row)?.erasure(),
-            None => Erasure { at: self.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
+            None => Erasure { at: self.records.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
         };
         // Until it is completed again.
         self.put_erasure(page, rev, standing.as_ref(), &erasure, (None, None)).await?;
@@ -426,8 +432,8 @@ impl Shared {
 
     async fn finish_erasure(&self, page: &Page, rev: Revision, erased: &Erased) -> Result<()> {
         let key = erasure_key(page, rev);
-        let standing = self.store.get(&ERASURES, &key).await?;
-        let now = self.clock.now();
+        let standing = self.records.store.get(&ERASURES, &key).await?;
+        let now = self.records.clock.now();
         let kept_until = erased.kept_for.map(|time| now.saturating_add(time));
         let times = (Some(now), kept_until);
         self.put_erasure(page, rev, standing.as_ref(), &erased.erasure, times).await
@@ -443,19 +449,19 @@ impl Shared {
     ) -> Result<()> {
         let mut batch = Batch::new(erasure_key(page, rev).partition);
         let title = page.title.clone();
-        let at = self.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let at = self.records.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
         let Erasure { at: erased_at, by, reason } = erasure.clone();
         let row = ErasureRow { title, rev, erased_at, by, reason, finished_at, kept_until };
         row.put(&mut batch, at);
-        Ok(self.store.write(Vec::new(), batch).await?)
+        Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
     /// The revisions of a page of which an erasure was begun, and is not finished.
     pub(super) async fn unfinished_erasures(&self, page: &Page) -> Result<Vec<Revision>> {
         let key = erasure_key(page, Revision::MIN);
         let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
-        let scan = Scan::new(key.partition, INDEX_PAGE).range(of_page);
-        let (mut unfinished, mut rows) = (Vec::new(), self.rows(&ERASURES, scan));
+        let scan = Scan::new(key.partition, INDEX_PAGE_ROWS).range(of_page);
+        let (mut unfinished, mut rows) = (Vec::new(), self.records.rows(&ERASURES, scan));
         while let Some(row) = rows.next().await? {
             let erasure = ErasureRow::from_row(&row)?;
             if erasure.finished_at.is_none() {
@@ -467,7 +473,8 @@ impl Shared {
 
     async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
         let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
-        let (mut all, mut rows) = (Vec::new(), self.rows(&ERASURES, Scan::new(partition, INDEX_PAGE)));
+        let (mut all, mut rows) =
+            (Vec::new(), self.records.rows(&ERASURES, Scan::new(partition, INDEX_PAGE_ROWS)));
         while let Some(row) = rows.next().await? {
             let row = ErasureRow::from_row(&row)?;
             let erasure = row.erasure();

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Scan, Value};
 
-use super::{Revisioned, Shared, read::INDEX_PAGE};
+use super::{Revisioned, Shared};
 use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
@@ -30,9 +31,10 @@ impl Revisioned {
             Some(rev) => ClusteringRange::all().above(rev.get()),
             None => ClusteringRange::all(),
         };
-        let limit = INDEX_PAGE.min(std::num::NonZeroUsize::new(limit).unwrap_or(INDEX_PAGE));
+        let limit = INDEX_PAGE_ROWS.min(std::num::NonZeroUsize::new(limit).unwrap_or(INDEX_PAGE_ROWS));
         let rows = self
             .0
+            .records
             .scan_beside_damage(&REVISIONS, Scan::new(partition_of(page), limit).range(range).reverse())
             .await?;
         let last_damaged = rows.damaged.iter().filter_map(|row| RevisionKey::read(&row.key)).max();
@@ -72,12 +74,12 @@ impl Revisioned {
         let range = ClusteringRange::prefix(vec![Value::from(name.as_str())])
             .at_least(first.get())
             .at_most(last.get());
-        let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range).reverse();
-        let rows = self.0.scan_beside_damage(&REVISION_CONTENT, scan).await?;
+        let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range).reverse();
+        let rows = self.0.records.scan_beside_damage(&REVISION_CONTENT, scan).await?;
         let mut bodies = BTreeMap::new();
         for row in &rows.items {
             let RevisionBodyKey { rev, .. } = RowKey::of(row)?;
-            let (info, body) = BodyRow::from_row(row)?.into_body(&self.0.chunks)?;
+            let (info, body) = BodyRow::from_row(row)?.into_body(&self.0.records.chunks)?;
             // The body is the revision's, whichever its render.
             let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
@@ -89,7 +91,7 @@ impl Revisioned {
             && let Some((rev, None)) = whose(&row)
             && (first..=last).contains(&rev)
         {
-            let (info, body) = BodyRow::from_row(&row)?.into_body(&self.0.chunks)?;
+            let (info, body) = BodyRow::from_row(&row)?.into_body(&self.0.records.chunks)?;
             let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
             bodies.entry(rev).or_insert(Property { version, parent: None, info, body });
@@ -111,8 +113,9 @@ impl Shared {
         let mut renders: BTreeMap<Revision, Vec<RenderInfo>> = BTreeMap::new();
         let mut after = None;
         loop {
-            let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).reverse().after(after);
-            let rows = self.scan_beside_damage(&RENDERS, scan).await?;
+            let scan =
+                Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).reverse().after(after);
+            let rows = self.records.scan_beside_damage(&RENDERS, scan).await?;
             // A revision whose only render cannot be read is one without renders.
             for key in rows.damaged.iter().filter_map(|row| RenderKey::read(&row.key)) {
                 renders.entry(key.rev).or_default();

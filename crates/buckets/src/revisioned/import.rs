@@ -21,8 +21,7 @@ use crate::{
     Revision, RevisionRecord, Tid, Versions,
     content::Lifetime,
     rows::{
-        Properties, RenderRow, RevisionRow, TidRow, TypedRow, index_size, partition_of, render_key, rev_key,
-        to_json,
+        Properties, RenderRow, RevisionRow, TidRow, TypedRow, index_size, partition_of, rev_key, to_json,
     },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
@@ -108,12 +107,12 @@ impl Shared {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
         }
         let _page = match self.copies_on_write(page) {
-            true => Either::Left(self.locks.page(page).await),
-            false => Either::Right(self.locks.page_shared(page).await),
+            true => Either::Left(self.records.locks.page(page).await),
+            false => Either::Right(self.records.locks.page_shared(page).await),
         };
         let _revisions =
-            self.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
-        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+            self.records.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
+        let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         let is_new = latest.is_none();
         let mut standing = Standing { is_new, ..Standing::default() };
         if !is_new {
@@ -206,7 +205,7 @@ impl Shared {
             // One that is made from page, revision and time is no other revision's.
             None if standing.is_new || tid == Tid::imported(page, rev, tid.time()) => None,
             None => {
-                let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+                let row = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
                 row.map(|row| TidRow::from_row(&row)).transpose()?.map(|row| row.rev)
             }
         };
@@ -224,11 +223,12 @@ impl Shared {
         // In page order, what stands between them is nothing or they themselves: one look is enough then.
         let limit = NonZeroUsize::MIN.saturating_add(2 * revisions.len());
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
-        let mut rows = self.scan(&REVISIONS, Scan::new(partition_of(page), limit).range(range)).await?;
+        let mut rows =
+            self.records.scan(&REVISIONS, Scan::new(partition_of(page), limit).range(range)).await?;
         if rows.next.is_some() {
             rows.items.clear();
             for rev in revs() {
-                rows.items.extend(self.get(&REVISIONS, page, rev_key(rev)).await?);
+                rows.items.extend(self.records.get(&REVISIONS, page, rev_key(rev)).await?);
             }
         }
         (rows.items.iter()).map(|row| RevisionRow::from_row(row).map(|row| (row.record.rev, row))).collect()
@@ -255,10 +255,7 @@ impl Shared {
             let tid = unit.render.tid;
             let stands = match standing.added.get(&(rev, tid)) {
                 Some(properties) => Some(properties.clone()),
-                None => {
-                    let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
-                    row.map(|row| RenderRow::from_row(&row)).transpose()?.map(|row| row.properties)
-                }
+                None => self.records.render(page, rev, tid).await?.map(|render| render.properties),
             };
             match stands {
                 None => new.push(unit),

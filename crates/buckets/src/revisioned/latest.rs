@@ -17,7 +17,7 @@ use crate::{
     retention::{is_of, whose},
     rows::{
         BodyKey, RenderKey, RenderRow, RevisionRow, RowKey, content_of, content_table, of_property,
-        of_revision, partition_of, rev_key,
+        of_revision, partition_of,
     },
     schemas::{RENDERS, REVISIONS},
 };
@@ -154,7 +154,7 @@ impl Shared {
 
     /// What is in memory, if it still holds.
     fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
-        let generations = self.store.generations()?;
+        let generations = self.records.store.generations()?;
         let entry = self.latest.entries.get(&key)?;
         let holds = generations.standing(entry.slot) == entry.generation
             && entry.page == *page
@@ -173,7 +173,7 @@ impl Shared {
         if let Some(property) = self.kept_latest(key, page, name) {
             return Ok(property);
         }
-        let before = self.store.generations().and_then(|generations| {
+        let before = self.records.store.generations().and_then(|generations| {
             let slot = generations.slot(&partition_of(page));
             Some((generations, slot, generations.current(slot)?))
         });
@@ -191,17 +191,17 @@ impl Shared {
     pub(super) async fn latest_render(&self, page: &Page) -> Result<Render> {
         for _ in 0..LOOKS {
             let (render, revision) = futures::future::try_join(
-                self.first(&RENDERS, page, ClusteringRange::all()),
-                self.first(&REVISIONS, page, ClusteringRange::all()),
+                self.records.first(&RENDERS, page, ClusteringRange::all()),
+                self.records.first(&REVISIONS, page, ClusteringRange::all()),
             )
             .await?;
             let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Page))?)?;
             let revision = match revision {
-                Some(row) if RevisionRow::rev_of(&row)? == render.rev => Some(row),
-                _ => self.get(&REVISIONS, page, rev_key(render.rev)).await?,
+                Some(row) if RevisionRow::rev_of(&row)? == render.rev => Some(RevisionRow::from_row(&row)?),
+                _ => self.records.revision(page, render.rev).await?,
             };
             if let Some(revision) = revision {
-                return Ok(super::read::render_of(RevisionRow::from_row(&revision)?, render));
+                return Ok(super::read::render_of(revision, render));
             }
         }
         Err(self.incomplete(page))
@@ -217,12 +217,12 @@ impl Shared {
         let mut absent = None;
         for _ in 0..LOOKS {
             let (index, revision, body) = futures::future::try_join3(
-                self.first(&RENDERS, page, ClusteringRange::all()),
-                self.first(&REVISIONS, page, ClusteringRange::all()),
+                self.records.first(&RENDERS, page, ClusteringRange::all()),
+                self.records.first(&REVISIONS, page, ClusteringRange::all()),
                 async {
                     match one_row {
                         true => self.current_of(page, name).await,
-                        false => self.first(content, page, of_name.clone()).await,
+                        false => self.records.first(content, page, of_name.clone()).await,
                     }
                 },
             )
@@ -230,14 +230,13 @@ impl Shared {
             let index = RenderRow::from_row(&index.ok_or(Error::NotFound(Missing::Page))?)?;
             let (rev, tid) = (index.rev, index.tid);
             let revision = match revision {
-                Some(row) if RevisionRow::rev_of(&row)? == rev => row,
+                Some(row) if RevisionRow::rev_of(&row)? == rev => RevisionRow::from_row(&row)?,
                 // A later one is not whole yet for us, or another has come meanwhile.
-                _ => match self.get(&REVISIONS, page, rev_key(rev)).await? {
-                    Some(row) => row,
+                _ => match self.records.revision(page, rev).await? {
+                    Some(revision) => revision,
                     None => continue,
                 },
             };
-            let revision = RevisionRow::from_row(&revision)?;
             revision.record.check_not_erased()?;
             let expected = match versions {
                 Versions::Render => index.properties.contains_key(name),
@@ -246,7 +245,7 @@ impl Shared {
             if !expected {
                 let newest = match body.as_ref().filter(|_| one_row).and_then(whose) {
                     None if one_row => {
-                        self.first(content, page, of_name).await?.as_ref().and_then(whose_body)
+                        self.records.first(content, page, of_name).await?.as_ref().and_then(whose_body)
                     }
                     None => body.as_ref().and_then(whose_body),
                     newest => newest,
@@ -271,7 +270,7 @@ impl Shared {
                 },
                 None => continue,
             };
-            let (info, body) = body.into_body(&self.chunks)?;
+            let (info, body) = body.into_body(&self.records.chunks)?;
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
             return Ok(Property { version, parent: revision.record.parent, info, body });
         }
@@ -292,7 +291,7 @@ impl Shared {
             None => (None, None),
             Some((rev, Some(tid))) => (Some(rev), Some(tid)),
             Some((rev, None)) => {
-                let render = self.first(&RENDERS, page, of_revision(rev)).await?;
+                let render = self.records.first(&RENDERS, page, of_revision(rev)).await?;
                 let render = render.and_then(|row| RenderKey::read(&row.key));
                 (Some(rev), render.map(|render| render.tid))
             }

@@ -5,12 +5,10 @@
 use std::{cmp::Reverse, collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Order, Scan, Value};
 
-use super::{
-    ONE, Revisioned, Shared,
-    read::{INDEX_PAGE, with_revision},
-};
+use super::{ONE, Revisioned, Shared, read::with_revision};
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
     rows::{
@@ -53,10 +51,9 @@ impl Revisioned {
         limit: usize,
     ) -> Result<(RevisionDetail, Option<Tid>)> {
         let shared = &self.0;
-        let Some(row) = shared.get(&REVISIONS, page, rev_key(rev)).await? else {
+        let Some(revision) = shared.records.revision(page, rev).await? else {
             return Err(shared.no_revision(page, rev).await?);
         };
-        let revision = RevisionRow::from_row(&row)?;
         let culls = shared.culls(page, rev, rev).await?;
         let of_rev = ClusteringRange::prefix(rev_key(rev));
         let range = match after {
@@ -65,11 +62,11 @@ impl Revisioned {
         };
         let (mut renders, mut cursor, mut bytes) = (Vec::new(), None, 0);
         let more = loop {
-            let wanted = INDEX_PAGE.get().min(limit + 1 - renders.len());
+            let wanted = INDEX_PAGE_ROWS.get().min(limit + 1 - renders.len());
             let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE))
                 .range(range.clone())
                 .after(cursor);
-            let rows = shared.scan(&RENDERS, scan).await?;
+            let rows = shared.records.scan(&RENDERS, scan).await?;
             for row in &rows.items {
                 bytes += row.size();
                 let row = RenderRow::from_row(row)?;
@@ -102,7 +99,7 @@ impl Revisioned {
         let tids = async |range, order| {
             let mut scan = Scan::new(partition_of(page), limit).range(range);
             scan.order = order;
-            let rows = self.0.scan(&RENDERS, scan).await?;
+            let rows = self.0.records.scan(&RENDERS, scan).await?;
             rows.items.iter().map(|row| Ok(RenderRow::from_row(row)?.tid)).collect::<Result<Vec<_>>>()
         };
         let (mut newer, older) = futures::future::try_join(
@@ -118,7 +115,7 @@ impl Revisioned {
     #[boxed]
     pub async fn next_revision(&self, page: &Page, rev: Revision) -> Result<Option<Revision>> {
         let scan = Scan::new(partition_of(page), ONE).range(ClusteringRange::all().above(rev.get()));
-        let rows = self.0.scan(&RENDERS, scan.reverse()).await?;
+        let rows = self.0.records.scan(&RENDERS, scan.reverse()).await?;
         rows.items.first().map(|row| Ok(RenderRow::from_row(row)?.rev)).transpose()
     }
 
@@ -140,10 +137,10 @@ impl Revisioned {
         let mut items: Vec<RevisionSummary> = Vec::new();
         let mut last = after;
         let whole_from = loop {
-            let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE.get());
+            let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE_ROWS.get());
             let scan =
                 Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE)).range(below(last));
-            let rows = shared.scan_beside_damage(&REVISIONS, scan).await?;
+            let rows = shared.records.scan_beside_damage(&REVISIONS, scan).await?;
             let more = rows.next.is_some();
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
             let damaged = rows.damaged.iter().filter_map(|row| RevisionKey::read(&row.key));
@@ -259,8 +256,8 @@ impl Shared {
         let mut counts = RenderCounts::default();
         let (mut after, mut renders, mut bytes, mut lowest) = (None, 0, 0, None);
         loop {
-            let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range.clone()).after(after);
-            let rows = self.scan_beside_damage(&RENDERS, scan).await?;
+            let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).after(after);
+            let rows = self.records.scan_beside_damage(&RENDERS, scan).await?;
             for row in &rows.damaged {
                 let Some(RenderKey { rev, tid }) = RowKey::read(&row.key) else { continue };
                 let of_rev = counts.damaged.entry(rev).or_insert((tid, 0));

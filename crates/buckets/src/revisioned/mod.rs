@@ -26,9 +26,8 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{
-    ClusteringRange, Key, Page as Rows, PartitionStream, Row, RowStream, Scan, Schema, TableStore, Value,
-};
+use rashomon_records::Records;
+use rashomon_tables::TableStore;
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::{collect::CollectorClock, latest::LatestCache, reservation::Vigil};
@@ -37,7 +36,6 @@ pub(crate) use self::{
     given::{Bodies, body_of, digest},
     import::Unit as NewUnit,
     page_write::{PageBody, PageWrite, WriteKind},
-    read::INDEX_PAGE,
     write::whole,
 };
 pub use self::{
@@ -50,16 +48,12 @@ pub use self::{
     verify::VerifyReport,
     write::MAX_BODIES,
 };
-use rashomon_records::Locks;
-
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Error, FoundDamage, Page, PropertyName, PropertySink,
     RenderBase, Result, Retention, RetentionStats, Revision, Staged,
     archive::{self, ArchiveSettings, BlockStore, Overlay},
-    content::ChunkStore,
     retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
-    rows::{RevisionRow, partition_of, rev_key},
-    schemas::{self, REVISIONS},
+    schemas::{self},
 };
 
 /// The settings of the revisioned buckets.
@@ -95,13 +89,8 @@ pub struct Revisioned(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// With what was sealed as if it had not been.
-    pub(crate) store: Arc<dyn TableStore>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) records: Arc<Records>,
     pub(crate) settings: Settings,
-    pub(crate) catalog: Catalog,
-    pub(crate) chunks: Arc<ChunkStore>,
-    locks: Locks,
     vigil: Vigil,
     latest: LatestCache,
     pub(crate) sampling: Sampling,
@@ -153,10 +142,11 @@ impl Revisioned {
             return Err(Error::Invalid(what.to_owned()));
         }
         let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
+        let union =
+            blocks.as_ref().map(|blocks| Arc::new(Overlay::new(Arc::clone(blocks))) as Arc<dyn TableStore>);
+        let (definitions, skew) = (settings.definitions.clone(), settings.skew);
+        let records = Records::new(store, union, Arc::clone(&clock), definitions, skew, seed);
         Ok(Self(Arc::new(Shared {
-            catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
-            chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
-            locks: Locks::new(),
             vigil: Vigil::new(seed),
             latest: LatestCache::new(settings.cache_bytes),
             sampling: Sampling::new(&settings.retention),
@@ -170,12 +160,8 @@ impl Revisioned {
             culls: Arc::new(Semaphore::new(CULLS)),
             collector_clock: CollectorClock::new(&clock),
             retained: Counters::default(),
-            store: match &blocks {
-                Some(blocks) => Arc::new(Overlay::new(Arc::clone(blocks))),
-                None => store,
-            },
+            records: Arc::new(records),
             blocks,
-            clock,
             settings,
         })))
     }
@@ -189,53 +175,53 @@ impl Revisioned {
     /// The latest time that may be given for a write: now, and as much later as clocks may differ.
     #[must_use]
     pub fn latest_time(&self) -> Timestamp {
-        self.0.latest_time()
+        self.0.records.latest_time()
     }
 
     /// What there is: domains and pages.
     #[must_use]
     pub fn catalog(&self) -> &Catalog {
-        &self.0.catalog
+        &self.0.records.catalog
     }
 
     /// Damaged rows that were passed over since this was last called: what was asked for lacks them.
     #[must_use]
     pub fn found_damage(&self) -> Vec<FoundDamage> {
-        self.0.catalog.damage.take()
+        self.0.records.catalog.damage.take()
     }
 
     /// Whether the store answers, and takes writes as far as it knows.
     pub async fn ping(&self) -> Result<()> {
-        if let Some(outage) = self.0.store.outage() {
+        if let Some(outage) = self.0.records.store.outage() {
             return Err(rashomon_tables::Error::Unavailable(outage).into());
         }
-        self.0.catalog.domain_list(None, 1).await.map(drop)
+        self.0.records.catalog.domain_list(None, 1).await.map(drop)
     }
 
     /// Starts receiving the body of a property.
     #[must_use]
     pub fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
-        self.0.stage(page, name)
+        self.0.records.stage(page, name)
     }
 
     /// Receives a body that is in memory already.
     #[boxed]
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
-        self.0.staged(page, name, body).await
+        self.0.records.stage_bytes(page, name, body).await
     }
 
     /// Writes a body that was staged in memory to chunks, where it takes no memory until the write that names it. A body
     /// that is in chunks already is given back as it is.
     #[boxed]
     pub async fn spill(&self, page: &Page, body: Staged) -> Result<Staged> {
-        let stored = self.0.chunks.spill(page, &body.stored, body.size).await?;
+        let stored = self.0.records.chunks.spill(page, &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 
     /// Whether the content of a revision was erased: nothing of it is taken, and nothing of it should be staged.
     #[boxed]
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
-        self.0.is_erased(page, rev).await
+        self.0.records.is_erased(page, rev).await
     }
 
     /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. Revisions
@@ -249,8 +235,8 @@ impl Revisioned {
                 rev => rev?,
             },
         };
-        match self.0.get(&REVISIONS, page, rev_key(rev)).await? {
-            Some(row) => RevisionRow::from_row(&row)?.record.check_not_erased(),
+        match self.0.records.revision(page, rev).await? {
+            Some(revision) => revision.record.check_not_erased(),
             None => Ok(()),
         }
     }
@@ -259,83 +245,5 @@ impl Revisioned {
     #[must_use]
     pub fn retention_stats(&self) -> RetentionStats {
         self.0.retained.read()
-    }
-}
-
-impl Shared {
-    fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
-        let limit = self.settings.definitions.get(name).max_size;
-        PropertySink::new(Arc::clone(&self.chunks), page.clone(), name.clone(), limit)
-    }
-
-    pub(crate) async fn staged(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
-        let limit = self.settings.definitions.get(name).max_size;
-        if let Some(staged) = Staged::inline(body).filter(|staged| staged.size <= limit) {
-            return Ok(staged);
-        }
-        let mut sink = self.stage(page, name);
-        sink.write(body).await?;
-        sink.finish().await
-    }
-
-    pub(crate) async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
-        let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
-        let revision = row.as_ref().map(RevisionRow::from_row).transpose()?;
-        Ok(revision.is_some_and(|revision| revision.record.erased.is_some()))
-    }
-
-    fn latest_time(&self) -> Timestamp {
-        self.clock.now().saturating_add(self.settings.skew)
-    }
-
-    pub(crate) async fn get(
-        &self,
-        table: &'static Schema,
-        page: &Page,
-        clustering: Vec<Value>,
-    ) -> Result<Option<Row>> {
-        Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
-    }
-
-    pub(crate) async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
-        Ok(self.store.scan(table, scan).await?)
-    }
-
-    /// The same beside damage: a damaged row is noted, and named in the page.
-    pub(crate) async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<Rows<Row>> {
-        let rows = self.store.scan(table, scan.reporting_damage()).await?;
-        self.catalog.damage.note(table, &rows.damaged);
-        Ok(rows)
-    }
-
-    /// The rows of a scan, page after page.
-    pub(crate) fn rows(&self, table: &'static Schema, scan: Scan) -> RowStream<'_> {
-        RowStream::new(&*self.store, table, scan)
-    }
-
-    /// The partitions of a table, `limit` a page.
-    pub(crate) fn partitions(&self, table: &'static Schema, limit: NonZeroUsize) -> PartitionStream<'_> {
-        PartitionStream::new(&*self.store, table, limit)
-    }
-
-    /// The first row of a range, as the table sorts.
-    pub(crate) async fn first(
-        &self,
-        table: &'static Schema,
-        page: &Page,
-        range: ClusteringRange,
-    ) -> Result<Option<Row>> {
-        let scan = Scan::new(partition_of(page), ONE).range(range);
-        Ok(self.scan(table, scan).await?.items.into_iter().next())
-    }
-
-    /// A time at which a row that stands with `written_at` may be written again.
-    pub(crate) fn after(&self, written_at: Timestamp) -> Timestamp {
-        self.clock.now().max(written_at.just_after())
-    }
-
-    /// Bits that no other render gets.
-    pub(crate) fn distinction(&self) -> u64 {
-        self.chunks.distinction() as u64
     }
 }

@@ -1,12 +1,10 @@
 //! Reading by name and by time.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Cursor, Row, Scan};
 
 use super::{LOOKS, ONE, Revisioned, Shared};
@@ -16,13 +14,10 @@ use crate::{
     content::BodyRow,
     rows::{
         Properties, RenderKey, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, partition_of,
-        render_key, rev_key,
+        rev_key,
     },
-    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    schemas::{RENDERS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
-
-/// Rows of an index that are read at once.
-pub(crate) const INDEX_PAGE: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// The most renders of a revision that are searched for one that the archive's policy kept.
 const MAX_SEARCHED_RENDERS: usize = 5_000;
@@ -39,11 +34,11 @@ impl Revisioned {
         for _ in 0..LOOKS {
             let (found, revision, latest) = futures::future::try_join3(
                 shared.find(page, policy, (rev, tid), name, versions),
-                shared.get(&REVISIONS, page, rev_key(rev)),
+                shared.records.revision(page, rev),
                 shared.latest_if(policy.is_some(), page),
             )
             .await?;
-            let revision = RevisionRow::from_row(&revision.ok_or(Error::NotFound(Missing::Revision(rev)))?)?;
+            let revision = revision.ok_or(Error::NotFound(Missing::Revision(rev)))?;
             revision.record.check_not_erased()?;
             let is_latest = latest == Some((rev, tid));
             let body = match shared.kept(page, policy, found, &revision, tid, name, is_latest).await? {
@@ -51,14 +46,14 @@ impl Revisioned {
                 None => shared.historical(page, policy, rev, tid, name).await?,
             };
             if let Some(body) = body {
-                let (info, body) = body.into_body(&shared.chunks)?;
+                let (info, body) = body.into_body(&shared.records.chunks)?;
                 let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
                 return Ok(Property { version, parent: revision.record.parent, info, body });
             }
             // What the index does not name never was; what it names has come meanwhile, has gone by the
             // bucket's retention, or is lost.
-            let render = shared.get(&RENDERS, page, render_key(rev, tid)).await?;
-            let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Render(tid)))?)?;
+            let render = shared.records.render(page, rev, tid).await?;
+            let render = render.ok_or(Error::NotFound(Missing::Render(tid)))?;
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
                 return Err(Error::NotFound(Missing::Property { rev, tid }));
             }
@@ -131,14 +126,13 @@ impl Revisioned {
     pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
         let rev = self.0.revision_of(page, tid).await?;
         let (render, revision) = futures::future::try_join(
-            self.0.get(&RENDERS, page, render_key(rev, tid)),
-            self.0.get(&REVISIONS, page, rev_key(rev)),
+            self.0.records.render(page, rev, tid),
+            self.0.records.revision(page, rev),
         )
         .await?;
         let Some(revision) = revision else { return Err(Error::NotFound(Missing::Render(tid))) };
-        let revision = RevisionRow::from_row(&revision)?;
         if let Some(render) = render {
-            return Ok(render_of(revision, RenderRow::from_row(&render)?));
+            return Ok(render_of(revision, render));
         }
         let made = self.0.made_render(page, rev, tid).await?.ok_or(Error::NotFound(Missing::Render(tid)))?;
         let properties = with_revision(made, &revision.properties);
@@ -164,10 +158,9 @@ impl Revisioned {
     /// A revision with all its renders, however many it has. See [`Self::revision_page`] for some of them.
     #[boxed]
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
-        let Some(row) = self.0.get(&REVISIONS, page, rev_key(rev)).await? else {
+        let Some(revision) = self.0.records.revision(page, rev).await? else {
             return Err(self.0.no_revision(page, rev).await?);
         };
-        let revision = RevisionRow::from_row(&row)?;
         let culls = self.0.culls(page, rev, rev).await?;
         let mut renders = Vec::new();
         let mut after = None;
@@ -213,7 +206,7 @@ impl Shared {
         if !it_matters {
             return Ok(None);
         }
-        let row = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let row = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         Ok(row.and_then(|row| RenderKey::read(&row.key)).map(|key| (key.rev, key.tid)))
     }
 
@@ -229,7 +222,7 @@ impl Shared {
         if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query())
             && let Some(copy) = self.copy(page, rev, tid, name).await?
             // Otherwise it may have expired already by the clock of a process that replaced the original, if that is ahead.
-            && copy.expires_at > Some(self.clock.now().saturating_add(policy.skew))
+            && copy.expires_at > Some(self.records.clock.now().saturating_add(policy.skew))
         {
             return Ok(Some(Found::Copy(copy)));
         }
@@ -272,12 +265,12 @@ impl Shared {
     /// A revision, and its newest render, among those that the archive's policy kept if it kept any.
     async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {
         let (revision, render) = futures::future::try_join(
-            self.get(&REVISIONS, page, rev_key(rev)),
+            self.records.revision(page, rev),
             self.newest_kept(page, ClusteringRange::prefix(rev_key(rev))),
         )
         .await?;
         match (revision, render) {
-            (Some(revision), Some(render)) => Ok((RevisionRow::from_row(&revision)?, render)),
+            (Some(revision), Some(render)) => Ok((revision, render)),
             _ => Err(self.no_revision(page, rev).await?),
         }
     }
@@ -285,7 +278,7 @@ impl Shared {
     /// The revision and the render that the page was at a time, as [`Revisioned::at_time`] has it.
     pub(super) async fn rows_at(&self, page: &Page, time: Timestamp) -> Result<(RevisionRow, RenderRow)> {
         let range = ClusteringRange::all().at_most(time);
-        let Some(row) = self.first(&REVISIONS_BY_TIME, page, range).await? else {
+        let Some(row) = self.records.first(&REVISIONS_BY_TIME, page, range).await? else {
             self.check_exists(page).await?;
             return Err(Error::NotFound(Missing::BeforeFirst));
         };
@@ -294,7 +287,7 @@ impl Shared {
         let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
         for _ in 0..LOOKS {
             let (revision, render) = futures::future::try_join(
-                self.get(&REVISIONS, page, rev_key(rev)),
+                self.records.revision(page, rev),
                 self.newest_kept(page, until.clone()),
             )
             .await?;
@@ -303,7 +296,7 @@ impl Shared {
                 newest => self.oldest_kept(page, of_rev.clone()).await?.or(newest),
             };
             if let (Some(revision), Some(render)) = (revision, render) {
-                return Ok((RevisionRow::from_row(&revision)?, render));
+                return Ok((revision, render));
             }
         }
         Err(self.incomplete(page))
@@ -311,19 +304,19 @@ impl Shared {
 
     /// Whether a render is known by its tid.
     pub(crate) async fn has_tid(&self, page: &Page, tid: Tid) -> Result<bool> {
-        Ok(self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
+        Ok(self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
     }
 
     /// The revision that a render is of.
     pub(super) async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
-        let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+        let row = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
         let row = row.ok_or(Error::NotFound(Missing::Render(tid)))?;
         TidRow::from_row(&row).map(|row| row.rev)
     }
 
     /// `Missing::Page` unless the page has a render.
     pub(super) async fn check_exists(&self, page: &Page) -> Result<()> {
-        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         latest.map(drop).ok_or(Error::NotFound(Missing::Page))
     }
 
@@ -342,15 +335,15 @@ impl Shared {
         range: ClusteringRange,
         after: Option<Cursor>,
     ) -> Result<(Vec<RenderRow>, Option<Cursor>)> {
-        let scan = Scan::new(partition_of(page), INDEX_PAGE).range(range).after(after);
-        let rows = self.scan(&RENDERS, scan).await?;
+        let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range).after(after);
+        let rows = self.records.scan(&RENDERS, scan).await?;
         Ok((rows.items.iter().map(RenderRow::from_row).collect::<Result<_>>()?, rows.next))
     }
 
     /// The newest render in a range whose bodies the archive's policy kept; where there is none among the newest
     /// [`MAX_SEARCHED_RENDERS`], the newest.
     async fn newest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
-        let Some(newest) = self.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
+        let Some(newest) = self.records.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
         let newest = RenderRow::from_row(&newest)?;
         if !newest.left_out {
             return Ok(Some(newest));
@@ -372,9 +365,9 @@ impl Shared {
     async fn oldest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let (mut oldest, mut after, mut searched) = (None, None, 0);
         loop {
-            let limit = if oldest.is_none() { ONE } else { INDEX_PAGE };
+            let limit = if oldest.is_none() { ONE } else { INDEX_PAGE_ROWS };
             let scan = Scan::new(partition_of(page), limit).range(range.clone()).reverse().after(after);
-            let rows = self.scan(&RENDERS, scan).await?;
+            let rows = self.records.scan(&RENDERS, scan).await?;
             for row in &rows.items {
                 let row = RenderRow::from_row(row)?;
                 if !row.left_out {

@@ -6,9 +6,10 @@
 use std::{collections::BTreeSet, fmt::Display};
 
 use async_recursion::async_recursion as boxed;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
 
-use super::{Revisioned, Shared, read::INDEX_PAGE};
+use super::{Revisioned, Shared};
 use crate::{
     Error, Page, Result, Revision, Tid,
     catalog::entries,
@@ -72,7 +73,8 @@ impl Revisioned {
     pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
         let mut report = RepairReport::default();
         let shared = &*self.0;
-        let (mut restored, mut partitions) = (BTreeSet::new(), shared.partitions(&REVISIONS, INDEX_PAGE));
+        let (mut restored, mut partitions) =
+            (BTreeSet::new(), shared.records.partitions(&REVISIONS, INDEX_PAGE_ROWS));
         while let Some(partition) = partitions.next().await? {
             let Some(page) = page_of(&partition) else { continue };
             let (restored, report) = (&mut restored, &mut report);
@@ -86,23 +88,23 @@ impl Revisioned {
 impl Shared {
     /// Removes damaged rows of titles that no page has: their keys are damaged, or their pages were never written.
     async fn remove_titles_of_no_page(&self, dry_run: bool, report: &mut RepairReport) -> Result<()> {
-        let mut partitions = self.partitions(&TITLES, INDEX_PAGE);
+        let mut partitions = self.records.partitions(&TITLES, INDEX_PAGE_ROWS);
         while let Some(partition) = partitions.next().await? {
-            let mut scan = Scan::new(partition.clone(), INDEX_PAGE).reporting_damage();
+            let mut scan = Scan::new(partition.clone(), INDEX_PAGE_ROWS).reporting_damage();
             loop {
-                let rows = self.store.scan(&TITLES, scan.clone()).await?;
+                let rows = self.records.store.scan(&TITLES, scan.clone()).await?;
                 for row in rows.damaged {
                     let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
                     let Some(TitleKey { title }) = RowKey::read(&row.key) else { continue };
                     let Some(page) = Page::parse(domain, bucket, title.as_str()) else { continue };
-                    if self.catalog.is_stored(&page).await? {
+                    if self.records.catalog.is_stored(&page).await? {
                         continue;
                     }
                     report.add(&page, "removed the damaged row of a title that no page has");
                     if !dry_run {
                         let mut batch = Batch::new(partition.clone());
                         batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
-                        self.store.write(Vec::new(), batch).await?;
+                        self.records.store.write(Vec::new(), batch).await?;
                     }
                 }
                 scan.after = rows.next;
@@ -143,7 +145,7 @@ impl Repair<'_> {
             return Ok(());
         }
         for batch in batches {
-            self.shared.store.write(Vec::new(), batch).await?;
+            self.shared.records.store.write(Vec::new(), batch).await?;
         }
         Ok(())
     }
@@ -151,14 +153,14 @@ impl Repair<'_> {
     /// The page among the titles of its domain, and that among the domains.
     async fn entries(&mut self) -> Result<()> {
         let names = ["the row that has it among the titles", "the row that has its domain among the domains"];
-        for (batch, name) in entries(self.page, self.shared.clock.now()).into_iter().zip(names) {
+        for (batch, name) in entries(self.page, self.shared.records.clock.now()).into_iter().zip(names) {
             for mutation in &batch.mutations {
                 let Mutation::Put { table, clustering, .. } = mutation else { continue };
                 let key = Key::new(batch.partition.clone(), clustering.clone());
                 if self.restored.contains(&key) {
                     continue;
                 }
-                let found = self.shared.store.get(table, &key).await.map_err(Error::from);
+                let found = self.shared.records.store.get(table, &key).await.map_err(Error::from);
                 if let Found::Lost(how) = Found::of(found)? {
                     self.write(vec![batch.clone()], format_args!("restored {name}, which was {how}")).await?;
                     if table.name() == DOMAINS.name() {
@@ -173,7 +175,7 @@ impl Repair<'_> {
     /// Revisions by their times. Gives whether any revision of the page is whole.
     async fn revisions(&mut self) -> Result<bool> {
         let (mut is_whole, mut after) = (false, None);
-        while let Some(rows) = self.shared.next_rows(&REVISIONS, self.page, &mut after).await? {
+        while let Some(rows) = self.shared.records.next_rows(&REVISIONS, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(row) = RevisionRow::from_row(row) else { continue };
                 is_whole = true;
@@ -195,7 +197,7 @@ impl Repair<'_> {
     /// Revisions by the tids of their renders.
     async fn renders(&mut self) -> Result<()> {
         let mut after = None;
-        while let Some(rows) = self.shared.next_rows(&RENDERS, self.page, &mut after).await? {
+        while let Some(rows) = self.shared.records.next_rows(&RENDERS, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(RenderRow { rev, tid, .. }) = RenderRow::from_row(row) else { continue };
                 let row = TidRow { tid, rev };
@@ -215,7 +217,7 @@ impl Repair<'_> {
     /// References to the chunks of bodies that have some.
     async fn references(&mut self, table: &'static Schema) -> Result<()> {
         let mut after = None;
-        while let Some(rows) = self.shared.next_rows(table, self.page, &mut after).await? {
+        while let Some(rows) = self.shared.records.next_rows(table, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(BodyRow { stored: Stored::Chunks(set), .. }) = BodyRow::from_row(row) else {
                     continue;
@@ -230,7 +232,7 @@ impl Repair<'_> {
     async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
         // That of a body in the archive names no revision; nor has one that is missing to be of this one.
         let key = vec![set.name()];
-        let found = self.shared.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
+        let found = self.shared.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {
             let row = ChunkReference::of_body(set.id, rev, tid);
             let what = || format!("the reference to the chunks of a body of revision {rev}");
@@ -248,13 +250,13 @@ impl Repair<'_> {
         is_right: impl Fn(&Row) -> bool,
         what: impl Fn() -> String,
     ) -> Result<()> {
-        let how = match Found::of(self.shared.get(table, self.page, key.clone()).await)? {
+        let how = match Found::of(self.shared.records.get(table, self.page, key.clone()).await)? {
             Found::Whole(row) if is_right(&row) => return Ok(()),
             Found::Whole(_) => "unreadable",
             Found::Lost(how) => how,
         };
         let mut batch = Batch::new(partition_of(self.page));
-        batch.put(table, key, values, self.shared.clock.now());
+        batch.put(table, key, values, self.shared.records.clock.now());
         self.write(vec![batch], format_args!("restored {}, which was {how}", what())).await
     }
 }

@@ -92,11 +92,6 @@ impl Vigil {
 }
 
 impl Shared {
-    /// Whether locks are enough, since nobody else writes to the store.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.store.generations().is_some()
-    }
-
     /// Reserves the page, where others write to the store; waits for them, within bounds. A write whose rows
     /// are known already is announced with it, and gets its time.
     ///
@@ -106,7 +101,7 @@ impl Shared {
         page: &Page,
         mut write: Option<&mut PageWrite<'_>>,
     ) -> Result<Option<Reservation>> {
-        if self.is_alone() {
+        if self.records.is_alone() {
             return Ok(None);
         }
         let key = Head::key(page);
@@ -117,11 +112,11 @@ impl Shared {
             let head = Head::from_row(standing.as_ref())?;
             if let Some(row) = standing.as_ref().filter(|_| head.held.is_some()) {
                 self.wait_for(page, row, true, attempt).await?;
-                standing = self.store.get(&HEADS, &key).await?;
+                standing = self.records.store.get(&HEADS, &key).await?;
                 continue;
             }
             let reservation = self.reservation(&key, head.later_than, write.as_deref_mut().zip(asked));
-            match self.store.swap(&HEADS, &key, standing.as_ref(), reservation.row()).await {
+            match self.records.store.swap(&HEADS, &key, standing.as_ref(), reservation.row()).await {
                 Ok(Swap::Applied) => return Ok(Some(reservation)),
                 Ok(Swap::Refused { current }) => standing = current,
                 Err(error) => {
@@ -141,14 +136,18 @@ impl Shared {
         write: Option<(&mut PageWrite<'_>, Timestamp)>,
     ) -> Reservation {
         let held = Held {
-            owner: self.vigil.owner(self.distinction()),
-            reserved_at: self.clock.now(),
+            owner: self.vigil.owner(self.records.distinction()),
+            reserved_at: self.records.clock.now(),
             announced: None,
         };
-        let begun = self.clock.monotonic();
+        let begun = self.records.clock.monotonic();
         let mut reservation = Reservation { key: key.clone(), held, later_than, begun };
         if let Some((write, asked)) = write {
-            write.restamp(self.write_time(asked.max(self.clock.now()), Some(&reservation), Timestamp::MIN));
+            write.restamp(self.write_time(
+                asked.max(self.records.clock.now()),
+                Some(&reservation),
+                Timestamp::MIN,
+            ));
             reservation.held.announced = Some(Announced { rows: new_rows(&write.then), at: write.at() });
         }
         reservation
@@ -219,7 +218,7 @@ impl Shared {
         let mut rows = new_rows(&write.then);
         if replaces {
             for row in &mut rows {
-                row.replaces = self.get(row.table, page, row.clustering.clone()).await?.is_some();
+                row.replaces = self.records.get(row.table, page, row.clustering.clone()).await?.is_some();
             }
         }
         let announced = Some(Announced { rows, at: write.at() });
@@ -228,7 +227,7 @@ impl Shared {
         }
         let before = reservation.row();
         reservation.held.announced = announced;
-        match self.store.swap(&HEADS, &reservation.key, before.as_ref(), reservation.row()).await? {
+        match self.records.store.swap(&HEADS, &reservation.key, before.as_ref(), reservation.row()).await? {
             Swap::Applied => Ok(()),
             Swap::Refused { .. } => Err(too_slow()),
         }
@@ -268,10 +267,10 @@ impl Shared {
         if ours && held.owner.starts_with(&self.vigil.process) {
             return true;
         }
-        let now = self.clock.monotonic();
+        let now = self.records.clock.monotonic();
         let first_seen = self.vigil.sightings.get_with(held.owner, || now);
         let dead_at = held.reserved_at.saturating_add(LEASE + self.settings.skew);
-        now.saturating_sub(first_seen) > LEASE || self.clock.now() > dead_at
+        now.saturating_sub(first_seen) > LEASE || self.records.clock.now() > dead_at
     }
 
     /// Waits a little for the owner of the lease; completes its write if it is dead.
@@ -289,16 +288,16 @@ impl Shared {
         };
         let free = Head { held: None, later_than: head.later_than.max(taken_back) };
         // Where it is refused, somebody else has done the same.
-        self.store.swap(&HEADS, &row.key, Some(row), free.to_row(&row.key)).await?;
+        self.records.store.swap(&HEADS, &row.key, Some(row), free.to_row(&row.key)).await?;
         Ok(())
     }
 
     /// Whether another process holds the lease of the page. Completes the write of a dead owner.
     pub(crate) async fn is_held(&self, page: &Page) -> Result<bool> {
-        if self.is_alone() {
+        if self.records.is_alone() {
             return Ok(false);
         }
-        let Some(row) = self.store.get(&HEADS, &Head::key(page)).await? else { return Ok(false) };
+        let Some(row) = self.records.store.get(&HEADS, &Head::key(page)).await? else { return Ok(false) };
         let Some(held) = Head::from_row(Some(&row))?.held else { return Ok(false) };
         if self.is_dead(&held, false) {
             self.wait_for(page, &row, false, 0).await?;
@@ -308,10 +307,10 @@ impl Shared {
 
     /// Up to when what is written to the page may be hidden by deletes of what was taken back, or may be yet.
     pub(crate) async fn taken_back(&self, page: &Page) -> Result<Option<Timestamp>> {
-        if self.is_alone() {
+        if self.records.is_alone() {
             return Ok(None);
         }
-        let head = Head::from_row(self.store.get(&HEADS, &Head::key(page)).await?.as_ref())?;
+        let head = Head::from_row(self.records.store.get(&HEADS, &Head::key(page)).await?.as_ref())?;
         let announced = head.held.and_then(|held| held.announced);
         Ok(head.later_than.max(announced.map(|announced| announced.at.just_after())))
     }
@@ -354,7 +353,7 @@ impl Shared {
     }
 
     async fn rows_named(&self, page: &Page, names: &[RowName]) -> Result<Vec<Option<Row>>> {
-        let rows = names.iter().map(|name| self.get(name.table, page, name.clustering.clone()));
+        let rows = names.iter().map(|name| self.records.get(name.table, page, name.clustering.clone()));
         futures::future::try_join_all(rows).await
     }
 
@@ -373,7 +372,7 @@ impl Shared {
         let mut standing = reservation.row();
         let mut failure = None;
         for attempt in 0..LETTING_GO {
-            match self.store.swap(&HEADS, key, standing.as_ref(), free.clone()).await {
+            match self.records.store.swap(&HEADS, key, standing.as_ref(), free.clone()).await {
                 Ok(Swap::Applied) => return Ok(()),
                 Ok(Swap::Refused { current }) => {
                     if Head::from_row(current.as_ref())?.owner() == Some(reservation.held.owner) {
@@ -404,19 +403,19 @@ impl Shared {
         seen: &Row,
         ours: bool,
     ) -> Result<()> {
-        if self.is_alone() {
+        if self.records.is_alone() {
             return Ok(());
         }
         let key = Head::key(page);
         for attempt in 0..ATTEMPTS {
-            let row = self.store.get(&HEADS, &key).await?;
+            let row = self.records.store.get(&HEADS, &key).await?;
             let held = Head::from_row(row.as_ref())?.held;
             let writing = held.is_some_and(|held| held.may_have_written(table, seen));
             if let Some(row) = row.filter(|_| writing) {
                 self.wait_for(page, &row, ours, attempt).await?;
                 continue;
             }
-            let now = self.get(table, page, seen.key.clustering.clone()).await?;
+            let now = self.records.get(table, page, seen.key.clustering.clone()).await?;
             let stands = now.is_some_and(|now| now.written_at == seen.written_at);
             return if stands { Ok(()) } else { Err(changing()) };
         }
@@ -424,13 +423,13 @@ impl Shared {
     }
 
     fn is_past_lease(&self, reservation: &Reservation) -> bool {
-        self.clock.monotonic().saturating_sub(reservation.begun) > LEASE
+        self.records.clock.monotonic().saturating_sub(reservation.begun) > LEASE
     }
 
     /// Of several who wait each waits another while.
     async fn pause(&self, attempt: u32) {
         let most = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(MAX_PAUSE);
-        let chance = (self.distinction() % 1000) as u32;
+        let chance = (self.records.distinction() % 1000) as u32;
         tokio::time::sleep(most / 2 + most / 2 * chance / 1000).await;
     }
 }

@@ -17,8 +17,7 @@ use crate::{
     Error, Expect, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision, Rewritten,
     Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    rows::{RenderRow, RevisionRow, content_of, render_key, rev_key},
-    schemas::{RENDERS, REVISIONS},
+    rows::{RenderRow, RevisionRow, content_of},
 };
 
 impl Revisioned {
@@ -47,11 +46,11 @@ impl Shared {
         expect: Expect,
     ) -> Result<Rewritten> {
         let rev = self.revision_of(page, tid).await?;
-        let _page = match self.is_alone() && !self.copies_on_write(page) {
+        let _page = match self.records.is_alone() && !self.copies_on_write(page) {
             true => None,
-            false => Some(self.locks.page(page).await),
+            false => Some(self.records.locks.page(page).await),
         };
-        let _revision = self.locks.revision(page, rev).await;
+        let _revision = self.records.locks.revision(page, rev).await;
         let reservation = self.hold(page, None).await?;
         let planned = self.plan_rewrite(page, rev, tid, property, &expect).await;
         self.finish(page, reservation, planned).await
@@ -90,7 +89,8 @@ impl Shared {
             return Ok(Planned::nothing(answer));
         }
         // Later than the last replacement too, which history may have brought from a clock that was ahead.
-        let at = self.after(standing.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
+        let at =
+            self.records.after(standing.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
         new.info.rewritten_at = Some(at);
         let mut bodies: BTreeMap<_, _> =
             standing.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
@@ -112,7 +112,7 @@ impl Shared {
         };
 
         let mut write = PageWrite::new(page, at).replacement();
-        if self.catalog.has_damaged_entry(page) {
+        if self.records.catalog.has_damaged_entry(page) {
             write.new_page();
         }
         match versions {
@@ -139,20 +139,13 @@ impl Shared {
         tid: Tid,
         versions: Versions,
     ) -> Result<Standing> {
-        let (revision, render) = futures::future::try_join(
-            self.get(&REVISIONS, page, rev_key(rev)),
-            self.get(&RENDERS, page, render_key(rev, tid)),
-        )
-        .await?;
+        let (revision, render) =
+            futures::future::try_join(self.records.revision(page, rev), self.records.render(page, rev, tid))
+                .await?;
         let (Some(revision), Some(render)) = (revision, render) else {
             return Err(Error::NotFound(Missing::Render(tid)));
         };
-        let mut standing = Standing {
-            revision: RevisionRow::from_row(&revision)?,
-            render: RenderRow::from_row(&render)?,
-            bodies: BTreeMap::new(),
-            in_one_row: Vec::new(),
-        };
+        let mut standing = Standing { revision, render, bodies: BTreeMap::new(), in_one_row: Vec::new() };
         self.read_bodies(page, rev, tid, versions, &mut standing).await?;
         Ok(standing)
     }
@@ -176,7 +169,7 @@ impl Shared {
             let mut body = BodyRow::from_row(&row)?;
             // The chunks of a copy go with it.
             if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
-                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
+                body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
             }
             standing.bodies.insert(name.clone(), (body, row.written_at));
             if row.expires_at.is_none() && row.key.clustering != content_of(versions, &name, rev, tid).1 {

@@ -114,18 +114,18 @@ impl Revisioned {
         let shared = &self.0;
         let mut after = None;
         let revisions_before = stats.revisions;
-        while let Some(rows) = shared.next_rows(&REVISIONS, page, &mut after).await? {
+        while let Some(rows) = shared.records.next_rows(&REVISIONS, page, &mut after).await? {
             stats.revisions += rows.len() as u64;
         }
         // A title is noted before its page is written.
         stats.pages += u64::from(stats.revisions > revisions_before);
         let mut after = None;
-        while let Some(rows) = shared.next_rows(&RENDERS, page, &mut after).await? {
+        while let Some(rows) = shared.records.next_rows(&RENDERS, page, &mut after).await? {
             stats.renders += rows.len() as u64;
         }
         for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*CURRENT] {
             let mut after = None;
-            while let Some(rows) = shared.next_rows(table, page, &mut after).await? {
+            while let Some(rows) = shared.records.next_rows(table, page, &mut after).await? {
                 for row in &rows {
                     let name = match BodyKey::read(&row.key) {
                         Some(key) => key.property,
@@ -145,7 +145,7 @@ impl Revisioned {
             Stored::Chunks(set) => {
                 let mut bytes = 0;
                 for number in 0..set.count {
-                    bytes += self.0.chunks.frame(set, number).await?.len() as u64;
+                    bytes += self.0.records.chunks.frame(set, number).await?.len() as u64;
                 }
                 bytes
             }

@@ -10,17 +10,18 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
-use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, Schema, Value};
+use rashomon_records::INDEX_PAGE_ROWS;
+use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
 use sha1::Digest;
 
-use super::{Revisioned, Shared, read::INDEX_PAGE};
+use super::{Revisioned, Shared};
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
     retention::whose,
     rows::{
         BodyKey, ChunkReference, ColumnValue, CurrentKey, Properties, RenderRow, RevisionRow, RowKey, TidRow,
-        TimeKey, TypedRow, key_in_words, page_of, partition_of, render_key, rev_key, unreadable,
+        TimeKey, TypedRow, key_in_words, page_of, render_key, rev_key, unreadable,
     },
     schemas::{
         CHUNK_REFERENCES, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
@@ -123,7 +124,7 @@ impl Revisioned {
         // A page that has content and no index must be found too.
         for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
             loop {
-                let partitions = self.0.store.partitions(table, after, INDEX_PAGE).await?;
+                let partitions = self.0.records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
                 let mut pages = Vec::with_capacity(partitions.items.len());
                 for partition in partitions.items {
                     match page_of(&partition) {
@@ -190,11 +191,12 @@ impl Shared {
 
     async fn verify_page(&self, page: &Page, report: &mut VerifyReport, watch: &Watch<'_>) -> Result<()> {
         report.pages += 1;
-        let is_noted = report.corrupt_is_problem(in_words(page), self.catalog.is_noted(page).await)?;
+        let is_noted =
+            report.corrupt_is_problem(in_words(page), self.records.catalog.is_noted(page).await)?;
         if is_noted == Some(false) {
             report.problem(page, "it is not among the titles of its domain, or that not among the domains");
         }
-        report.corrupt_is_problem(in_words(page), self.catalog.page_info(page).await)?;
+        report.corrupt_is_problem(in_words(page), self.records.catalog.page_info(page).await)?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, watch).await?;
@@ -214,7 +216,7 @@ impl Shared {
             found => found.map(|row| row.is_none()),
         };
         let mut after = None;
-        while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
                 let Ok(revision) = RevisionRow::from_row(row) else { continue };
                 let (rev, written_at) = (revision.record.rev, self.first_written(&revision));
@@ -230,7 +232,7 @@ impl Shared {
             }
         }
         let mut after = None;
-        while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
                 let Ok(render) = RenderRow::from_row(row) else { continue };
                 let (rev, tid) = (render.rev, render.tid);
@@ -253,7 +255,7 @@ impl Shared {
 
     /// Whether there is no such row, neither whole nor damaged.
     async fn is_missing(&self, table: &'static Schema, page: &Page, key: Vec<Value>) -> Result<bool> {
-        match self.get(table, page, key).await {
+        match self.records.get(table, page, key).await {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(false),
             row => Ok(row?.is_none()),
         }
@@ -265,7 +267,7 @@ impl Shared {
         table: &'static Schema,
         report: &mut VerifyReport,
     ) -> Result<()> {
-        let first = self.first(&REVISIONS, page, ClusteringRange::all()).await;
+        let first = self.records.first(&REVISIONS, page, ClusteringRange::all()).await;
         if matches!(first, Ok(None)) {
             report.problem(page, format_args!("it has rows of {} and no revision", table.name()));
         }
@@ -277,7 +279,7 @@ impl Shared {
     async fn verify_revisions(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
         let mut named = 0;
         let mut after = None;
-        while let Some(rows) = self.next_rows(&REVISIONS, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
                 let place = in_words(page);
                 let Some(row) = report.corrupt_is_problem(place, RevisionRow::from_row(row))? else {
@@ -296,10 +298,10 @@ impl Shared {
             }
         }
         let mut after = None;
-        while let Some(rows) = self.next_rows(&REVISIONS_BY_TIME, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&REVISIONS_BY_TIME, page, &mut after).await? {
             for row in &rows {
                 let TimeKey { timestamp, rev } = RowKey::of(row)?;
-                let revision = match self.get(&REVISIONS, page, rev_key(rev)).await {
+                let revision = match self.records.get(&REVISIONS, page, rev_key(rev)).await {
                     // It is named as a damaged row.
                     Err(Error::Store(StoreError::Corrupt(_))) => continue,
                     revision => revision?,
@@ -317,13 +319,13 @@ impl Shared {
     async fn verify_renders(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
         let mut named = 0;
         let mut after = None;
-        while let Some(rows) = self.next_rows(&RENDERS, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
                 let place = in_words(page);
                 let Some(row) = report.corrupt_is_problem(place, RenderRow::from_row(row))? else { continue };
                 report.renders += 1;
                 named += row.properties.len() as u64;
-                let by_tid = match self.get(&REVISIONS_BY_TID, page, vec![row.tid.to_value()]).await {
+                let by_tid = match self.records.get(&REVISIONS_BY_TID, page, vec![row.tid.to_value()]).await {
                     Err(Error::Store(StoreError::Corrupt(_))) => None,
                     by_tid => by_tid?.as_ref().and_then(TidRow::read).map(|row| row.rev),
                 };
@@ -341,7 +343,7 @@ impl Shared {
             }
         }
         let mut after = None;
-        while let Some(rows) = self.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
                 let TidRow { tid, rev } = TypedRow::from_row(row)?;
                 // That of a render that was made of an old revision goes with it.
@@ -364,7 +366,7 @@ impl Shared {
     ) -> Result<u64> {
         let mut found = 0;
         let mut after = None;
-        while let Some(rows) = self.next_rows(table, page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(table, page, &mut after).await? {
             for row in &rows {
                 let (name, rev, tid) =
                     body_of_row(table, row).ok_or_else(|| unreadable(table.name(), row))?;
@@ -399,20 +401,15 @@ impl Shared {
     /// What the index says of the revision or render that a body is of.
     async fn properties_of(&self, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<Properties> {
         Ok(match tid {
-            Some(tid) => match self.get(&RENDERS, page, render_key(rev, tid)).await? {
-                Some(row) => RenderRow::from_row(&row)?.properties,
-                None => Properties::new(),
-            },
-            None => match self.get(&REVISIONS, page, rev_key(rev)).await? {
-                Some(row) => RevisionRow::from_row(&row)?.properties,
-                None => Properties::new(),
-            },
-        })
+            Some(tid) => self.records.render(page, rev, tid).await?.map(|render| render.properties),
+            None => self.records.revision(page, rev).await?.map(|revision| revision.properties),
+        }
+        .unwrap_or_default())
     }
 
     async fn verify_body(&self, page: &Page, rev: Revision, tid: Option<Tid>, body: BodyRow) -> Result<()> {
         if let Stored::Chunks(set) = &body.stored {
-            let reference = self.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
+            let reference = self.records.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
             let reference = reference.as_ref().map(ChunkReference::from_row).transpose()?;
             let Some(reference) = reference.filter(|reference| reference.released_at.is_none()) else {
                 return Err(corrupt("its chunks are not named, and will be collected"));
@@ -422,7 +419,7 @@ impl Shared {
                 return Err(corrupt("its chunks are named as those of another body, and will go with that"));
             }
         }
-        let (info, body) = body.into_body(&self.chunks)?;
+        let (info, body) = body.into_body(&self.records.chunks)?;
         let (sha1, size) = match body {
             Body::Inline(body) => (Sha1::of(&body.plain), body.plain.len() as u64),
             Body::Chunked(body) => {
@@ -440,27 +437,6 @@ impl Shared {
             return Err(corrupt("its bytes are not those that were written"));
         }
         Ok(())
-    }
-
-    /// The next rows of a page's table; `None` at the end. Damaged rows are noted and passed over.
-    pub(crate) async fn next_rows(
-        &self,
-        table: &'static Schema,
-        page: &Page,
-        after: &mut Option<Option<Cursor>>,
-    ) -> Result<Option<Vec<Row>>> {
-        let cursor = match after.take() {
-            Some(None) => {
-                *after = Some(None);
-                return Ok(None);
-            }
-            Some(cursor) => cursor,
-            None => None,
-        };
-        let scan = Scan::new(partition_of(page), INDEX_PAGE).after(cursor);
-        let rows = self.scan_beside_damage(table, scan).await?;
-        *after = Some(rows.next);
-        Ok(Some(rows.items))
     }
 }
 

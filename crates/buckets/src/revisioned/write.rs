@@ -83,10 +83,10 @@ impl Shared {
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
         let _page = match new.if_latest.is_some() || self.copies_on_write(page) {
-            true => Either::Left(self.locks.page(page).await),
-            false => Either::Right(self.locks.page_shared(page).await),
+            true => Either::Left(self.records.locks.page(page).await),
+            false => Either::Right(self.records.locks.page_shared(page).await),
         };
-        let _revision = self.locks.revision(page, new.rev).await;
+        let _revision = self.records.locks.revision(page, new.rev).await;
         let claim = Claim {
             rev: new.rev,
             parent: new.parent,
@@ -100,10 +100,10 @@ impl Shared {
         };
 
         let bodies = self.fit(Lifetime::Named(page), given.bodies, MAX_BODIES).await?;
-        let now = self.clock.now();
+        let now = self.records.clock.now();
         let tid = match new.timestamp {
             Some(time) => Tid::imported(page, new.rev, time),
-            None => Tid::new(now, self.distinction()),
+            None => Tid::new(now, self.records.distinction()),
         };
         let record = RevisionRecord {
             rev: new.rev,
@@ -117,7 +117,7 @@ impl Shared {
         };
         let at = self.time_to_write(page, new.rev, new.rev).await?;
         let mut write = PageWrite::new(page, at);
-        if self.catalog.has_damaged_entry(page) {
+        if self.records.catalog.has_damaged_entry(page) {
             write.new_page();
         }
         write.new_revision(&RevisionRow {
@@ -176,10 +176,12 @@ impl Shared {
     /// Looks whether a new revision stands already, and whether its condition holds.
     async fn examine(&self, page: &Page, claim: Claim) -> Result<Examined> {
         // Most revisions are new ones at the end of the history: then one read says all there is to know.
-        let latest = self.first(&REVISIONS, page, ClusteringRange::all()).await?;
+        let latest = self.records.first(&REVISIONS, page, ClusteringRange::all()).await?;
         let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
         let stands = match latest_rev {
-            Some(latest) if latest > claim.rev => self.get(&REVISIONS, page, rev_key(claim.rev)).await?,
+            Some(latest) if latest > claim.rev => {
+                self.records.get(&REVISIONS, page, rev_key(claim.rev)).await?
+            }
             Some(latest_rev) if latest_rev == claim.rev => latest,
             _ => None,
         };
@@ -202,10 +204,10 @@ impl Shared {
         let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
         let reserves = new.if_latest.is_some() || self.adds_beside_others(page, rev, &given).await?;
         let _page = match reserves || self.copies_on_write(page) {
-            true => Some(self.locks.page(page).await),
+            true => Some(self.records.locks.page(page).await),
             false => None,
         };
-        let _revision = self.locks.revision(page, rev).await;
+        let _revision = self.records.locks.revision(page, rev).await;
         let reservation = if reserves { self.hold(page, None).await? } else { None };
         let planned = self.plan_new_render(page, &asked, given, reservation.as_ref()).await;
         self.finish(page, reservation, planned).await
@@ -220,12 +222,11 @@ impl Shared {
     /// again, while others may do the same.
     async fn adds_beside_others(&self, page: &Page, rev: Revision, given: &Given) -> Result<bool> {
         let (of_revision, _) = by_versions(&given.bodies, &self.settings);
-        if self.is_alone() || of_revision.is_empty() {
+        if self.records.is_alone() || of_revision.is_empty() {
             return Ok(false);
         }
-        let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(false) };
-        let stands = RevisionRow::from_row(&row)?.properties;
-        Ok(of_revision.keys().any(|name| !stands.contains_key(name)))
+        let Some(revision) = self.records.revision(page, rev).await? else { return Ok(false) };
+        Ok(of_revision.keys().any(|name| !revision.properties.contains_key(name)))
     }
 
     async fn plan_new_render<'p>(
@@ -236,14 +237,13 @@ impl Shared {
         reservation: Option<&Reservation>,
     ) -> Result<Planned<'p, Written>> {
         let rev = asked.rev;
-        let Some(revision) = self.get(&REVISIONS, page, rev_key(rev)).await? else {
+        let Some(revision) = self.records.revision(page, rev).await? else {
             return Err(self.no_revision(page, rev).await?);
         };
-        let revision = RevisionRow::from_row(&revision)?;
         revision.record.check_not_erased()?;
         let tid_of_history = asked.timestamp.map(|time| Tid::imported(page, rev, time));
         if let Some(tid) = tid_of_history
-            && let Some(row) = self.get(&RENDERS, page, render_key(rev, tid)).await?
+            && let Some(row) = self.records.get(&RENDERS, page, render_key(rev, tid)).await?
         {
             let written = repeated_render(&RenderRow::from_row(&row)?, given.digest)?;
             self.settled(page, &RENDERS, &row, reservation.is_some()).await?;
@@ -259,7 +259,7 @@ impl Shared {
             },
         };
         if asked.if_latest.is_some() {
-            let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+            let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
             let latest_rev = latest.and_then(|row| RenderKey::read(&row.key)).map(|key| key.rev);
             self.check_latest(page, asked.if_latest, latest_rev).await?;
         }
@@ -273,7 +273,7 @@ impl Shared {
         let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
         let now = self.time_to_write(page, rev, rev).await?;
         let mut write = PageWrite::new(page, self.write_time(now, reservation, revision.written_at));
-        if self.catalog.has_damaged_entry(page) {
+        if self.records.catalog.has_damaged_entry(page) {
             write.new_page();
         }
         if asked.timestamp.is_some() {
@@ -309,13 +309,13 @@ impl Shared {
         mut properties: Properties,
         nothing_added: bool,
     ) -> Result<Plan> {
-        let row = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        let row = self.records.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
         let row = row.ok_or(Error::NotFound(Missing::Revision(rev)))?;
         let newest = RenderRow::from_row(&row)?;
         let base = match base {
             RenderBase::Render(tid) if tid != newest.tid => {
-                let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
-                RenderRow::from_row(&row.ok_or(Error::NotFound(Missing::Render(tid)))?)?
+                let render = self.records.render(page, rev, tid).await?;
+                render.ok_or(Error::NotFound(Missing::Render(tid)))?
             }
             _ => newest.clone(),
         };
@@ -330,8 +330,8 @@ impl Shared {
             self.settled(page, &RENDERS, &row, false).await?;
             return Ok(Plan::Stands(newest.tid));
         }
-        let at_now = Tid::new(self.clock.now(), self.distinction());
-        let Some(next) = newest.tid.next(self.distinction()) else {
+        let at_now = Tid::new(self.records.clock.now(), self.records.distinction());
+        let Some(next) = newest.tid.next(self.records.distinction()) else {
             let newest = newest.tid;
             return Err(Error::Conflict(format!("no render of revision {rev} can be later than {newest}")));
         };
@@ -358,11 +358,11 @@ impl Shared {
             let mut body = BodyRow::from_row(&row)?;
             body.info.rewritten_at = None;
             // Another process may have replaced it since the index was read.
-            if !self.is_alone() && render.properties.get(name) != Some(&body.info) {
+            if !self.records.is_alone() && render.properties.get(name) != Some(&body.info) {
                 return Err(changing());
             }
             if let Stored::Chunks(set) = &body.stored {
-                body.stored = Stored::Chunks(self.chunks.copy(Lifetime::Named(page), set).await?);
+                body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
             }
             bodies.insert(name.clone(), body);
         }
@@ -393,7 +393,7 @@ impl Shared {
         if time < EARLIEST {
             return Err(Error::Invalid("the timestamp is before 1990: give the time of the edit".to_owned()));
         }
-        if time > self.latest_time() {
+        if time > self.records.latest_time() {
             let skew = self.settings.skew.as_secs();
             return Err(Error::Invalid(format!(
                 "the timestamp is more than {skew} s in the future: give the time of the edit, in UTC, or set the clock"
@@ -417,7 +417,7 @@ impl Shared {
             if total <= limit && largest.stored.row_size() <= CHUNK_SIZE {
                 return Ok(bodies);
             }
-            largest.stored = self.chunks.moved(lifetime, &largest.stored, largest.info.size).await?;
+            largest.stored = self.records.chunks.moved(lifetime, &largest.stored, largest.info.size).await?;
         }
     }
 
@@ -427,12 +427,12 @@ impl Shared {
         let (page, superseded) = (write.page, write.superseded);
         let note = self.note_due(&mut write).await?;
         let after = self.follow(&mut write, note).await?;
-        self.chunks.check_begun(write.chunks_begun)?;
-        let begun = self.clock.monotonic();
-        self.store.write(write.first, write.then).await?;
+        self.records.chunks.check_begun(write.chunks_begun)?;
+        let begun = self.records.clock.monotonic();
+        self.records.store.write(write.first, write.then).await?;
         let Some(policy) = note else { return Ok(after) };
         // What it supersedes may have been culled by now, as if it had been there from its time on.
-        if self.clock.monotonic().saturating_sub(begun) > policy.grace {
+        if self.records.clock.monotonic().saturating_sub(begun) > policy.grace {
             let late = "the write took longer than superseded values are kept; repeat it".to_owned();
             return Err(rashomon_tables::Error::unavailable(late).into());
         }

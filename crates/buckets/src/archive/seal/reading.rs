@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Error, Page, Result, Revision,
     archive::order::compare,
-    rows::{RenderKey, RevisionKey, RevisionRow, RowKey, partition_of, rev_key},
+    rows::{RenderKey, RevisionKey, RevisionRow, RowKey, partition_of},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -117,9 +117,9 @@ impl Sealer<'_> {
         page: &Page,
         rev: Revision,
     ) -> Result<Option<(RevisionRow, RendersOf)>> {
-        let Some(row) = self.shared.get(&REVISIONS, page, rev_key(rev)).await? else { return Ok(None) };
+        let Some(revision) = self.shared.records.revision(page, rev).await? else { return Ok(None) };
         let of_rev = ClusteringRange::all().at_least(rev.get()).at_most(rev.get());
-        let renders = RenderReader::new(&*self.shared.store, page, of_rev).of(rev).await?;
-        Ok(Some((RevisionRow::from_row(&row)?, renders)))
+        let renders = RenderReader::new(&*self.shared.records.store, page, of_rev).of(rev).await?;
+        Ok(Some((revision, renders)))
     }
 }

@@ -50,7 +50,7 @@ impl Sealer<'_> {
                 }
                 bytes += index_size(&row.properties);
                 let is_too_large = of_last.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUES;
-                let now = self.shared.clock.now();
+                let now = self.shared.records.clock.now();
                 let is_known = self.blocks.too_large.is_known(page, row.rev, now);
                 if is_too_large && !is_known {
                     self.blocks.too_large.remember(page, row.rev, TOO_MANY, now);
@@ -87,7 +87,7 @@ impl Sealer<'_> {
             why => why?,
         };
         if let Some(why) = why {
-            self.blocks.too_large.remember(page, rev, why, self.shared.clock.now());
+            self.blocks.too_large.remember(page, rev, why, self.shared.records.clock.now());
         }
         Ok(why.is_some())
     }

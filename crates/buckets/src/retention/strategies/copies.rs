@@ -29,7 +29,7 @@ fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
 impl Shared {
     /// Until when, by our clock, a copy stands of what is superseded now.
     pub(super) fn kept_for_the_grace(&self, policy: &Policy) -> Timestamp {
-        self.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
+        self.records.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
     }
 
     /// What copies the bodies of a render, written at one time to stand until another: a batch for what is asked for by tid, and,
@@ -87,7 +87,7 @@ impl Shared {
         rev: Revision,
         name: &PropertyName,
     ) -> Result<Option<Tid>> {
-        let row = self.get(&BY_REV, page, by_rev_key(rev, name)).await?;
+        let row = self.records.get(&BY_REV, page, by_rev_key(rev, name)).await?;
         let Some(row) = row else { return Ok(None) };
         let [_headers, _size, _sha1, _rewritten_at, _encoding, _value, tid] = rows::columns(&row);
         Ok(tid.and_then(<Tid as crate::rows::ColumnValue>::from_value))
@@ -95,7 +95,7 @@ impl Shared {
 
     /// Whether no render of the revision is newer.
     async fn is_newest(&self, page: &Page, rev: Revision, tid: Tid) -> Result<bool> {
-        let newest = self.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        let newest = self.records.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
         let newest = newest.and_then(|row| RenderKey::read(&row.key));
         Ok(newest.is_none_or(|newest| newest.tid <= tid))
     }
@@ -122,7 +122,7 @@ impl Shared {
     ) -> Result<Stored> {
         Ok(match stored {
             Stored::Chunks(set) => {
-                Stored::Chunks(self.chunks.copy(Lifetime::Until(page, rev, until), set).await?)
+                Stored::Chunks(self.records.chunks.copy(Lifetime::Until(page, rev, until), set).await?)
             }
             stored => stored.clone(),
         })

@@ -5,16 +5,17 @@
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
 
 use super::super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    revisioned::{INDEX_PAGE, PageWrite, Shared},
+    revisioned::{PageWrite, Shared},
     rows::{
-        self, Column, CurrentKey, RenderRow, RevisionRow, RowKey, content_of, partition_of, render_key,
-        rev_key, unreadable,
+        self, Column, CurrentKey, RenderRow, RowKey, content_of, partition_of, render_key, rev_key,
+        unreadable,
     },
     schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
 };
@@ -91,7 +92,7 @@ impl Shared {
             return Ok(Some(row));
         }
         let (content, key) = content_of(versions, name, rev, tid);
-        match self.get(content, page, key).await? {
+        match self.records.get(content, page, key).await? {
             None if !one_row => self.current(page, rev, tid, name, versions).await,
             row => Ok(row),
         }
@@ -128,28 +129,28 @@ impl Shared {
     /// The one row of a property, of whichever render it is.
     pub(crate) async fn current_of(&self, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
         match self.has_one_rows().await? {
-            true => self.get(&CURRENT, page, key(page, name).clustering).await,
+            true => self.records.get(&CURRENT, page, key(page, name).clustering).await,
             false => Ok(None),
         }
     }
 
     /// Whether there may be such rows: one that has no policy for them now may have had one.
     async fn has_one_rows(&self) -> Result<bool> {
-        let look = || async { Ok(has_rows(&*self.store, &CURRENT).await?) };
+        let look = || async { Ok(has_rows(&*self.records.store, &CURRENT).await?) };
         self.one_rows.get_or_try_init(look).await.copied()
     }
 
     /// Sets the row of a property, unless it is as high already.
     pub(super) async fn set_current(&self, row: CurrentRow) -> Result<()> {
         let CurrentRow { rank: new_rank, key, values, mut standing } = row;
-        let new = Row { key: key.clone(), values, written_at: self.clock.now(), expires_at: None };
+        let new = Row { key: key.clone(), values, written_at: self.records.clock.now(), expires_at: None };
         for _ in 0..ATTEMPTS {
             if let Some(standing) = &standing
                 && rank(standing)? >= new_rank
             {
                 return Ok(());
             }
-            match self.store.swap(&CURRENT, &key, standing.as_ref(), Some(new.clone())).await? {
+            match self.records.store.swap(&CURRENT, &key, standing.as_ref(), Some(new.clone())).await? {
                 Swap::Applied => return Ok(()),
                 Swap::Refused { current } => standing = current,
             }
@@ -172,7 +173,7 @@ impl Shared {
             Some(tid) => (Versions::Render, &RENDERS, render_key(rev, tid)),
             None => (Versions::Revision, &REVISIONS, rev_key(rev)),
         };
-        let indexed = self.get(index, page, indexed).await?;
+        let indexed = self.records.get(index, page, indexed).await?;
         let written_at = indexed.map_or(row.written_at, |indexed| indexed.written_at.min(row.written_at));
         // What is one a revision lies beside no tid.
         let (content, clustering) =
@@ -186,10 +187,10 @@ impl Shared {
     /// batch replaces all that it is about, or nothing.
     pub(crate) async fn move_out(&self, page: &Page, rows: Vec<Row>) -> Result<()> {
         for row in rows {
-            self.store.write(Vec::new(), self.elsewhere(page, &row).await?).await?;
+            self.records.store.write(Vec::new(), self.elsewhere(page, &row).await?).await?;
             // If this fails it lies in both, and goes from both with the sweep. Where it is refused, something
             // higher has taken its place.
-            self.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+            self.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ impl Shared {
         if !self.has_one_rows().await? {
             return Ok(());
         }
-        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         let Some(latest) = latest.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(()) };
         if policy.strategy.is_one_row() {
             self.finish_current(page, &latest).await?;
@@ -211,8 +212,7 @@ impl Shared {
 
     /// Sets the properties of the latest render that have no permanent row, from their copies.
     async fn finish_current(&self, page: &Page, latest: &RenderRow) -> Result<()> {
-        let revision = self.get(&REVISIONS, page, rev_key(latest.rev)).await?;
-        let revision = revision.map(|row| RevisionRow::from_row(&row)).transpose()?;
+        let revision = self.records.revision(page, latest.rev).await?;
         let of_revision = revision.iter().flat_map(|revision| revision.properties.keys());
         let of_revision = of_revision.map(|name| (name, Versions::Revision));
         let of_render = latest.properties.keys().map(|name| (name, Versions::Render));
@@ -239,11 +239,11 @@ impl Shared {
         mut body: BodyRow,
     ) -> Result<BodyRow> {
         if let Stored::Chunks(set) = &body.stored {
-            let set = self.chunks.copy(Lifetime::Named(page), set).await?;
-            let mut write = PageWrite::new(page, self.clock.now());
+            let set = self.records.chunks.copy(Lifetime::Named(page), set).await?;
+            let mut write = PageWrite::new(page, self.records.clock.now());
             write.reference(&set, rev, tid);
-            self.chunks.check_begun(write.chunks_begun)?;
-            self.store.write(Vec::new(), write.then).await?;
+            self.records.chunks.check_begun(write.chunks_begun)?;
+            self.records.store.write(Vec::new(), write.then).await?;
             body.stored = Stored::Chunks(set);
         }
         Ok(body)
@@ -253,7 +253,7 @@ impl Shared {
     /// strategies have it.
     async fn clear_current(&self, page: &Page, policy: &Policy, latest: &RenderRow) -> Result<()> {
         let cutoff = self.cutoff(policy);
-        let rows = self.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE)).await?;
+        let rows = self.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;
         for row in rows.items {
             let (rev, tid, _) = rank(&row)?;
             let name = CurrentKey::of(&row)?.property;
@@ -263,11 +263,11 @@ impl Shared {
                 false if policy.strategy.is_one_row() => false,
                 false => {
                     let (content, key) = content_of(versions, &name, rev, tid.unwrap_or(latest.tid));
-                    self.get(content, page, key).await?.is_some()
+                    self.records.get(content, page, key).await?.is_some()
                 }
             };
             if goes {
-                self.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+                self.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
             }
         }
         Ok(())

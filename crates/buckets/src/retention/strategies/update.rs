@@ -7,6 +7,7 @@
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use super::{
@@ -17,9 +18,9 @@ use super::{
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions, Written,
     content::BodyRow,
-    revisioned::{Bodies, INDEX_PAGE, PageBody, PageWrite, Shared, WriteKind},
-    rows::{CurrentKey, RenderRow, RevisionRow, RowKey, content_of, partition_of, rev_key},
-    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+    revisioned::{Bodies, PageBody, PageWrite, Shared, WriteKind},
+    rows::{CurrentKey, RenderRow, RowKey, content_of, partition_of, rev_key},
+    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT},
 };
 
 /// What is left to be done once a write stands.
@@ -76,7 +77,7 @@ impl Shared {
         tid: Tid,
     ) -> Result<After> {
         let (page, strategy) = (write.page, policy.strategy);
-        let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
+        let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
         let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
         let before = latest.as_ref().map(|latest| latest.rev);
@@ -87,7 +88,8 @@ impl Shared {
         // What a clock that is ahead replaced just now, in a copy from long ago too, would hide the new copy.
         let rows = superseded.iter().flat_map(|old| &old.rows);
         let written_at = rows.map(|(.., written_at)| *written_at).max();
-        let times = (self.after(written_at.unwrap_or(Timestamp::MIN)), self.kept_for_the_grace(policy));
+        let times =
+            (self.records.after(written_at.unwrap_or(Timestamp::MIN)), self.kept_for_the_grace(policy));
         if let Some(old) = &superseded {
             let times = match policy.ttl > policy.grace {
                 // It may have been made for somebody who may come back for longer than the grace.
@@ -153,10 +155,9 @@ impl Shared {
         let mut names: Vec<(PropertyName, Versions)> =
             latest.properties.into_keys().map(|name| (name, Versions::Render)).collect();
         if rev != by
-            && let Some(row) = self.get(&REVISIONS, page, rev_key(rev)).await?
+            && let Some(revision) = self.records.revision(page, rev).await?
         {
-            let of_revision = RevisionRow::from_row(&row)?.properties.into_keys();
-            names.extend(of_revision.map(|name| (name, Versions::Revision)));
+            names.extend(revision.properties.into_keys().map(|name| (name, Versions::Revision)));
         }
         let mut superseded =
             Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
@@ -294,7 +295,7 @@ impl Shared {
     ) -> Result<Vec<Row>> {
         let page = write.page;
         let lost: Vec<_> = others.iter().map(whose).collect();
-        let rows = self.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE)).await?;
+        let rows = self.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;
         let is_left = |row: &Row| {
             let is_set = set.iter().any(|name| is_current_of(row, name));
             !is_set && !clear.contains(row) && lost.contains(&whose(row))
@@ -318,7 +319,7 @@ impl Shared {
                     self.set_current(row).await?;
                 }
                 for row in clear {
-                    if let Err(error) = self.store.swap(&CURRENT, &row.key, Some(&row), None).await {
+                    if let Err(error) = self.records.store.swap(&CURRENT, &row.key, Some(&row), None).await {
                         tracing::warn!(%error, "cannot clear rows of superseded properties; the sweeper retries");
                     }
                 }
@@ -331,7 +332,7 @@ impl Shared {
     }
 
     async fn delete_superseded(&self, batch: Batch) {
-        if let Err(error) = self.store.write(Vec::new(), batch).await {
+        if let Err(error) = self.records.store.write(Vec::new(), batch).await {
             tracing::warn!(%error, "cannot delete superseded values; the sweeper retries");
         }
     }
@@ -352,12 +353,12 @@ impl Shared {
     /// Whether a write that was not acknowledged may come to pass so late that the sweep, which sets the rows of the
     /// latest then, finds its copies expired.
     fn may_outlast_its_copies(&self, policy: &Policy) -> bool {
-        !self.is_alone() && policy.grace.min(policy.slack) < HINTS
+        !self.records.is_alone() && policy.grace.min(policy.slack) < HINTS
     }
 
     /// Whether nothing may be deleted now, since the clock cannot be trusted.
     fn must_wait(&self, policy: &Policy) -> bool {
-        self.drift.pauses(&self.clock, policy.grace, policy.skew)
+        self.drift.pauses(&self.records.clock, policy.grace, policy.skew)
     }
 }
 

@@ -9,13 +9,14 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
+use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
 
 use super::{MementoPosition, State, second};
 use crate::{
     Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
     retention::Culls,
-    revisioned::{Shared, read::INDEX_PAGE},
+    revisioned::Shared,
     rows::{RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, partition_of, rev_key},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
@@ -192,10 +193,10 @@ impl<'a> Walk<'a> {
     async fn look_ahead(&mut self, shared: &Shared) -> Result<()> {
         let Some(range) = self.ranges.front() else { return Ok(()) };
         let limit = NonZeroUsize::new(self.step.min(self.revisions_left)).unwrap_or(NonZeroUsize::MIN);
-        self.step = (self.step * 4).min(INDEX_PAGE.get());
+        self.step = (self.step * 4).min(INDEX_PAGE_ROWS.get());
         let mut scan = Scan::new(partition_of(self.page), limit).range(range.clone());
         scan.order = self.order;
-        let rows = shared.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
+        let rows = shared.records.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
         self.pay(&rows.items);
         for row in &rows.items {
             let TimeKey { timestamp, rev } = RowKey::of(row)?;
@@ -217,11 +218,12 @@ impl<'a> Walk<'a> {
         self.rows_ahead.culls = shared.culls(self.page, lowest, highest).await?;
         let is_of_render = self.is_of_render(shared);
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
-        let limit =
-            NonZeroUsize::new(self.ahead.len() * ROWS_OF_REVISION).unwrap_or(INDEX_PAGE).min(INDEX_PAGE);
+        let limit = NonZeroUsize::new(self.ahead.len() * ROWS_OF_REVISION)
+            .unwrap_or(INDEX_PAGE_ROWS)
+            .min(INDEX_PAGE_ROWS);
         let scan = Scan::new(partition_of(self.page), limit).range(range);
         let table = if is_of_render { &RENDERS } else { &REVISIONS };
-        let rows = shared.scan_beside_damage(table, scan).await?;
+        let rows = shared.records.scan_beside_damage(table, scan).await?;
         self.pay(&rows.items);
         let last = rows
             .items
@@ -269,7 +271,7 @@ impl<'a> Walk<'a> {
                 Some(revision) => Some(revision),
                 None if is_whole => None,
                 None => {
-                    let row = shared.get(&REVISIONS, self.page, rev_key(rev)).await?;
+                    let row = shared.records.get(&REVISIONS, self.page, rev_key(rev)).await?;
                     self.pay(row.as_slice());
                     row.as_ref().map(RevisionRow::from_row).transpose()?
                 }
@@ -319,8 +321,8 @@ impl<'a> Walk<'a> {
         let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
         loop {
             let range = ClusteringRange::prefix(rev_key(rev));
-            let scan = Scan::new(partition_of(self.page), INDEX_PAGE).range(range).after(after);
-            let rows = shared.scan(&RENDERS, scan).await?;
+            let scan = Scan::new(partition_of(self.page), INDEX_PAGE_ROWS).range(range).after(after);
+            let rows = shared.records.scan(&RENDERS, scan).await?;
             self.pay(&rows.items);
             for row in rows.items {
                 let Some(rest) = left.checked_sub(cost(&row)) else { return Ok(renders) };

@@ -1,0 +1,193 @@
+//! Reading and writing the rows of pages.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_tables::{
+    ClusteringRange, Cursor, Key, Page as ResultPage, PartitionStream, Row, RowStream, Scan, Schema,
+    TableStore, Value,
+};
+
+use crate::{
+    Catalog, Definitions, Locks, Page, PropertyName, PropertySink, Result, Revision, Staged, Tid,
+    content::ChunkStore,
+    rows::{RenderRow, RevisionRow, partition_of, render_key, rev_key},
+    schemas::{RENDERS, REVISIONS},
+};
+
+/// Index rows that are read together.
+pub const INDEX_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// The rows of all pages, and what every part of the service needs to read and write them.
+#[derive(Debug)]
+pub struct Records {
+    /// The rows. With an archive, rows that are in blocks are among them.
+    pub store: Arc<dyn TableStore>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Which domains and pages exist.
+    pub catalog: Catalog,
+    /// Large bodies.
+    pub chunks: Arc<ChunkStore>,
+    /// Locks of pages and revisions, within this process.
+    pub locks: Locks,
+    /// What is known of properties beforehand.
+    pub definitions: Definitions,
+    /// How much the clocks of two processes may differ.
+    pub skew: Duration,
+}
+
+impl Records {
+    /// The records of a store. `union` is the store that also has the rows in blocks, if there is an archive. `seed` is
+    /// random: each process has its own.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn TableStore>,
+        union: Option<Arc<dyn TableStore>>,
+        clock: Arc<dyn Clock>,
+        definitions: Definitions,
+        skew: Duration,
+        seed: u64,
+    ) -> Self {
+        Self {
+            catalog: Catalog::new(Arc::clone(&store), Arc::clone(&clock)),
+            chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
+            locks: Locks::new(),
+            store: union.unwrap_or(store),
+            clock,
+            definitions,
+            skew,
+        }
+    }
+
+    /// Whether this process alone writes to the store. Then locks within the process are enough, and a write is done
+    /// or not when it returns.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.store.generations().is_some()
+    }
+
+    /// The latest time that a request may give for a write: now, and as much later as clocks may differ.
+    #[must_use]
+    pub fn latest_time(&self) -> Timestamp {
+        self.clock.now().saturating_add(self.skew)
+    }
+
+    /// How much earlier than now a write may have been stamped: writes under a page lease are.
+    #[must_use]
+    pub fn early(&self) -> Duration {
+        if self.is_alone() { Duration::ZERO } else { self.skew }
+    }
+
+    /// A write time for a row that was last written at `written_at`.
+    #[must_use]
+    pub fn after(&self, written_at: Timestamp) -> Timestamp {
+        self.clock.now().max(written_at.just_after())
+    }
+
+    /// Bits that no other render gets.
+    #[must_use]
+    pub fn distinction(&self) -> u64 {
+        self.chunks.distinction() as u64
+    }
+
+    /// A row of a page.
+    pub async fn get(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        clustering: Vec<Value>,
+    ) -> Result<Option<Row>> {
+        Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
+    }
+
+    /// The first page of rows of a scan.
+    pub async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
+        Ok(self.store.scan(table, scan).await?)
+    }
+
+    /// Like [`Self::scan`], but passes damaged rows over. They are logged, and named in the result.
+    pub async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
+        let rows = self.store.scan(table, scan.reporting_damage()).await?;
+        self.catalog.damage.note(table, &rows.damaged);
+        Ok(rows)
+    }
+
+    /// All rows of a scan.
+    pub fn rows(&self, table: &'static Schema, scan: Scan) -> RowStream<'_> {
+        RowStream::new(&*self.store, table, scan)
+    }
+
+    /// All partitions of a table, read `limit` at a time.
+    pub fn partitions(&self, table: &'static Schema, limit: NonZeroUsize) -> PartitionStream<'_> {
+        PartitionStream::new(&*self.store, table, limit)
+    }
+
+    /// The first row of a range, in the order of the table.
+    pub async fn first(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+    ) -> Result<Option<Row>> {
+        let scan = Scan::new(partition_of(page), NonZeroUsize::MIN).range(range);
+        Ok(self.scan(table, scan).await?.items.into_iter().next())
+    }
+
+    /// The next rows of a page's table, for a loop over all of them. `None` at the end. `after` is `None` before the
+    /// first call. Damaged rows are passed over, and logged.
+    pub async fn next_rows(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        after: &mut Option<Option<Cursor>>,
+    ) -> Result<Option<Vec<Row>>> {
+        let cursor = match after.take() {
+            Some(None) => {
+                *after = Some(None);
+                return Ok(None);
+            }
+            Some(cursor) => cursor,
+            None => None,
+        };
+        let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).after(cursor);
+        let rows = self.scan_beside_damage(table, scan).await?;
+        *after = Some(rows.next);
+        Ok(Some(rows.items))
+    }
+
+    /// The row of a revision.
+    pub async fn revision(&self, page: &Page, rev: Revision) -> Result<Option<RevisionRow>> {
+        let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
+        row.as_ref().map(RevisionRow::from_row).transpose()
+    }
+
+    /// The row of a render.
+    pub async fn render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<RenderRow>> {
+        let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
+        row.as_ref().map(RenderRow::from_row).transpose()
+    }
+
+    /// Whether the content of a revision was erased: the revision takes no content.
+    pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
+        Ok(self.revision(page, rev).await?.is_some_and(|revision| revision.record.erased.is_some()))
+    }
+
+    /// Starts to receive the body of a property.
+    #[must_use]
+    pub fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
+        let limit = self.definitions.get(name).max_size;
+        PropertySink::new(Arc::clone(&self.chunks), page.clone(), name.clone(), limit)
+    }
+
+    /// Receives a body that is in memory.
+    pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
+        let limit = self.definitions.get(name).max_size;
+        if let Some(staged) = Staged::inline(body).filter(|staged| staged.size <= limit) {
+            return Ok(staged);
+        }
+        let mut sink = self.stage(page, name);
+        sink.write(body).await?;
+        sink.finish().await
+    }
+}
