@@ -1,4 +1,4 @@
-//! What a read costs does not depend on the length of the history, where its answer does not.
+//! The cost of a read does not depend on the length of the history, unless its answer does.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{num::NonZeroUsize, sync::Arc};
@@ -7,15 +7,17 @@ use rashomon_buckets::{
     Error, ImportRender, ImportRevision, MAX_COUNTED_RENDERS, Missing, Page, PropertyVersion, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Counting, Kind, Memory, Scan, TableStore, Value};
+use rashomon_records::rows::partition_of;
+use rashomon_tables::{Batch, Counting, Kind, Memory, Scan, TableStore};
 
-use crate::support::{World, at, name, page, record, rev};
+use crate::support::{World, at, column_mut, name, page, record, rev};
 
-/// The most calls of the store that a timegate or a page of a timemap makes, and the most rows that it reads.
+/// The most calls of the store that a timegate or a result page of a timemap makes, and the most rows that it
+/// reads.
 const MAX_CALLS: u64 = 60;
 const MAX_ROWS: u64 = 10_000;
 
-/// Imports revisions: the number of each, its second, and its property.
+/// Imports revisions. Each has a number, a second, and a property.
 async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i64, &str)>) {
     let mut revisions = Vec::new();
     for (number, second, property) in edits {
@@ -38,7 +40,7 @@ async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i6
     world.buckets.import(page, revisions).await.unwrap();
 }
 
-/// The calls and the rows of what is read.
+/// Makes a read, and returns its result, its calls of the store, and the rows that it read.
 pub(crate) async fn cost<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64, u64) {
     let before = store.counts();
     let done = read.await;
@@ -89,14 +91,14 @@ async fn absent_property_costs_the_same_in_any_history() {
     }
 }
 
-/// All that a timemap lists, page by page.
+/// All that a timemap lists, one result page after another.
 async fn listed(world: &World, page: &Page, limit: usize) -> Vec<i64> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let part = world.buckets.mementos(page, &name("html"), after, limit).await.unwrap();
         assert!(part.items.len() <= limit);
         all.extend(part.items.iter().map(|version: &PropertyVersion| version.rev.get()));
-        assert_ne!(part.next, after, "each page gets further");
+        assert_ne!(part.next, after, "each result page makes progress");
         after = part.next;
         if after.is_none() {
             return all;
@@ -108,7 +110,7 @@ async fn listed(world: &World, page: &Page, limit: usize) -> Vec<i64> {
 async fn rare_property_is_listed_whole() {
     let (world, store) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
-    // Revisions 2,600 to 4,700 are of one second, so only the last of them is a state.
+    // Revisions 2,600 to 4,700 are of one second, so only the last of them is a past state.
     let second = |number: i64| if number < 2_600 { number } else { 2_600.max(number - 2_100) };
     let html = [3, 10, 2_300, 2_600, 3_000, 4_700, 4_900];
     let edits = (1..=5_000)
@@ -117,7 +119,7 @@ async fn rare_property_is_listed_whole() {
     for limit in [1, 2, 500] {
         assert_eq!(listed(&world, &page, limit).await, [3, 10, 2_300, 4_700, 4_900], "{limit}");
     }
-    // What is near is found, and so is what is first, if it is near.
+    // A memento near the given time is found, and so is the first memento, if it is near.
     let memento = async |time: Option<Timestamp>| {
         let (found, calls, rows) = cost(&store, world.buckets.memento(&page, &name("html"), time)).await;
         assert!(calls <= MAX_CALLS && rows <= MAX_ROWS, "{calls} calls, {rows} rows");
@@ -159,7 +161,7 @@ async fn renders_of_a_revision_are_counted_up_to_a_bound() {
     assert_eq!(first.next, Some(rev(2)));
     let rest = world.buckets.revisions(&page, first.next, 50).await.unwrap();
     assert_eq!((rest.items[0].record.rev, rest.items[0].renders, rest.next), (rev(1), 1, None));
-    // A page of them, and those beside one, cost what they have.
+    // The cost of a result page of renders, and of the renders beside one, is in proportion to its size.
     let (_, calls, rows) = cost(&store, world.buckets.revision_page(&page, rev(2), None, 50)).await;
     assert!(calls <= 8 && rows <= 60, "{calls} calls, {rows} rows");
     let some = NonZeroUsize::new(50).unwrap();
@@ -172,7 +174,7 @@ async fn renders_of_a_revision_are_counted_up_to_a_bound() {
     assert_eq!((beside.older[0], beside.older[49]), (at_second(2_999), at_second(2_950)));
 }
 
-/// The bytes of the rows that are read.
+/// Makes a read, and returns its result and the bytes of the rows that it read.
 async fn bytes_read<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64) {
     let bytes = || {
         let counts = store.counts();
@@ -186,8 +188,8 @@ async fn bytes_read<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output =
 /// Imports a revision with renders of 64 properties each.
 async fn import_many_properties(world: &World, page: &Page, number: i64, renders: i64) {
     let names: Vec<String> = (0..64).map(|property| format!("p{property}-{}", "x".repeat(55))).collect();
-    let given: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
-    let properties = world.untouched(page, &given).await;
+    let bodies: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    let properties = world.untouched(page, &bodies).await;
     for first in (1..=renders).step_by(100) {
         let renders = (first..(first + 100).min(renders + 1))
             .map(|second| ImportRender {
@@ -222,8 +224,7 @@ async fn search_and_count_are_bounded_by_the_bytes_of_renders() {
 }
 
 fn all_renders(page: &Page, rows: usize) -> Scan {
-    let partition = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
-    let mut scan = Scan::new(partition.map(Value::from).to_vec(), NonZeroUsize::new(rows).unwrap());
+    let mut scan = Scan::new(partition_of(page), NonZeroUsize::new(rows).unwrap());
     scan.max_bytes = usize::MAX;
     scan
 }
@@ -233,13 +234,13 @@ async fn properties_of_older_renders_are_not_read_to_count_or_to_search() {
     let (world, store) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     import_many_properties(&world, &page, 5, 10).await;
-    // Properties that cannot be read show who reads them.
+    // A read of these unreadable properties would fail.
     let rows = store.scan(&schemas::RENDERS, all_renders(&page, 20)).await.unwrap().items;
     assert_eq!(rows.len(), 10);
     for row in &rows[1..] {
         let mut batch = Batch::new(row.key.partition.clone());
         let mut values = row.values.clone();
-        values[0] = Some("unreadable".into());
+        *column_mut(&schemas::RENDERS, &mut values, "properties") = Some("unreadable".into());
         batch.put(&schemas::RENDERS, row.key.clustering.clone(), values, row.written_at.just_after());
         store.write(Vec::new(), batch).await.unwrap();
     }

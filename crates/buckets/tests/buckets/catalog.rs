@@ -1,4 +1,4 @@
-//! What there is: domains, titles, and what exports say of wikis and pages.
+//! The catalog: domains, titles, and the data of exports about wikis and pages.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -10,8 +10,8 @@ use rashomon_tables::{Call, Fault, Faulty, Plan};
 use crate::support::{Altered, World, at, block_on, page, page_of, rev};
 
 crate::support::on_every_store![
-    domains_and_buckets_are_apart,
-    the_newest_site_info_stays_even_where_the_clock_stands_still_or_goes_back,
+    domains_and_buckets_are_separate,
+    newest_site_info_wins_though_the_clock_does_not_advance,
 ];
 
 async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
@@ -29,7 +29,7 @@ async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_title_is_listed_though_the_pages_of_the_store_are_short() {
+async fn every_title_is_listed_though_result_pages_of_the_store_are_short() {
     let (world, _) = World::over(Altered::terse).await;
     let mut expected = BTreeSet::new();
     for index in 0..300 {
@@ -76,7 +76,7 @@ async fn every_title_is_listed_once_in_byte_order() {
     assert_eq!(part.items[0].as_str(), expected[1001]);
 }
 
-async fn domains_and_buckets_are_apart(world: World) {
+async fn domains_and_buckets_are_separate(world: World) {
     let catalog = world.buckets.catalog();
     assert_eq!(catalog.domains().await.unwrap(), []);
     let other = Page { bucket: BucketName::new("drafts").unwrap(), ..page("B") };
@@ -91,9 +91,9 @@ async fn domains_and_buckets_are_apart(world: World) {
     assert_eq!(titles(&world, &page_of("frwiki", "x"), 10).await, Vec::<String>::new());
 }
 
-/// The title is noted before its page, so that no page is ever without one.
+/// A title is written before its page, so no page is ever without a title.
 #[tokio::test]
-async fn a_page_that_stands_is_among_the_titles_whatever_failed() {
+async fn stored_page_is_listed_after_any_fault() {
     for fault in
         [Fault::Before, Fault::After, Fault::Midway { batches: 0b01 }, Fault::Midway { batches: 0b10 }]
     {
@@ -121,7 +121,7 @@ fn site(name: &str) -> SiteInfo {
     }
 }
 
-async fn the_newest_site_info_stays_even_where_the_clock_stands_still_or_goes_back(world: World) {
+async fn newest_site_info_wins_though_the_clock_does_not_advance(world: World) {
     let (catalog, domain) = (world.buckets.catalog(), page("x").domain);
     assert_eq!(catalog.site_info(&domain).await.unwrap(), None);
     for (name, seconds) in [("one", 0), ("two", 0), ("three", -100), ("four", 5)] {
@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(crate::support::cases(32))]
 
     #[test]
-    fn page_infos_give_the_same_in_any_order(order in Just(vec![0, 1, 2, 3, 4]).prop_shuffle()) {
+    fn page_infos_in_any_order_give_the_same_result(order in Just(vec![0, 1, 2, 3, 4]).prop_shuffle()) {
         block_on(async {
             let infos =
                 [info(5, 1, None), info(9, 1, Some("B")), info(9, 1, None), info(7, 1, Some("C")), info(9, 1, Some("A"))];
@@ -163,7 +163,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_title_without_a_page_counts_for_nothing() {
+async fn title_without_a_page_is_not_counted() {
     let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
     let (there, never) = (page("There"), page("Never"));
     world.put_revision(&there, 1, &[("html", "x")]).await.unwrap();

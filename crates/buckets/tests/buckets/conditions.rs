@@ -1,14 +1,14 @@
-//! Writes on a condition: nothing gets between looking at the latest revision and writing.
+//! Conditional writes: no other write happens between the read of the latest revision and the write.
 
 use rashomon_buckets::{Error, NewRevision, Parent};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Plan};
 
 use crate::support::{World, at, page, rev};
 
-/// A write on a condition that has seen that it holds, and is about to happen, with whatever else is written
-/// meanwhile: whoever comes second waits, and then sees the first.
+/// A conditional write has found that its condition holds, and is about to happen. Another write that comes
+/// meanwhile waits for it.
 #[tokio::test]
-async fn a_condition_still_holds_when_the_write_happens() {
+async fn condition_still_holds_when_the_write_happens() {
     for other in ["revision", "import"] {
         let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
         let page = page("Main_Page");
@@ -38,12 +38,12 @@ async fn a_condition_still_holds_when_the_write_happens() {
                 tokio::task::yield_now().await;
             }
         });
-        let seen = early.await.is_ok();
+        let visible_early = early.await.is_ok();
         gate.open();
         let conditional = conditional.await.unwrap();
         second.await.unwrap().unwrap();
         assert!(
-            !seen || matches!(conditional, Err(Error::NotLatest { .. })),
+            !visible_early || matches!(conditional, Err(Error::NotLatest { .. })),
             "{other}: revision 6 was there before revision 7 was written on the condition that 5 is the latest"
         );
     }

@@ -1,4 +1,4 @@
-//! What a page of the list of domains, and one domain, cost.
+//! The cost of a result page of the list of domains, and of one domain.
 
 use rashomon_buckets::{DomainName, SiteInfo};
 use rashomon_tables::Counting;

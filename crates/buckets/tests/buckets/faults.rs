@@ -1,4 +1,4 @@
-//! A store that fails at any point: a write that is made again gives one render, and nothing half is left.
+//! A store that fails at any point: a repeated write makes one render, and nothing incomplete is left.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
@@ -22,7 +22,7 @@ const FAULTS: [Fault; 5] = [
     Fault::Midway { batches: u64::MAX },
 ];
 
-/// The kinds of writes, each on a page where revision 5 stands.
+/// The kinds of writes, each on a page that has revision 5.
 #[derive(Debug, Clone, Copy)]
 enum Write {
     Revision,
@@ -55,7 +55,7 @@ async fn prepared(write: Write) -> (FaultyWorld, Tid) {
     ((world, store), tid)
 }
 
-/// Makes the write; gives the render that it is about.
+/// Makes the write, and returns the tid of its render.
 async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
     let page = page("Main_Page");
     Ok(match write {
@@ -79,8 +79,8 @@ async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
     })
 }
 
-/// What a reader can see of the page: all of its history, with what is said of the bytes and what they are, but
-/// for the tids that are drawn.
+/// All that a reader can see of the page: its history, with the SHA-1 that is stored and that of the bytes,
+/// without the random tids.
 async fn visible(world: &World) -> Vec<String> {
     let page = page("Main_Page");
     let mut lines = Vec::new();
@@ -89,7 +89,7 @@ async fn visible(world: &World) -> Vec<String> {
         for render in revision.renders {
             for (property, info) in render.properties {
                 let bytes = world.read(&page, render.tid, property.as_str()).await;
-                // They differ where a write comes between the two looks.
+                // The two SHA-1s differ if a write comes between the two reads.
                 lines.push(format!(
                     "{:?} {property} {} {}",
                     revision.record.rev,
@@ -103,7 +103,7 @@ async fn visible(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_write_that_fails_at_any_call_can_be_made_again() {
+async fn write_that_fails_at_any_call_can_be_repeated() {
     for write in WRITES {
         let ((world, store), tid) = prepared(write).await;
         let before = visible(&world).await;
@@ -119,41 +119,44 @@ async fn a_write_that_fails_at_any_call_can_be_made_again() {
                 let ((world, store), tid) = prepared(write).await;
                 store.set_plan(Plan::empty().on(call, number, fault.clone()));
                 let failed = make(&world, write, tid).await;
-                let seen = visible(&world).await;
+                let found = visible(&world).await;
                 match failed {
                     Err(Error::Store(rashomon_tables::Error::Unavailable(_))) => {
-                        assert!(seen == before || seen == expected, "{what}: all or nothing, not {seen:?}");
+                        assert!(
+                            found == before || found == expected,
+                            "{what}: all or nothing, not {found:?}"
+                        );
                     }
-                    // Where others write too, a write under a reservation looks what became of it.
-                    Ok(_) => assert_eq!(seen, expected, "{what}: acknowledged"),
+                    // With several writers, a write under a page lease reads the outcome of a failed call.
+                    Ok(_) => assert_eq!(found, expected, "{what}: acknowledged"),
                     Err(error) => panic!("{what}: {error}"),
                 }
                 world.assert_whole().await;
                 make(&world, write, tid).await.unwrap();
                 assert_eq!(visible(&world).await, expected, "{what}");
                 world.assert_whole().await;
-                // And nothing is left over.
+                // No chunks are left over.
                 world.pass(Duration::from_secs(7200));
                 world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap();
                 world.assert_whole().await;
-                let named = world.rows(&schemas::CHUNK_REFERENCES).await.len();
+                let references = world.rows(&schemas::CHUNK_REFERENCES).await.len();
                 let sets = world.store.partitions(&schemas::CHUNKS, None, NonZeroUsize::MAX);
-                assert_eq!(sets.await.unwrap().items.len(), named, "{what}");
+                assert_eq!(sets.await.unwrap().items.len(), references, "{what}");
             }
         }
     }
 }
 
-/// Whoever asked for the write is gone before it is over: it happens all the same, and holds its locks until
-/// it has.
+/// The caller of a write goes away before the write is over. The write happens all the same, and holds its
+/// locks until then.
 #[tokio::test]
-async fn a_write_goes_on_without_whoever_asked_for_it() {
+async fn write_completes_after_its_caller_is_gone() {
     for write in WRITES {
         let ((world, store), tid) = prepared(write).await;
         store.set_plan(Plan::empty());
         make(&world, write, tid).await.unwrap();
         let expected = visible(&world).await;
-        // The last is the page's own; before it are those of large bodies.
+        // The last write is that of the page. Before it come those of large bodies.
         let last = store.calls(Call::Write);
 
         let ((world, store), tid) = prepared(write).await;
@@ -168,7 +171,7 @@ async fn a_write_goes_on_without_whoever_asked_for_it() {
         client.abort();
         assert!(client.await.unwrap_err().is_cancelled());
         gate.open();
-        // All that it takes is time.
+        // The write completes after some time.
         let done = tokio::time::timeout(Duration::from_secs(20), async {
             while visible(&world).await != expected {
                 tokio::task::yield_now().await;
@@ -181,7 +184,7 @@ async fn a_write_goes_on_without_whoever_asked_for_it() {
     }
 }
 
-/// Makes a write until the store is there for it.
+/// Repeats a write until the store is available.
 async fn until_done<T>(failures: &mut u32, write: impl AsyncFn() -> Result<T>) -> T {
     loop {
         match write().await {
@@ -193,7 +196,7 @@ async fn until_done<T>(failures: &mut u32, write: impl AsyncFn() -> Result<T>) -
 }
 
 #[tokio::test]
-async fn with_a_store_that_fails_by_chance_nothing_is_lost() {
+async fn random_faults_lose_nothing() {
     let mut failures = 0;
     for seed in 0..25 {
         let (world, store) = faulty().await;
@@ -222,9 +225,9 @@ async fn with_a_store_that_fails_by_chance_nothing_is_lost() {
     assert!(failures > 100, "{failures}");
 }
 
-/// Reads that fail say so, and never that a thing is absent.
+/// A failed read returns an error, and never says that a thing is absent.
 #[tokio::test]
-async fn a_read_that_fails_says_so() {
+async fn failed_read_is_an_error() {
     let (world, store) = faulty().await;
     let (page, html) = (page("Main_Page"), name("html"));
     let tid = world.put_revision(&page, 5, &[("html", "five"), ("wikitext", "text")]).await.unwrap().tid;
@@ -233,7 +236,7 @@ async fn a_read_that_fails_says_so() {
         for number in 1..=6 {
             store.set_plan(Plan::empty());
             let plan = Plan::empty().on(call, number, Fault::Before);
-            macro_rules! assert_said {
+            macro_rules! assert_reported {
                 ($read:expr) => {{
                     store.set_plan(plan.clone());
                     let result = $read.await.map(drop);
@@ -244,19 +247,19 @@ async fn a_read_that_fails_says_so() {
                     }
                 }};
             }
-            assert_said!(world.reopened().await.buckets.latest(&page, &html));
-            assert_said!(buckets.latest_render(&page));
-            assert_said!(buckets.property(&page, tid, &html));
-            assert_said!(buckets.render(&page, tid));
-            assert_said!(buckets.revision(&page, rev(5)));
-            assert_said!(buckets.newest_render(&page, rev(5)));
-            assert_said!(buckets.at_time(&page, at(5)));
-            assert_said!(buckets.revisions(&page, None, 10));
-            assert_said!(buckets.history(&page, None, 10));
-            assert_said!(buckets.memento(&page, &html, None));
-            assert_said!(buckets.mementos(&page, &html, None, 10));
-            assert_said!(buckets.stats(&page.domain, &mut |_| {}));
-            assert_said!(buckets.verify(&mut |_| {}));
+            assert_reported!(world.reopened().await.buckets.latest(&page, &html));
+            assert_reported!(buckets.latest_render(&page));
+            assert_reported!(buckets.property(&page, tid, &html));
+            assert_reported!(buckets.render(&page, tid));
+            assert_reported!(buckets.revision(&page, rev(5)));
+            assert_reported!(buckets.newest_render(&page, rev(5)));
+            assert_reported!(buckets.at_time(&page, at(5)));
+            assert_reported!(buckets.revisions(&page, None, 10));
+            assert_reported!(buckets.history(&page, None, 10));
+            assert_reported!(buckets.memento(&page, &html, None));
+            assert_reported!(buckets.mementos(&page, &html, None, 10));
+            assert_reported!(buckets.stats(&page.domain, &mut |_| {}));
+            assert_reported!(buckets.verify(&mut |_| {}));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Histories in: whatever the order, the pieces and the company, the store is the same.
+//! Imports of histories: the store is the same for any order, any pieces, and any concurrent imports.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -12,19 +12,16 @@ use rashomon_tables::{Faulty, Plan, Rates};
 
 use crate::support::{World, at, block_on, name, noise, page, record, rev};
 
-crate::support::on_every_store![
-    in_parallel_the_store_is_the_same,
-    what_comes_is_written_in_batches_that_the_store_takes,
-];
+crate::support::on_every_store![parallel_imports_give_the_same_store, import_writes_batches_within_the_limit,];
 
-/// A page's history of every kind: several revisions of one second, several renders, large bodies, a rewrite,
+/// A varied history of a page: several revisions of one second, several renders, large bodies, a rewrite, and
 /// numbers that do not rise with time.
 async fn revisions(world: &World) -> Vec<ImportRevision> {
     let page = page("Main_Page");
     let mut revisions = Vec::new();
     for number in 1..=24 {
         let text = format!("text {number} ").repeat(50);
-        // Three share a second.
+        // Three revisions share each second.
         let mut revision =
             world.history(&page, number, at(-1000 + (number * 7 % 24) / 3), text.as_bytes()).await;
         match number % 4 {
@@ -53,7 +50,7 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
     revisions
 }
 
-/// All that is stored, with the names of chunk sets, which are drawn at random, left out.
+/// All that is stored, without the random names of chunk sets.
 async fn dump(world: &World) -> Vec<String> {
     let lines = world.dump().await.into_iter();
     let mut lines: Vec<_> = lines
@@ -76,7 +73,7 @@ async fn imported_at_once() -> (World, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_history_is_read_back_as_it_came() {
+async fn imported_history_is_read_back_unchanged() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let mut revision = world.history(&page, 5, at(-100), b"text").await;
     let slot = SlotRecord { model: Some("wikitext".to_owned()), deleted: true, ..SlotRecord::default() };
@@ -97,7 +94,7 @@ proptest! {
     #![proptest_config(crate::support::cases(16))]
 
     #[test]
-    fn in_any_order_and_in_pieces_of_any_size_the_store_is_the_same(
+    fn import_in_any_order_and_in_pieces_gives_the_same_store(
         order in Just((0..24_usize).collect::<Vec<_>>()).prop_shuffle(),
         piece in 1..30_usize,
         twice in any::<bool>(),
@@ -107,7 +104,7 @@ proptest! {
             let (world, page) = (World::new().await, page("Main_Page"));
             let revisions = revisions(&world).await;
             let mut shuffled: Vec<_> = order.into_iter().map(|index| revisions[index].clone()).collect();
-            // So may the renders of each come.
+            // The renders of each revision may come in any order too.
             shuffled.iter_mut().for_each(|revision| revision.renders.reverse());
             for piece in shuffled.chunks(piece) {
                 world.pass(Duration::from_secs(1));
@@ -124,11 +121,11 @@ proptest! {
     }
 }
 
-async fn in_parallel_the_store_is_the_same(world: World) {
+async fn parallel_imports_give_the_same_store(world: World) {
     let (_, expected) = imported_at_once().await;
     let (world, page) = (Arc::new(world), page("Main_Page"));
     let revisions = revisions(&world).await;
-    // Three do the same work, each from another place on.
+    // Three importers do the same work, and each begins at another place.
     let importers = (0..3).map(|importer| {
         let (world, page) = (Arc::clone(&world), page.clone());
         let mut revisions = revisions.clone();
@@ -156,13 +153,13 @@ async fn importing_again_changes_nothing() {
     assert!(again.iter().all(|outcome| *outcome == ImportOutcome::Unchanged), "{again:?}");
     assert_eq!(dump(&world).await, expected);
     assert_eq!(world.rows(&schemas::REVISIONS).await, written);
-    // Neither does posting what was imported.
+    // Posting an imported revision changes nothing either.
     let first = world.put_revision_at(&page, 3, at(-1000 + 7), &[("wikitext", "text 3 ".repeat(50))]).await;
     assert!(!first.unwrap().created);
 }
 
 #[tokio::test]
-async fn revisions_of_one_second_have_tids_of_their_own() {
+async fn revisions_of_one_second_have_different_tids() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let mut revisions = Vec::new();
     for number in 1..=300 {
@@ -178,26 +175,26 @@ async fn revisions_of_one_second_have_tids_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_contradiction_is_named_and_changes_nothing() {
+async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let mut stands = world.history(&page, 5, at(-100), b"text").await;
-    stands.renders[0].properties = world.untouched(&page, &[("html", "html")]).await;
-    world.buckets.import(&page, vec![stands.clone()]).await.unwrap();
+    let mut stored = world.history(&page, 5, at(-100), b"text").await;
+    stored.renders[0].properties = world.untouched(&page, &[("html", "html")]).await;
+    world.buckets.import(&page, vec![stored.clone()]).await.unwrap();
     let before = world.dump().await;
 
     let with_record = |change: fn(&mut RevisionRecord)| {
-        let mut revision = stands.clone();
+        let mut revision = stored.clone();
         change(&mut revision.record);
         revision
     };
     let with_properties = async |bodies: &[(&str, &str)]| ImportRevision {
         properties: world.untouched(&page, bodies).await,
-        ..stands.clone()
+        ..stored.clone()
     };
     let with_render = async |bodies: &[(&str, &str)]| {
-        let mut revision = stands.clone();
+        let mut revision = stored.clone();
         revision.renders[0].properties = world.untouched(&page, bodies).await;
-        // One that is new does not go in either, when another contradicts.
+        // A new render is not stored if another render of the revision contradicts the store.
         let tid = Tid::new(at(-150), 1);
         let properties = world.untouched(&page, &[("html", "new")]).await;
         revision.renders.insert(0, ImportRender { tid, properties });
@@ -224,7 +221,7 @@ async fn a_contradiction_is_named_and_changes_nothing() {
         assert_eq!(world.dump().await, before, "{what}");
         contradictions.push(revision);
     }
-    // Others that come with them go in.
+    // Other revisions of the same import are stored.
     contradictions.insert(3, world.history(&page, 6, at(-90), b"six").await);
     let outcomes = world.buckets.import(&page, contradictions).await.unwrap();
     let created: Vec<_> = outcomes.iter().map(|outcome| *outcome == ImportOutcome::Created).collect();
@@ -232,15 +229,15 @@ async fn a_contradiction_is_named_and_changes_nothing() {
     assert_eq!(created.iter().filter(|created| **created).count(), 1);
     assert_eq!(world.assert_whole().await.renders, 2);
 
-    // What an old export does not know contradicts nothing.
-    let unknowing = with_record(|record| {
+    // Fields that an old export does not have contradict nothing.
+    let incomplete = with_record(|record| {
         (record.user, record.comment, record.parent) = (None, None, Some(Parent::None));
     });
-    assert_eq!(world.buckets.import(&page, vec![unknowing]).await.unwrap(), [ImportOutcome::Unchanged]);
+    assert_eq!(world.buckets.import(&page, vec![incomplete]).await.unwrap(), [ImportOutcome::Unchanged]);
 }
 
 #[tokio::test]
-async fn what_contradicts_itself_is_named_and_changes_nothing() {
+async fn inconsistent_import_is_reported_and_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.buckets.import(&page, vec![world.history(&page, 5, at(-100), b"text").await]).await.unwrap();
     let before = world.dump().await;
@@ -256,7 +253,7 @@ async fn what_contradicts_itself_is_named_and_changes_nothing() {
         let of_another = if number == 5 { None } else { Some(vec![render(of_five, &[("html", "x")]).await]) };
         let renders = [
             Some(vec![render(tid, &[("html", "x")]).await, render(tid, &[("html", "y")]).await]),
-            // What belongs to the revision cannot be a render's.
+            // A property of the revision cannot be a property of a render.
             Some(vec![render(tid, &[("html", "x"), ("wikitext", "text")]).await]),
             of_another,
         ];
@@ -271,7 +268,7 @@ async fn what_contradicts_itself_is_named_and_changes_nothing() {
             assert_eq!(world.dump().await, before, "{what}");
         }
     }
-    // Nor a render's property the revision's, nor one render two revisions'.
+    // A property of renders cannot be one of the revision, and a render cannot belong to two revisions.
     let html = ImportRevision {
         properties: world.untouched(&page, &[("html", "x")]).await,
         ..world.history(&page, 7, at(-100), b"text").await
@@ -292,7 +289,7 @@ async fn what_contradicts_itself_is_named_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
+async fn import_adds_new_renders_to_a_stored_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let mut revision = world.history(&page, 5, at(-100), b"text").await;
     world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
@@ -307,7 +304,7 @@ async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
     let detail = world.buckets.revision(&page, rev(5)).await.unwrap();
     let seconds: Vec<_> = detail.renders.iter().map(|render| render.tid.time()).collect();
     assert_eq!(seconds, [at(-30), at(-50), at(-70), at(-100)]);
-    // Several calls may bring the renders of one revision, and one call may bring a revision twice.
+    // The renders of one revision may come in several calls, and one call may have a revision twice.
     let parts: Vec<_> = (revision.renders.iter())
         .map(|render| ImportRevision { renders: vec![render.clone()], ..revision.clone() })
         .collect();
@@ -317,26 +314,26 @@ async fn renders_that_are_new_are_added_to_a_revision_that_stands() {
     assert_eq!(
         other.buckets.import(&page, parts).await.unwrap(),
         vec![ImportOutcome::Unchanged; 4],
-        "all of it stands"
+        "all renders are stored already"
     );
 }
 
-/// An XML export knows no renders; what stands has some.
+/// An XML export has no renders, but the stored revision has one.
 #[tokio::test]
-async fn a_render_that_nobody_knows_adds_nothing_to_a_revision_that_stands() {
+async fn import_without_known_renders_adds_none_to_a_stored_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let unknown = world.history(&page, 5, at(-100), b"text").await;
+    let without_renders = world.history(&page, 5, at(-100), b"text").await;
     let properties = world.untouched(&page, &[("html", "html")]).await;
     let renders = vec![ImportRender { tid: Tid::new(at(-50), 1), properties }];
-    let known = ImportRevision { renders, ..unknown.clone() };
-    world.buckets.import(&page, vec![known]).await.unwrap();
+    let with_render = ImportRevision { renders, ..without_renders.clone() };
+    world.buckets.import(&page, vec![with_render]).await.unwrap();
     let before = world.dump().await;
-    assert_eq!(world.buckets.import(&page, vec![unknown]).await.unwrap(), [ImportOutcome::Unchanged]);
+    assert_eq!(world.buckets.import(&page, vec![without_renders]).await.unwrap(), [ImportOutcome::Unchanged]);
     assert_eq!(world.dump().await, before);
 }
 
-/// A page's batch has its limit, whatever an export brings.
-async fn what_comes_is_written_in_batches_that_the_store_takes(world: World) {
+/// The batches of a page stay within their limit, however much an export has.
+async fn import_writes_batches_within_the_limit(world: World) {
     let page = page("Main_Page");
     let mut revisions = Vec::new();
     for number in 1..=300 {
@@ -352,7 +349,7 @@ async fn what_comes_is_written_in_batches_that_the_store_takes(world: World) {
     assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
     assert_eq!(world.assert_whole().await.revisions, 300);
 
-    // What no batch can hold is left out, and said.
+    // A revision that no batch can hold is skipped and reported.
     let mut absurd = vec![world.history(&page, 1000, at(-1), b"text").await; 3];
     absurd[0].record.comment = Some("c".repeat(2 << 20));
     let mut html = world.untouched(&page, &[("html", "x")]).await;
@@ -363,9 +360,9 @@ async fn what_comes_is_written_in_batches_that_the_store_takes(world: World) {
     assert_eq!(outcomes.iter().map(conflict).collect::<Vec<_>>(), [true, true, false], "{outcomes:?}");
 }
 
-/// Cut short, it is a part of the whole; done again, it is the whole.
+/// An interrupted import stores a part of the history, and a repeated import stores the rest.
 #[tokio::test]
-async fn an_import_that_fails_can_be_made_again() {
+async fn failed_import_can_be_repeated() {
     let (_, expected) = imported_at_once().await;
     let mut failures = 0;
     for seed in 0..10 {
@@ -388,7 +385,7 @@ async fn an_import_that_fails_can_be_made_again() {
 }
 
 #[tokio::test]
-async fn what_was_rewritten_says_so_after_an_import() {
+async fn import_keeps_the_time_of_a_rewrite() {
     let (world, _) = imported_at_once().await;
     let page = page("Main_Page");
     let render = world.buckets.newest_render(&page, rev(2)).await.unwrap();

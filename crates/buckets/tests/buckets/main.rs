@@ -1,4 +1,4 @@
-//! What buckets promise, over each store.
+//! Tests of what the bucket layer promises, over each store.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod archive;

@@ -1,4 +1,4 @@
-//! RFC 7089: what the timegate selects at any second is what the timemap lists, and nothing else.
+//! RFC 7089: the timemap lists exactly the mementos that the timegate selects at any second.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::support::{START, World, at, block_on, name, page, record, rev};
 /// The seconds from [`START`] in which something happens to a page.
 const SECONDS: i64 = 12;
 
-/// A revision: its time in tenths of a second, and its renders: when, and whether they have html.
+/// A revision: its time in tenths of a second, and the time of each render and whether it has html.
 type Edit = (i64, Vec<(i64, bool)>);
 
 fn tenths(tenths: i64) -> Timestamp {
@@ -25,7 +25,7 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
         let number = i64::try_from(index).unwrap() + 1;
         let mut revision = ImportRevision {
             record: record(number, tenths(*time)),
-            // Only some have wikitext.
+            // Only some revisions have wikitext.
             properties: match number % 3 {
                 0 => Vec::new(),
                 _ => world.untouched(page, &[("wikitext", "text")]).await,
@@ -44,9 +44,10 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
     world.buckets.import(page, revisions).await.unwrap();
 }
 
-/// What the definition says, without any cleverness: at the end of a second, of the revisions that have the
-/// property the one of the greatest time so far, of one time the highest; of its renders that have the
-/// property the newest so far, else the oldest. Before the first, the first.
+/// The memento at the end of a second, straight from the definition. Only revisions and renders that have the
+/// property count. The revision is the one with the latest time so far, and of one time the one with the
+/// highest number. The render is its newest so far, or else its oldest. Before the first revision, the first
+/// is selected.
 fn selected(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
     let page = page("Main_Page");
     let states: Vec<_> = (1_i64..)
@@ -92,7 +93,7 @@ proptest! {
     #![proptest_config(crate::support::cases(200))]
 
     #[test]
-    fn the_timemap_lists_exactly_what_the_timegate_selects(edits in edits(), limit in 1..5_usize) {
+    fn timemap_lists_exactly_what_the_timegate_selects(edits in edits(), limit in 1..5_usize) {
         block_on(async {
             let (world, page) = (World::new().await, page("Main_Page"));
             import(&world, &page, &edits).await;
@@ -124,7 +125,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_cannot_be_selected_is_said() {
+async fn missing_memento_is_an_error_with_its_reason() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let html = name("html");
     let nowhere = world.buckets.memento(&page, &html, None).await;
@@ -139,9 +140,9 @@ async fn what_cannot_be_selected_is_said() {
     }
 }
 
-/// By number, as everywhere else; where that has no such property, by time.
+/// The latest is the revision with the highest number. If it has no such property, the latest time decides.
 #[tokio::test]
-async fn without_a_time_the_latest_is_selected() {
+async fn timegate_without_a_time_selects_the_latest() {
     let (world, page) = (World::new().await, page("Main_Page"));
     for (number, seconds) in [(9, -90), (4, -10), (5, -50)] {
         world.put_revision_at(&page, number, at(seconds), &[("html", number.to_string())]).await.unwrap();
@@ -154,7 +155,7 @@ async fn without_a_time_the_latest_is_selected() {
 }
 
 #[tokio::test]
-async fn a_memento_names_the_version_that_is_read() {
+async fn memento_names_the_version_that_is_read() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let tid = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
     for property in ["html", "wikitext"] {

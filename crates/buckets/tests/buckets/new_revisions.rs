@@ -1,4 +1,5 @@
-//! New revisions: whole, latest in any order, harmless when repeated, and refused when they are wrong.
+//! New revisions are complete, become the latest in any order of writes, can be repeated, and are refused
+//! when they are wrong.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::time::Duration;
@@ -11,16 +12,16 @@ use rashomon_clock::Timestamp;
 use crate::support::{START, World, at, block_on, name, page, rev};
 
 crate::support::on_every_store![
-    a_new_revision_is_read_back_as_it_was_given,
-    a_repeat_gives_the_first_tid_whatever_came_later,
-    of_32_writers_on_one_condition_exactly_one_gets_through,
-    of_32_posts_of_one_revision_one_is_stored,
+    new_revision_is_read_back_unchanged,
+    repeated_revision_returns_the_first_tid,
+    one_of_32_writers_on_one_condition_succeeds,
+    one_of_32_posts_of_a_revision_is_stored,
 ];
 
 /// 1990-01-01T00:00:00Z.
 const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 
-async fn a_new_revision_is_read_back_as_it_was_given(world: World) {
+async fn new_revision_is_read_back_unchanged(world: World) {
     let page = page("Main_Page");
     let mut new = world.new_revision(&page, 5, &[("html", "<p>"), ("wikitext", "text")]).await;
     new.properties[0].content_type = Some("text/html; profile=x".to_owned());
@@ -47,7 +48,7 @@ async fn a_new_revision_is_read_back_as_it_was_given(world: World) {
     assert_eq!(html.headers.content_type, "text/html; profile=x");
     assert_eq!(html.headers.other["x-origin"], "a");
     let wikitext = &render.properties[&name("wikitext")];
-    assert_eq!(wikitext.headers.content_type, "text/x-wiki; charset=utf-8", "that of its definition");
+    assert_eq!(wikitext.headers.content_type, "text/x-wiki; charset=utf-8", "the type of the definition");
 
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     assert_eq!(world.read(&page, written.tid, "wikitext").await, b"text");
@@ -58,7 +59,7 @@ async fn a_new_revision_is_read_back_as_it_was_given(world: World) {
 proptest! {
     #![proptest_config(crate::support::cases(64))]
 
-    /// Promise 3: latest is the highest, in whatever order the writes come.
+    /// Promise 3: the latest is the highest revision, in any order of writes.
     #[test]
     fn latest_is_the_highest_in_any_order(
         revs in subsequence((1..40_i64).collect::<Vec<_>>(), 1..12).prop_shuffle(),
@@ -79,7 +80,7 @@ proptest! {
     }
 }
 
-async fn a_repeat_gives_the_first_tid_whatever_came_later(world: World) {
+async fn repeated_revision_returns_the_first_tid(world: World) {
     let page = page("Main_Page");
     let bodies = [("html", "one"), ("wikitext", "text")];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap();
@@ -91,7 +92,7 @@ async fn a_repeat_gives_the_first_tid_whatever_came_later(world: World) {
 
     let before = world.dump().await;
     let new = NewRevision {
-        // It stood when the first was sent, and is not so any more.
+        // The condition held for the first request, and does not hold any more.
         if_latest: Some(Parent::None),
         ..world.new_revision(&page, 5, &bodies).await
     };
@@ -101,7 +102,7 @@ async fn a_repeat_gives_the_first_tid_whatever_came_later(world: World) {
 }
 
 #[tokio::test]
-async fn a_repeat_with_anything_else_is_a_conflict_and_changes_nothing() {
+async fn different_revision_of_the_same_number_is_a_conflict_and_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("wikitext", "text")];
     let first = NewRevision {
@@ -132,9 +133,10 @@ async fn a_repeat_with_anything_else_is_a_conflict_and_changes_nothing() {
         assert_eq!(world.dump().await, before, "{what}");
     }
 
-    // What is not given is not compared, nor is what is no property.
-    let unsaid = NewRevision { user: Some("Bob".to_owned()), ..world.new_revision(&page, 5, &bodies).await };
-    assert!(!world.buckets.put_revision(&page, unsaid).await.unwrap().created);
+    // Missing fields are not compared, and neither are fields such as the user.
+    let other_user =
+        NewRevision { user: Some("Bob".to_owned()), ..world.new_revision(&page, 5, &bodies).await };
+    assert!(!world.buckets.put_revision(&page, other_user).await.unwrap().created);
     assert!(!world.buckets.put_revision(&page, first).await.unwrap().created);
     assert_eq!(world.dump().await, before);
 }
@@ -161,12 +163,12 @@ async fn wrong_values_are_refused_and_change_nothing() {
     for (number, timestamp) in [(5, EARLIEST), (6, START.saturating_add(skew))] {
         let new = NewRevision { rev: rev(number), timestamp: Some(timestamp), ..new.clone() };
         let written = world.buckets.put_revision(&page, new).await.unwrap();
-        assert_eq!(written.tid.time(), timestamp, "exactly that time");
+        assert_eq!(written.tid.time(), timestamp, "the tid has exactly that time");
     }
 }
 
 #[tokio::test]
-async fn a_tid_of_a_given_time_is_the_same_everywhere_and_another_for_each_revision() {
+async fn tid_of_a_given_time_depends_on_page_and_revision_alone() {
     let (one, other, page) = (World::new().await, World::new().await, page("Main_Page"));
     other.pass(Duration::from_secs(1000));
     let mut tids = Vec::new();
@@ -185,7 +187,7 @@ async fn a_tid_of_a_given_time_is_the_same_everywhere_and_another_for_each_revis
 }
 
 #[tokio::test]
-async fn only_the_expected_latest_lets_a_write_through() {
+async fn conditional_revision_needs_the_expected_latest() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let put = async |number: i64, expected: Parent| {
         let new = world.new_revision(&page, number, &[("html", number.to_string())]).await;
@@ -195,20 +197,20 @@ async fn only_the_expected_latest_lets_a_write_through() {
         Err(Error::NotLatest { latest }) => latest.map(|render| (render.record.rev, render.tid)),
         other => panic!("{other:?}"),
     };
-    assert_eq!(latest_of(put(1, Parent::Revision(rev(7))).await), None, "there is no page");
+    assert_eq!(latest_of(put(1, Parent::Revision(rev(7))).await), None, "the page does not exist");
     assert_eq!(world.latest_rev(&page).await, None);
     let first = put(5, Parent::None).await.unwrap();
     assert_eq!(latest_of(put(6, Parent::None).await), Some((rev(5), first.tid)));
     let render = world.put_render(&page, 5, &[("html", "again")]).await.unwrap();
     assert_eq!(latest_of(put(6, Parent::Revision(rev(4))).await), Some((rev(5), render.tid)));
     put(6, Parent::Revision(rev(5))).await.unwrap();
-    // A lower one is no new latest, and may be stored all the same.
+    // A lower revision does not become the latest, but can be stored.
     put(2, Parent::Revision(rev(6))).await.unwrap();
     assert_eq!(world.latest_rev(&page).await, Some(6));
     assert_eq!(world.assert_whole().await.revisions, 3);
 }
 
-async fn of_32_writers_on_one_condition_exactly_one_gets_through(world: World) {
+async fn one_of_32_writers_on_one_condition_succeeds(world: World) {
     let page = page("Main_Page");
     let mut latest = Parent::None;
     for round in 0..10 {
@@ -220,16 +222,16 @@ async fn of_32_writers_on_one_condition_exactly_one_gets_through(world: World) {
             tokio::spawn(async move { buckets.put_revision(&page, new).await }).await.unwrap()
         });
         let results = join_all(writers).await;
-        let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
-        assert_eq!(won.len(), 1, "round {round}");
+        let succeeded: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
+        assert_eq!(succeeded.len(), 1, "round {round}");
         assert!(results.iter().all(|result| matches!(result, Ok(_) | Err(Error::NotLatest { .. }))));
-        latest = Parent::Revision(won[0].rev);
-        assert_eq!(world.latest_rev(&page).await, Some(won[0].rev.get()));
+        latest = Parent::Revision(succeeded[0].rev);
+        assert_eq!(world.latest_rev(&page).await, Some(succeeded[0].rev.get()));
     }
     assert_eq!(world.assert_whole().await.revisions, 10);
 }
 
-async fn of_32_posts_of_one_revision_one_is_stored(world: World) {
+async fn one_of_32_posts_of_a_revision_is_stored(world: World) {
     let page = page("Main_Page");
     for round in 1..=10 {
         for (number, same) in [(2 * round, true), (2 * round + 1, false)] {
@@ -249,7 +251,10 @@ async fn of_32_posts_of_one_revision_one_is_stored(world: World) {
             let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
             assert_eq!(detail.renders.len(), 1);
             let tids = results.into_iter().flatten().map(|written| written.tid);
-            assert!(tids.into_iter().all(|tid| tid == detail.renders[0].tid), "all name the one that stands");
+            assert!(
+                tids.into_iter().all(|tid| tid == detail.renders[0].tid),
+                "all answers name the stored render"
+            );
         }
     }
     world.assert_whole().await;

@@ -1,5 +1,5 @@
-//! Several processes on one store: conditions hold among all of them, and what one leaves undone the others see
-//! to.
+//! Several processes on one store: conditions hold among all of them, and each process completes or takes
+//! back the interrupted writes of the others.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -9,25 +9,26 @@ use rashomon_buckets::{
     schemas,
 };
 use rashomon_clock::ManualClock;
-use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore, Value};
+use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore};
 
-use crate::support::{AnyStore, Cluster, START, World, at, name, noise, page, rev, stands_on_cassandra};
+use crate::support::{
+    AnyStore, Cluster, LeaseRow, START, World, at, name, noise, page, rev, runs_on_cassandra,
+};
 
-/// Longer than a reservation lasts.
+/// Longer than a page lease lasts.
 const LEASE: Duration = Duration::from_secs(11);
 
-/// A process: its buckets, and its way to the store that may fail.
+/// A process: its buckets, and a store whose calls may fail for this process alone.
 struct Process {
     world: World,
     store: Arc<Faulty<AnyStore>>,
 }
 
 impl Process {
-    /// One whose clock shows so many seconds after the beginning.
     async fn on(store: AnyStore, clock: Arc<ManualClock>, seed: u64) -> Self {
         let store = Arc::new(Faulty::new(store, Plan::empty()));
-        let shared = Arc::clone(&store) as AnyStore;
-        Self { world: World::on(shared, clock, Settings::default(), seed).await, store }
+        let own = Arc::clone(&store) as AnyStore;
+        Self { world: World::on(own, clock, Settings::default(), seed).await, store }
     }
 
     async fn put_if_latest(&self, page: &Page, number: i64, latest: i64) -> Result<Written> {
@@ -57,8 +58,8 @@ async fn put_if_latest(world: &World, page: &Page, number: i64, latest: i64) -> 
     world.buckets.put_revision(page, new_revision(world, page, number, latest).await).await
 }
 
-/// Two processes on one store, whose clocks show so many seconds after the beginning. On a node they share a
-/// connection, and nothing else.
+/// Two processes on one store. `seconds` are what their clocks show, counted from the beginning. On a node
+/// the processes share a connection, and nothing else.
 async fn processes(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
         rashomon_test_stores::on(node, namespace, clock).await
@@ -66,7 +67,7 @@ async fn processes(seconds: [i64; 2]) -> [Process; 2] {
     .await
 }
 
-/// The same, each over connections of its own.
+/// Two processes like those of [`processes`], but each has its own connections.
 async fn processes_apart(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
         rashomon_test_stores::apart_on(node, namespace, clock).await
@@ -96,10 +97,11 @@ async fn processes_on<S: TableStore>(
     [Process::on(first, one, 1).await, Process::on(second, two, 2).await]
 }
 
-/// Has timers pass at once whenever nothing else is left to do, where the store takes no time of its own. A writer that
-/// waits for another gives up after some seconds, which on a busy machine are soon over.
+/// Makes timers fire at once whenever nothing else is left to do. A writer that waits for another gives up
+/// after some seconds, and on a busy machine these pass too soon. On a node the store itself takes time, so
+/// real time passes there.
 fn pause_timers() {
-    if !stands_on_cassandra() {
+    if !runs_on_cassandra() {
         tokio::time::pause();
     }
 }
@@ -108,48 +110,49 @@ fn is_unavailable<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Store(StoreError::Unavailable(_))))
 }
 
-/// Panics where a page is still held.
-async fn assert_nobody_writes(world: &World) {
-    for row in world.rows(&schemas::HEADS).await {
-        assert_eq!(row.values[0], None, "{row:?}");
+/// Panics if a page lease still has an owner.
+async fn assert_no_lease(world: &World) {
+    for lease in world.typed_rows::<LeaseRow>().await {
+        assert_eq!(lease.owner, None, "{lease:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_32_writers_of_two_processes_one_passes_each_time() {
+async fn one_of_32_writers_of_two_processes_succeeds() {
     const ROUNDS: i64 = 12;
     let page = page("Main_Page");
-    // Four minutes apart.
+    // Their clocks differ by four minutes.
     let processes = processes_apart([0, 240]).await;
     let mut latest = 0;
     for round in 0..ROUNDS {
         let mut writers = Vec::new();
         for writer in 0..32 {
             let process = &processes[writer as usize % 2];
-            // Later writers have lower numbers, so that no order of arrival is that of the numbers.
+            // Later writers have lower numbers, so the order of arrival is not that of the numbers.
             writers.push(process.spawn_put(&page, (round + 1) * 100 - writer, latest).await);
         }
-        let mut passed = Vec::new();
+        let mut succeeded = Vec::new();
         for writer in writers {
             match writer.await.unwrap() {
-                Ok(written) => passed.push(written.rev.get()),
+                Ok(written) => succeeded.push(written.rev.get()),
                 Err(Error::NotLatest { .. }) => {}
                 error => assert!(is_unavailable(&error), "{error:?}"),
             }
         }
-        assert_eq!(passed.len(), 1, "round {round}: {passed:?}");
-        latest = passed[0];
+        assert_eq!(succeeded.len(), 1, "round {round}: {succeeded:?}");
+        latest = succeeded[0];
         for process in &processes {
             assert_eq!(process.world.latest_rev(&page).await, Some(latest));
         }
     }
     let report = processes[0].world.assert_whole().await;
     assert_eq!(report.revisions, ROUNDS as u64);
-    assert_nobody_writes(&processes[0].world).await;
+    assert_no_lease(&processes[0].world).await;
 }
 
-/// What a process that died in the middle of a write has left.
-async fn abandoned(
+/// Has one of two processes halt in the middle of a conditional write. Returns the gate at which it waits,
+/// and the write.
+async fn abandoned_write(
     fault: fn(Gate) -> Fault,
 ) -> ([Process; 2], Gate, tokio::task::JoinHandle<Result<Written>>) {
     let processes = processes([0, -240]).await;
@@ -163,9 +166,9 @@ async fn abandoned(
 }
 
 #[tokio::test]
-async fn a_live_reservation_is_waited_for() {
+async fn writer_waits_for_a_live_lease() {
     pause_timers();
-    let ([_one, two], gate, writer) = abandoned(Fault::Pause).await;
+    let ([_one, two], gate, writer) = abandoned_write(Fault::Pause).await;
     let page = page("Main_Page");
     assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await));
     let waiting = two.spawn_put(&page, 8, 5).await;
@@ -173,22 +176,23 @@ async fn a_live_reservation_is_waited_for() {
     gate.open();
     assert!(writer.await.unwrap().unwrap().created);
     assert!(matches!(waiting.await.unwrap(), Err(Error::NotLatest { .. })));
-    assert_nobody_writes(&two.world).await;
+    assert_no_lease(&two.world).await;
 }
 
-/// The owner had not written when he was taken for dead; what he writes later is not seen, and he is told.
+/// The owner of the lease had not written yet when its lease expired. Its late write stays invisible, and it
+/// gets an error.
 #[tokio::test]
-async fn a_dead_reservation_is_recovered_and_a_slow_owner_refused() {
-    let ([one, two], gate, slow) = abandoned(Fault::Pause).await;
+async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
+    let ([one, two], gate, slow) = abandoned_write(Fault::Pause).await;
     let page = page("Main_Page");
-    assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await), "it lives, as far as one can see");
+    assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await), "the lease may still be live");
     two.world.pass(LEASE);
     assert!(two.put_if_latest(&page, 8, 5).await.unwrap().created);
     gate.open();
     assert!(is_unavailable(&slow.await.unwrap()));
     for process in [&one, &two] {
         assert_eq!(process.world.latest_rev(&page).await, Some(8));
-        assert!(process.world.buckets.revision(&page, rev(7)).await.is_err(), "nothing is left of it");
+        assert!(process.world.buckets.revision(&page, rev(7)).await.is_err(), "the late write is invisible");
     }
     let report = two.world.assert_whole().await;
     assert_eq!((report.revisions, report.renders), (2, 2));
@@ -196,15 +200,16 @@ async fn a_dead_reservation_is_recovered_and_a_slow_owner_refused() {
     assert!(one.put_if_latest(&page, 7, 8).await.unwrap().created, "the same rows may be written again");
     assert_eq!(one.world.buckets.revision(&page, rev(7)).await.unwrap().renders.len(), 1);
     one.world.assert_whole().await;
-    assert_nobody_writes(&two.world).await;
+    assert_no_lease(&two.world).await;
 }
 
-/// Nobody saw it stand, so that it is its age that tells, by clocks of which one may be ahead.
+/// The second process sees the lease for the first time, so it decides by the age of the lease. One of the
+/// clocks may be ahead.
 #[tokio::test]
-async fn a_reservation_is_dead_by_its_age_too() {
+async fn lease_expires_by_age() {
     let skew = Settings::default().skew;
     for (seconds, alive) in [(0, true), (240, true), (241 + 300 + 10, false)] {
-        let ([_one, two], _gate, _writer) = abandoned(Fault::Pause).await;
+        let ([_one, two], _gate, _writer) = abandoned_write(Fault::Pause).await;
         two.world
             .clock
             .set(START.saturating_sub(Duration::from_secs(240)).saturating_add(Duration::from_secs(seconds)));
@@ -213,13 +218,13 @@ async fn a_reservation_is_dead_by_its_age_too() {
     }
 }
 
-/// The owner had written all, and died before he could say so.
+/// The owner of the lease had written everything, and died before it released the lease.
 #[tokio::test]
-async fn what_was_published_whole_stands_and_its_repeat_gives_one_render() {
-    let ([one, two], gate, slow) = abandoned(Fault::PauseAfter).await;
+async fn complete_write_of_a_dead_process_stays_and_its_repeat_adds_no_render() {
+    let ([one, two], gate, slow) = abandoned_write(Fault::PauseAfter).await;
     let page = page("Main_Page");
     let repeat = two.put_if_latest(&page, 7, 5).await;
-    assert!(is_unavailable(&repeat), "nobody knows yet whether it stands: {repeat:?}");
+    assert!(is_unavailable(&repeat), "the outcome of the write is still unknown: {repeat:?}");
     let unconditional = two
         .world
         .buckets
@@ -230,32 +235,32 @@ async fn what_was_published_whole_stands_and_its_repeat_gives_one_render() {
     assert!(!repeat.created);
     assert!(matches!(two.put_if_latest(&page, 8, 5).await, Err(Error::NotLatest { .. })));
     gate.open();
-    assert!(is_unavailable(&slow.await.unwrap()), "somebody else has confirmed it");
+    assert!(is_unavailable(&slow.await.unwrap()), "another process has confirmed the write");
     let again = one.put_if_latest(&page, 7, 5).await.unwrap();
     assert_eq!((again.created, again.tid), (false, repeat.tid));
     assert_eq!(one.world.assert_whole().await.renders, 2);
-    assert_nobody_writes(&two.world).await;
+    assert_no_lease(&two.world).await;
 }
 
-/// A process knows which reservations are its own and were given up, and waits for none of those.
+/// A process knows which leases are its own and abandoned, and does not wait for them.
 #[tokio::test]
-async fn a_process_sees_to_what_it_left_itself_at_once() {
+async fn process_completes_its_own_failed_write_at_once() {
     let [one, two] = processes([0, 0]).await;
     let page = page("Main_Page");
     one.world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
-    // Neither the write nor taking it back gets through.
+    // Neither the write nor its roll-back succeeds.
     one.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before).on(Call::Write, 2, Fault::Before));
     assert!(is_unavailable(&one.put_if_latest(&page, 7, 5).await));
     assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await));
     assert!(one.put_if_latest(&page, 7, 5).await.unwrap().created);
     assert_eq!(two.world.assert_whole().await.revisions, 2);
-    assert_nobody_writes(&two.world).await;
+    assert_no_lease(&two.world).await;
 }
 
-/// Of a write in the place of other rows a first row is there already, as where one replica has it: what stood
-/// there is known no more, so the others are not put back.
+/// One row of a rewrite is visible already, as if one replica had it. The row that it replaced is lost, so
+/// the other rows are not restored.
 #[tokio::test]
-async fn a_replacement_that_is_seen_in_part_is_left_to_come() {
+async fn partly_visible_rewrite_is_not_taken_back() {
     let [one, two] = processes([0, 0]).await;
     let page = page("Main_Page");
     let tid = one.world.put_revision(&page, 5, &[("html", "html"), ("meta", "meta")]).await.unwrap().tid;
@@ -266,10 +271,10 @@ async fn a_replacement_that_is_seen_in_part_is_left_to_come() {
     let (buckets, its_page) = (one.world.buckets.clone(), page.clone());
     let slow = tokio::spawn(async move { buckets.rewrite(&its_page, tid, html, Expect::Any).await });
     gate.reached().await;
-    let head = two.world.rows(&schemas::HEADS).await.remove(0);
-    let Some(Value::Timestamp(at)) = head.values[3] else { panic!("{head:?}") };
+    let lease = two.world.typed_rows::<LeaseRow>().await.remove(0);
+    let rows_at = lease.rows_at.expect("the lease has an intent");
     let mut part = Batch::new(index.key.partition);
-    part.put(&schemas::RENDERS, index.key.clustering, index.values, at);
+    part.put(&schemas::RENDERS, index.key.clustering, index.values, rows_at);
     two.world.store.write(Vec::new(), part).await.unwrap();
 
     assert!(is_unavailable(&two.put_if_latest(&page, 6, 5).await));
@@ -280,7 +285,7 @@ async fn a_replacement_that_is_seen_in_part_is_left_to_come() {
     assert_eq!(two.world.read(&page, tid, "html").await, b"new");
 }
 
-/// Writes that reserve, each on a page where revision 5 stands.
+/// The kinds of writes that take a lease, each on a page that has revision 5.
 #[derive(Debug, Clone, Copy)]
 enum Write {
     Revision,
@@ -315,7 +320,7 @@ async fn make(world: &World, write: Write) -> Result<()> {
     match write {
         Write::Revision => put_if_latest(world, &page, 7, 5).await.map(drop),
         Write::LargeRevision => {
-            // Too much for one batch together, so that one of them is put into chunks.
+            // Together the bodies are too large for one batch, so one of them is put into chunks.
             let bodies: Vec<_> = (0..5).map(|index| (format!("p{index}"), noise(index, 900_000))).collect();
             let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
             let new = world.new_revision(&page, 7, &bodies).await;
@@ -338,7 +343,7 @@ async fn make(world: &World, write: Write) -> Result<()> {
     }
 }
 
-/// What a reader can see of the page, but for what is drawn at random.
+/// All that a reader can see of the page, without the random parts.
 async fn visible(world: &World) -> Vec<String> {
     let page = page("Main_Page");
     let mut lines = Vec::new();
@@ -354,12 +359,14 @@ async fn visible(world: &World) -> Vec<String> {
     lines
 }
 
-/// On a node, where all of it would take minutes, one of so many calls fails, of each write another.
+/// On a node, the test fails one of so many calls, since all of them would take minutes. Each kind of write
+/// begins with another call.
 const EVERY_ON_A_NODE: usize = 7;
 
-/// Whatever call fails, the write has happened or not, and can be made again at once by whoever asks.
+/// After any failed call, the write has happened as a whole or not at all. Any process can repeat the write
+/// at once.
 #[tokio::test]
-async fn a_write_that_fails_at_any_call_leaves_nothing_behind() {
+async fn write_that_fails_at_any_call_leaves_nothing_behind() {
     for write in WRITES {
         let [process, _] = processes([0, 0]).await;
         prepare(&process.world, write).await;
@@ -370,41 +377,41 @@ async fn a_write_that_fails_at_any_call_leaves_nothing_behind() {
         let calls = calls.map(|call| (call, process.store.calls(call)));
         let expected = visible(&process.world).await;
         assert_ne!(before, expected);
-        let every = if stands_on_cassandra() { EVERY_ON_A_NODE } else { 1 };
+        let every = if runs_on_cassandra() { EVERY_ON_A_NODE } else { 1 };
         let calls = calls.into_iter().flat_map(|(call, calls)| (1..=calls).map(move |n| (call, n)));
         for (call, number) in calls.skip(write as usize % every).step_by(every) {
             let writes = matches!(call, Call::Write | Call::Swap);
             for fault in [Fault::Before, Fault::After].into_iter().take(1 + usize::from(writes)) {
                 let what = format!("{write:?}, {call:?} {number}: {fault:?}");
-                // The other's clock is behind.
+                // The clock of the other process is behind.
                 let [one, other] = processes([0, -240]).await;
                 prepare(&one.world, write).await;
                 one.store.set_plan(Plan::empty().on(call, number, fault.clone()));
                 let result = make(&one.world, write).await;
                 assert!(result.is_ok() || is_unavailable(&result), "{what}: {result:?}");
-                let seen = visible(&other.world).await;
-                let allowed = seen == expected || (result.is_err() && seen == before);
-                assert!(allowed, "{what}: {result:?}, and {seen:?}");
-                assert_nobody_writes(&other.world).await;
+                let found = visible(&other.world).await;
+                let allowed = found == expected || (result.is_err() && found == before);
+                assert!(allowed, "{what}: {result:?}, and {found:?}");
+                assert_no_lease(&other.world).await;
                 make(&other.world, write).await.unwrap();
                 assert_eq!(visible(&one.world).await, expected, "{what}");
                 one.world.assert_whole().await;
-                // And nothing is left over.
+                // No chunks are left over.
                 one.world.pass(Duration::from_secs(7200));
                 one.world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap();
                 one.world.assert_whole().await;
-                let named = one.world.rows(&schemas::CHUNK_REFERENCES).await.len();
+                let references = one.world.rows(&schemas::CHUNK_REFERENCES).await.len();
                 let sets: BTreeSet<_> =
                     one.world.rows(&schemas::CHUNKS).await.into_iter().map(|row| row.key.partition).collect();
-                assert_eq!(sets.len(), named, "{what}");
+                assert_eq!(sets.len(), references, "{what}");
             }
         }
     }
 }
 
-/// What hides a write that was taken back hides nothing that is written later, by whatever clock.
+/// The deletes that take a write back do not hide a later write, even by a clock that is behind.
 #[tokio::test]
-async fn what_was_taken_back_can_be_written_by_a_process_whose_clock_is_behind() {
+async fn write_that_was_taken_back_can_be_repeated_by_a_clock_behind() {
     for conditional in [true, false] {
         let [ahead, behind] = processes([240, 0]).await;
         let page = page("Main_Page");
@@ -419,8 +426,8 @@ async fn what_was_taken_back_can_be_written_by_a_process_whose_clock_is_behind()
     }
 }
 
-/// One looks, and before he writes another does both.
-async fn both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
+/// Makes two writes at once: one process reads, and before it writes, the other process reads and writes.
+async fn write_both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
     pause_timers();
     let processes = processes([0, -240]).await;
     let page = page("Main_Page");
@@ -449,13 +456,13 @@ async fn both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
         task.await.unwrap().unwrap();
     }
     processes[0].world.assert_whole().await;
-    assert_nobody_writes(&processes[0].world).await;
+    assert_no_lease(&processes[0].world).await;
     (processes, page)
 }
 
 #[tokio::test]
 async fn properties_that_two_processes_add_to_one_revision_are_both_kept() {
-    let ([one, two], page) = both_at_once([("wikitext", false), ("slot-other", false)]).await;
+    let ([one, two], page) = write_both_at_once([("wikitext", false), ("slot-other", false)]).await;
     for process in [one, two] {
         let render = process.world.buckets.latest_render(&page).await.unwrap();
         for property in ["wikitext", "slot-other"] {
@@ -467,7 +474,7 @@ async fn properties_that_two_processes_add_to_one_revision_are_both_kept() {
 
 #[tokio::test]
 async fn properties_that_two_processes_replace_in_one_render_are_both_replaced() {
-    let ([one, two], page) = both_at_once([("html", true), ("meta", true)]).await;
+    let ([one, two], page) = write_both_at_once([("html", true), ("meta", true)]).await;
     for process in [one, two] {
         for property in ["html", "meta"] {
             assert_eq!(process.world.read_latest(&page, property).await, b"new", "{property}");
@@ -475,13 +482,13 @@ async fn properties_that_two_processes_replace_in_one_render_are_both_replaced()
     }
 }
 
-/// A render takes over from its base what another process replaces just then.
+/// A render takes over a body from its base while another process replaces that body.
 #[tokio::test]
-async fn what_is_taken_over_is_what_the_index_says() {
+async fn render_takes_over_the_body_that_the_index_names() {
     let [one, two] = processes([0, -240]).await;
     let page = page("Main_Page");
     let tid = one.world.put_revision(&page, 5, &[("html", "html"), ("meta", "meta")]).await.unwrap().tid;
-    // The first is of the revision, the second of the body that is taken over.
+    // The first `get` is for the revision, the second for the body that is taken over.
     let gate = Gate::new();
     two.store.set_plan(Plan::empty().on(Call::Get, 2, Fault::Pause(gate.clone())));
     let new = two.world.new_render(&page, RenderBase::Revision(rev(5)), &[("meta", "new")]).await;
@@ -500,7 +507,7 @@ mod in_memory {
     use super::*;
 
     #[tokio::test]
-    async fn who_has_no_condition_and_who_is_alone_pay_nothing() {
+    async fn writes_without_condition_or_other_processes_need_no_lease() {
         let clock = Arc::new(ManualClock::new(START));
         let page = page("Main_Page");
         for alone in [true, false] {
@@ -508,21 +515,21 @@ mod in_memory {
             let store: AnyStore = if alone { Arc::new(memory) } else { Arc::new(Cluster::new(memory)) };
             let store = Arc::new(Counting::new(store));
             let world = World::on(store.clone(), clock.clone(), Settings::default(), 1).await;
-            let heads = || {
+            let lease_calls = || {
                 let counts = store.counts();
-                let of_heads = counts.tables.get("heads");
-                of_heads
+                let of_leases = counts.tables.get("heads");
+                of_leases
                     .map_or(0, |counts| Kind::ALL.iter().map(|kind| counts[*kind].operations).sum::<u64>())
             };
             world.put_revision(&page, 5, &[("html", "5"), ("wikitext", "5")]).await.unwrap();
             world.put_render(&page, 5, &[("html", "new")]).await.unwrap();
             world.put_render(&page, 5, &[("html", "newer"), ("wikitext", "5")]).await.unwrap();
-            assert_eq!(heads(), 0);
+            assert_eq!(lease_calls(), 0);
             put_if_latest(&world, &page, 6, 5).await.unwrap();
             put_if_latest(&world, &page, 6, 5).await.unwrap();
             let tid = world.put_render(&page, 6, &[("html", "new"), ("slot-a", "a")]).await.unwrap().tid;
             world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
-            assert_eq!(heads() == 0, alone, "{}", heads());
+            assert_eq!(lease_calls() == 0, alone, "{}", lease_calls());
         }
     }
 }

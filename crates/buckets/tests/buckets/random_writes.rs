@@ -1,4 +1,4 @@
-//! Writes of all kinds by chance, held against what the design says in a few lines: a map of revisions.
+//! Random writes of all kinds, compared with a simple model of the design: a map of revisions.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -12,10 +12,11 @@ use crate::support::{World, at, block_on, name, page, record, rev};
 
 const NAMES: [&str; 4] = ["html", "meta", "wikitext", "slot-x"];
 
-/// Bodies by the places of their names.
+/// Bodies by the indexes of their names in [`NAMES`].
 type Bodies = BTreeMap<usize, u8>;
 
-/// Where the clock begins, in seconds: however often it goes back, no time that is given is its own.
+/// The second at which the clock begins. Though the clock may go back, it never shows a time that a request
+/// has.
 const CLOCK: i64 = 1000;
 
 #[derive(Debug, Clone)]
@@ -28,7 +29,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Large ones cost time, and are seldom.
+    // Large bodies take time, and are rare.
     let body = || prop_oneof![10 => 0..2_u8, 1 => Just(2)];
     let bodies = || proptest::collection::btree_map(0..NAMES.len(), body(), 1..4);
     let at = || proptest::option::weighted(0.4, -9..0_i64);
@@ -63,19 +64,19 @@ fn split(bodies: &Bodies) -> (Bodies, Bodies) {
     bodies.iter().partition(|(name, _)| of_revision(**name))
 }
 
-/// What a revision is, by the design.
+/// A revision, according to the design.
 #[derive(Debug, Clone, Default)]
 struct Model {
-    /// When it was posted, if that was given; and with what.
+    /// The time of the first request, if it had one, and its bodies.
     request: (Option<i64>, Bodies),
     first: Option<Tid>,
     own: Bodies,
     renders: BTreeMap<Tid, Bodies>,
-    /// What the renders of a given time were posted with.
+    /// The requests for renders with a given time: the render and the bodies of each.
     requests: BTreeMap<i64, (Tid, Bodies)>,
 }
 
-/// What a write should come to.
+/// The expected result of a write.
 #[derive(Debug, PartialEq)]
 enum Expected {
     Created,
@@ -92,7 +93,7 @@ impl Model {
             let same = request == bodies;
             return nothing(if same { Expected::Repeat(*tid) } else { Expected::Conflict });
         }
-        if of_revision.iter().any(|(name, body)| self.own.get(name).is_some_and(|stands| stands != body)) {
+        if of_revision.iter().any(|(name, body)| self.own.get(name).is_some_and(|stored| stored != body)) {
             return nothing(Expected::Conflict);
         }
         let added: Bodies =
@@ -122,8 +123,8 @@ impl Run {
     fn check(&self, result: Result<Written>, expected: &Expected) -> Option<Tid> {
         match (result, expected) {
             (Ok(Written { created: true, tid, .. }), Expected::Created) => Some(tid),
-            (Ok(Written { created: false, tid, .. }), Expected::Repeat(stands)) => {
-                assert_eq!(tid, *stands);
+            (Ok(Written { created: false, tid, .. }), Expected::Repeat(stored)) => {
+                assert_eq!(tid, *stored);
                 None
             }
             (Err(Error::Conflict(_)), Expected::Conflict) | (Err(Error::NotFound(_)), Expected::NotFound) => {
@@ -147,17 +148,17 @@ impl Run {
             Step::Revision { rev, at: time, bodies } => {
                 let expected = match self.models.get(rev) {
                     None => Expected::Created,
-                    Some(Model { request: (stands_at, stands), first: Some(first), .. })
-                        if stands == bodies && time.is_none_or(|time| *stands_at == Some(time)) =>
+                    Some(Model { request: (stored_time, stored), first: Some(first), .. })
+                        if stored == bodies && time.is_none_or(|time| *stored_time == Some(time)) =>
                     {
                         Expected::Repeat(*first)
                     }
                     Some(_) => Expected::Conflict,
                 };
-                let given = Self::bytes(bodies);
+                let request = Self::bytes(bodies);
                 let result = match time {
-                    Some(time) => world.put_revision_at(page, *rev, at(*time), &given).await,
-                    None => world.put_revision(page, *rev, &given).await,
+                    Some(time) => world.put_revision_at(page, *rev, at(*time), &request).await,
+                    None => world.put_revision(page, *rev, &request).await,
                 };
                 let Some(tid) = self.check(result, &expected) else { return };
                 let (own, of_render) = split(bodies);
@@ -167,11 +168,11 @@ impl Run {
                 self.models.insert(*rev, Model { request, first: Some(tid), own, renders, requests });
             }
             Step::Render { rev: number, base, at: time, bodies } => {
-                let given = Self::bytes(bodies);
+                let request = Self::bytes(bodies);
                 let base_tid = (self.models.get(number)).and_then(|model| model.renders.keys().nth((*base)?));
                 let base_tid =
                     base_tid.copied().map_or(RenderBase::Revision(rev(*number)), RenderBase::Render);
-                let new = world.new_render(page, base_tid, &given).await;
+                let new = world.new_render(page, base_tid, &request).await;
                 let new = rashomon_buckets::NewRender { timestamp: time.map(at), ..new };
                 let result = world.buckets.put_render(page, new).await;
                 let (expected, added, own) = match self.models.get(number) {
@@ -191,9 +192,9 @@ impl Run {
                 let of = if of_revision(*place) { &mut model.own } else { own };
                 let result = world.rewrite(page, *tid, NAMES[*place], body_of(*body)).await;
                 match of.get_mut(place) {
-                    Some(stands) => {
+                    Some(stored) => {
                         result.unwrap();
-                        *stands = *body;
+                        *stored = *body;
                     }
                     None => {
                         let missing = matches!(result, Err(Error::NotFound(Missing::Property { .. })));
@@ -205,7 +206,7 @@ impl Run {
         }
     }
 
-    /// A revision that is new goes in; one that stands came by another way, at another time.
+    /// Imports a revision. A new revision is stored. A stored revision was posted, or imported before.
     async fn import(&mut self, number: i64, bodies: &Bodies) {
         let (world, page) = (&self.world, &self.page);
         let (own, of_render) = split(bodies);
@@ -292,7 +293,7 @@ proptest! {
     #![proptest_config(crate::support::cases(100))]
 
     #[test]
-    fn the_given_store_is_what_the_design_says(steps in steps()) {
+    fn given_store_matches_the_model(steps in steps()) {
         run(World::new(), &steps);
     }
 }
@@ -304,7 +305,7 @@ mod in_sqlite {
         #![proptest_config(crate::support::cases(16))]
 
         #[test]
-        fn a_store_is_what_the_design_says(steps in steps()) {
+        fn sqlite_store_matches_the_model(steps in steps()) {
             run(World::in_sqlite(), &steps);
         }
     }

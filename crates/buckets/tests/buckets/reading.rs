@@ -1,4 +1,4 @@
-//! Reading by name, by number and by time, and listing.
+//! Reads by name, by number and by time, and lists of revisions.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -11,14 +11,14 @@ use rashomon_tables::Batch;
 use crate::support::{START, World, at, name, page, page_of, record, rev};
 
 crate::support::on_every_store![
-    pages_are_apart,
-    by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_number,
-    a_listing_has_every_revision_once_in_parts_of_any_size,
-    a_history_has_every_revision_once_the_lowest_first,
+    pages_are_separate,
+    at_time_selects_the_latest_time_then_the_highest_number,
+    revision_list_has_every_revision_once_in_parts_of_any_size,
+    history_has_every_revision_once_lowest_first,
 ];
 
 #[tokio::test]
-async fn what_is_not_there_is_said_precisely() {
+async fn error_says_precisely_what_is_missing() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let (nowhere, html, tid) = (crate::support::page("Nowhere"), name("html"), Tid::new(START, 1));
     let missing = |error: Error| match error {
@@ -46,23 +46,23 @@ async fn what_is_not_there_is_said_precisely() {
     assert_eq!(buckets.history(&nowhere, None, 50).await.unwrap().items.len(), 0);
 }
 
-/// Renders of history are taken as they are, so a newer one may lack what an older one has.
+/// Renders of history are stored unchanged, so a newer render may lack a property that an older one has.
 #[tokio::test]
-async fn what_only_an_older_render_has_is_said_of_that_render() {
+async fn error_names_the_older_render_that_has_the_property() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision_at(&page, 3, at(-90), &[("html", "three"), ("meta", "{}")]).await.unwrap();
     let older = world.put_revision_at(&page, 4, at(-50), &[("html", "four")]).await.unwrap().tid;
     world.put_render_at(&page, 4, at(-10), &[("data", "x")]).await.unwrap();
-    let said =
+    let error =
         async |property: &str| world.buckets.latest(&page, &name(property)).await.unwrap_err().to_string();
     let lacks = "the newest render of the latest revision, 4, has no such property";
-    assert_eq!(said("html").await, format!("{lacks}; its newest render that has it is {older}"));
-    assert_eq!(said("meta").await, format!("{lacks}; the newest revision that has it is 3"));
-    assert_eq!(said("other").await, lacks);
+    assert_eq!(error("html").await, format!("{lacks}; its newest render that has it is {older}"));
+    assert_eq!(error("meta").await, format!("{lacks}; the newest revision that has it is 3"));
+    assert_eq!(error("other").await, lacks);
 }
 
 #[tokio::test]
-async fn the_latest_is_never_an_older_revision_s_property() {
+async fn latest_is_never_the_property_of_an_older_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let absent = async |property: &str| match world.buckets.latest(&page, &name(property)).await {
         Err(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid })) => {
@@ -74,7 +74,11 @@ async fn the_latest_is_never_an_older_revision_s_property() {
     let second = world.put_render(&page, 2, &[("html", "again")]).await.unwrap().tid;
     world.put_revision(&page, 1, &[("html", "one"), ("wikitext", "text")]).await.unwrap();
     world.put_revision(&page, 3, &[("meta", "{}")]).await.unwrap();
-    assert_eq!(absent("html").await, (3, Some((2, second))), "the newest render of the newest that has it");
+    assert_eq!(
+        absent("html").await,
+        (3, Some((2, second))),
+        "the newest render of the newest revision with it"
+    );
     assert_eq!(absent("wikitext").await, (3, Some((2, second))));
     assert_eq!(absent("section-offsets").await, (3, None));
     world.put_render(&page, 3, &[("html", "three")]).await.unwrap();
@@ -82,7 +86,7 @@ async fn the_latest_is_never_an_older_revision_s_property() {
 }
 
 #[tokio::test]
-async fn a_tid_gives_its_own_render_s_property_or_none() {
+async fn property_of_a_tid_is_from_that_render() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision_at(&page, 5, at(-20), &[("html", "one")]).await.unwrap().tid;
     let second = world.put_render_at(&page, 5, at(-10), &[("meta", "{}")]).await.unwrap().tid;
@@ -96,9 +100,10 @@ async fn a_tid_gives_its_own_render_s_property_or_none() {
     assert_eq!(world.buckets.newest_render(&page, rev(5)).await.unwrap().tid, second);
 }
 
-/// What the index names and is not there was stored once: to say that it never was would be wrong.
+/// A body that the index names was stored once. If the body is missing, the read must not say that it never
+/// existed.
 #[tokio::test]
-async fn a_body_that_is_lost_is_an_error_and_not_absent() {
+async fn lost_body_is_an_error_and_not_absent() {
     for (property, table) in [("html", &*schemas::RENDER_CONTENT), ("wikitext", &*schemas::REVISION_CONTENT)]
     {
         let (world, page) = (World::new().await, page("Main_Page"));
@@ -115,7 +120,7 @@ async fn a_body_that_is_lost_is_an_error_and_not_absent() {
     }
 }
 
-async fn pages_are_apart(world: World) {
+async fn pages_are_separate(world: World) {
     let bucket = BucketName::new("other").unwrap();
     let pages = [
         page("A"),
@@ -134,7 +139,7 @@ async fn pages_are_apart(world: World) {
         assert!(written.created, "{page:?}");
         tids.insert(written.tid, index);
     }
-    assert_eq!(tids.len(), pages.len(), "though they were written at one time");
+    assert_eq!(tids.len(), pages.len(), "the tids differ, though all were written at one time");
     for (&tid, &index) in &tids {
         for (other, page) in pages.iter().enumerate() {
             let found = world.buckets.property(page, tid, &name("html")).await;
@@ -146,7 +151,7 @@ async fn pages_are_apart(world: World) {
 }
 
 /// Imported numbers need not rise with time.
-async fn by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_number(world: World) {
+async fn at_time_selects_the_latest_time_then_the_highest_number(world: World) {
     let page = page("Main_Page");
     for (number, seconds) in [(10, -100), (3, -50), (4, -50), (2, -50), (7, -80)] {
         world.put_revision_at(&page, number, at(seconds), &[("html", number.to_string())]).await.unwrap();
@@ -167,11 +172,11 @@ async fn by_time_the_greatest_time_so_far_counts_and_of_one_time_the_highest_num
 }
 
 #[tokio::test]
-async fn by_time_a_revision_s_newest_render_so_far_counts_else_its_oldest() {
+async fn at_time_selects_the_newest_render_so_far_or_the_oldest() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision_at(&page, 1, at(-100), &[("html", "0")]).await.unwrap();
     let mut tids = Vec::new();
-    // A revision of a wiki that was rendered only later, and again and again.
+    // A revision that was rendered later than it was made, several times.
     let mut renders = Vec::new();
     for seconds in [-50, -40, -10] {
         let tid = Tid::imported(&page, rev(2), at(seconds));
@@ -196,15 +201,15 @@ async fn by_time_a_revision_s_newest_render_so_far_counts_else_its_oldest() {
     }
 }
 
-/// A page of many revisions, with even numbers; the one of 2n has n % 4 + 1 renders, each a byte larger than
-/// the one before.
-async fn long_page(world: &World, page: &Page) {
+/// Imports a page of many revisions with even numbers. Revision 2n has n % 4 + 1 renders, each a byte larger
+/// than the one before.
+async fn put_long_page(world: &World, page: &Page) {
     let mut revisions = Vec::new();
     for number in 1..=REVISIONS {
         let mut revision = world.history(page, 2 * number, at(10 * number - 100_000), b"text").await;
         revision.renders.clear();
         for render in 0..=number % 4 {
-            // The last one's are of one moment.
+            // The last two of four renders have the same time.
             let time = at(10 * number - 100_000 + render.min(2));
             let tid = Tid::new(time, (8 * number + render).unsigned_abs());
             let html = vec![b'x'; usize::try_from(render).unwrap()];
@@ -218,7 +223,7 @@ async fn long_page(world: &World, page: &Page) {
 
 const REVISIONS: i64 = 1203;
 
-/// All parts of a listing, one after another.
+/// All parts of a list, one after another.
 async fn parts<T>(part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revision>>) -> Vec<Vec<T>> {
     let (mut parts, mut after) = (Vec::new(), None);
     loop {
@@ -231,12 +236,12 @@ async fn parts<T>(part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revi
     }
 }
 
-async fn a_listing_has_every_revision_once_in_parts_of_any_size(world: World) {
+async fn revision_list_has_every_revision_once_in_parts_of_any_size(world: World) {
     let page = page("Main_Page");
-    long_page(&world, &page).await;
+    put_long_page(&world, &page).await;
     for limit in [37, 401, 499, 500, 501, 1203, 5000] {
         let parts = parts(async |after| world.buckets.revisions(&page, after, limit).await).await;
-        assert_eq!(parts.len(), 1203_usize.div_ceil(limit), "no empty part at the end");
+        assert_eq!(parts.len(), 1203_usize.div_ceil(limit), "the list has no empty part at the end");
         assert!(parts.iter().all(|part| part.len() <= limit));
         let lines: Vec<_> = parts.into_iter().flatten().collect();
         let numbers: Vec<_> = lines.iter().map(|line| line.record.rev.get()).collect();
@@ -247,12 +252,12 @@ async fn a_listing_has_every_revision_once_in_parts_of_any_size(world: World) {
         }
     }
     let one = world.buckets.revisions(&page, Some(rev(7)), 1).await.unwrap();
-    assert_eq!((one.items[0].record.rev, one.next), (rev(6), Some(rev(6))), "from any number on");
+    assert_eq!((one.items[0].record.rev, one.next), (rev(6), Some(rev(6))), "a list can begin at any number");
 }
 
-async fn a_history_has_every_revision_once_the_lowest_first(world: World) {
+async fn history_has_every_revision_once_lowest_first(world: World) {
     let page = page("Main_Page");
-    long_page(&world, &page).await;
+    put_long_page(&world, &page).await;
     let parts = parts(async |after| world.buckets.history(&page, after, 333).await).await;
     let history: Vec<_> = parts.into_iter().flatten().collect();
     let numbers: Vec<_> = history.iter().map(|revision| revision.record.rev.get()).collect();

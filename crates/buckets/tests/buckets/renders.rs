@@ -1,4 +1,4 @@
-//! New renders: they take over from their base what they are not given, and never change another.
+//! New renders: they take over missing properties from their base, and never change another render.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -7,13 +7,15 @@ use proptest::prelude::*;
 use rashomon_buckets::{
     Body, Error, ImportRender, Missing, NewRender, Page, Parent, RenderBase, Tid, schemas,
 };
+use rashomon_records::rows::{RenderBodyKey, RowKey as _};
+use rashomon_tables::{Batch, Row};
 
 use crate::support::{START, World, at, block_on, bytes, name, noise, page, rev};
 
 crate::support::on_every_store![
-    a_render_takes_over_what_it_is_not_given,
-    a_new_tid_is_above_all_others_whatever_the_clock_says,
-    what_belongs_to_the_revision_is_one_for_all_its_renders,
+    render_takes_over_missing_properties_from_its_base,
+    new_tid_is_above_all_others_by_any_clock,
+    property_of_the_revision_is_shared_by_all_renders,
 ];
 
 /// The names of a render's properties.
@@ -22,7 +24,7 @@ async fn names(world: &World, page: &Page, tid: Tid) -> Vec<String> {
     render.properties.keys().map(ToString::to_string).collect()
 }
 
-async fn a_render_takes_over_what_it_is_not_given(world: World) {
+async fn render_takes_over_missing_properties_from_its_base(world: World) {
     let page = page("Main_Page");
     let bodies = [("html", "one"), ("data-parsoid", "{1}"), ("wikitext", "text")];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap();
@@ -52,7 +54,7 @@ async fn a_render_takes_over_what_it_is_not_given(world: World) {
 }
 
 #[tokio::test]
-async fn a_render_can_be_based_on_an_older_one() {
+async fn render_can_be_based_on_an_older_one() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision(&page, 5, &[("html", "one"), ("meta", "{1}")]).await.unwrap();
     world.put_render(&page, 5, &[("html", "two"), ("meta", "{2}"), ("data-parsoid", "{}")]).await.unwrap();
@@ -73,28 +75,28 @@ async fn a_render_can_be_based_on_an_older_one() {
 }
 
 #[tokio::test]
-async fn a_render_that_equals_the_newest_is_not_stored_again() {
+async fn render_equal_to_the_newest_is_not_stored() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("meta", "{}"), ("wikitext", "text")];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap();
     let before = world.dump().await;
     world.pass(Duration::from_secs(1));
-    for given in [&bodies[..], &bodies[..1], &bodies[1..2], &bodies[2..]] {
-        let again = world.put_render(&page, 5, given).await.unwrap();
-        assert_eq!((again.tid, again.created), (first.tid, false), "{given:?}");
+    for sent in [&bodies[..], &bodies[..1], &bodies[1..2], &bodies[2..]] {
+        let again = world.put_render(&page, 5, sent).await.unwrap();
+        assert_eq!((again.tid, again.created), (first.tid, false), "{sent:?}");
     }
     assert_eq!(world.dump().await, before);
 
-    // Equal to an older one is another render: the newest changes back.
+    // A render that equals an older one is stored: the content changes back.
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
     let third = world.put_render(&page, 5, &[("html", "one")]).await.unwrap();
     assert!(third.created && third.tid > second.tid);
-    // Another type is another property.
+    // Another content type makes another render.
     let mut new = world.new_render(&page, RenderBase::Revision(rev(5)), &[("html", "one")]).await;
     new.properties[0].content_type = Some("text/plain".to_owned());
     assert!(world.buckets.put_render(&page, new.clone()).await.unwrap().created);
     assert!(!world.buckets.put_render(&page, new).await.unwrap().created);
-    // The newest is compared as it is, not as it was posted.
+    // The newest render is compared as it is now, not as it was posted.
     let fourth = world.buckets.newest_render(&page, rev(5)).await.unwrap().tid;
     world.rewrite(&page, fourth, "meta", "{4}").await.unwrap();
     assert!(!world.put_render(&page, 5, &[("meta", "{4}")]).await.unwrap().created);
@@ -102,13 +104,13 @@ async fn a_render_that_equals_the_newest_is_not_stored_again() {
     world.assert_whole().await;
 }
 
-async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
+async fn property_of_the_revision_is_shared_by_all_renders(world: World) {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap();
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
     assert!(world.buckets.property(&page, first.tid, &name("wikitext")).await.is_err());
 
-    // Given for the first time with a later render, it belongs to all of them.
+    // The property comes first with a later render, and belongs to all renders.
     let third = world.put_render(&page, 5, &[("html", "three"), ("wikitext", "text")]).await.unwrap();
     for tid in [first.tid, second.tid, third.tid] {
         assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
@@ -116,7 +118,7 @@ async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
     }
     assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "stored once");
 
-    // Again with the same bytes is allowed, and stores nothing more.
+    // The property may come again with the same bytes, and is not stored again.
     let fourth = world.put_render(&page, 5, &[("html", "four"), ("wikitext", "text")]).await.unwrap();
     assert!(fourth.created);
     assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1);
@@ -129,7 +131,8 @@ async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
         assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
         assert_eq!(world.dump().await, before);
     }
-    // A property of the revision that is new makes a render, even where the render's own are the newest's.
+    // A new property of the revision makes a render, even if the other properties equal those of the newest
+    // render.
     let slot = world.put_render(&page, 5, &[("html", "four"), ("slot-extra", "s")]).await.unwrap();
     assert!(slot.created);
     assert_eq!(world.read(&page, first.tid, "slot-extra").await, b"s");
@@ -137,30 +140,30 @@ async fn what_belongs_to_the_revision_is_one_for_all_its_renders(world: World) {
 }
 
 #[tokio::test]
-async fn the_revision_stays_what_it_was_when_a_render_adds_to_it() {
+async fn revision_keeps_its_record_when_a_render_adds_a_property() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision_at(&page, 5, at(-60), &[("html", "one")]).await.unwrap();
     world.put_render(&page, 5, &[("wikitext", "text")]).await.unwrap();
     let again = world.put_revision_at(&page, 5, at(-60), &[("html", "one")]).await.unwrap();
-    assert_eq!((again.tid, again.created), (first.tid, false), "a repeat is judged by the first request");
+    assert_eq!((again.tid, again.created), (first.tid, false), "a repeat is compared with the first request");
     let record = world.buckets.latest_render(&page).await.unwrap().record;
     assert_eq!(record.timestamp, at(-60));
 }
 
 #[tokio::test]
-async fn a_render_with_a_time_is_taken_as_it_is() {
+async fn render_with_a_time_is_stored_unchanged() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("meta", "{}"), ("wikitext", "text")];
     let first = world.put_revision_at(&page, 5, at(-100), &bodies).await.unwrap();
     let later = world.put_render_at(&page, 5, at(-50), &[("html", "one")]).await.unwrap();
-    assert!(later.created, "nothing is left out as equal");
+    assert!(later.created, "equality with the newest render does not matter");
     assert_eq!(later.tid.time(), at(-50));
     assert_eq!(names(&world, &page, later.tid).await, ["html", "wikitext"], "nothing is taken over");
     let earlier = world.put_render_at(&page, 5, at(-80), &[("html", "two")]).await.unwrap();
     assert!(first.tid < earlier.tid && earlier.tid < later.tid);
     assert_eq!(world.read_latest(&page, "html").await, b"one", "the newest is the one of the highest tid");
 
-    // The first render's time is taken, too.
+    // A repeat of the first revision, or of a render, is recognized by its time.
     let before = world.dump().await;
     assert_eq!(world.put_render_at(&page, 5, at(-100), &bodies).await.unwrap().tid, first.tid);
     let again = world.put_render_at(&page, 5, at(-80), &[("html", "two")]).await.unwrap();
@@ -174,18 +177,18 @@ async fn a_render_with_a_time_is_taken_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_repeated_render_of_history_is_harmless_whatever_came_later() {
+async fn repeated_render_of_history_is_recognized_after_rewrites() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "zero")]).await.unwrap();
-    let given = [("html", "one"), ("wikitext", "text")];
-    let render = world.put_render_at(&page, 5, at(-50), &given).await.unwrap();
+    let bodies = [("html", "one"), ("wikitext", "text")];
+    let render = world.put_render_at(&page, 5, at(-50), &bodies).await.unwrap();
     world.rewrite(&page, render.tid, "html", "two").await.unwrap();
     world.rewrite(&page, render.tid, "wikitext", "other text").await.unwrap();
-    let again = world.put_render_at(&page, 5, at(-50), &given).await.unwrap();
+    let again = world.put_render_at(&page, 5, at(-50), &bodies).await.unwrap();
     assert_eq!((again.tid, again.created), (render.tid, false));
 }
 
-async fn a_new_tid_is_above_all_others_whatever_the_clock_says(world: World) {
+async fn new_tid_is_above_all_others_by_any_clock(world: World) {
     let page = page("Main_Page");
     let mut tids = vec![world.put_revision(&page, 5, &[("html", "0")]).await.unwrap().tid];
     let ahead = world.put_render_at(&page, 5, at(200), &[("html", "ahead")]).await.unwrap();
@@ -200,13 +203,13 @@ async fn a_new_tid_is_above_all_others_whatever_the_clock_says(world: World) {
     }
     let ticks: Vec<_> = tids.iter().map(|tid| tid.as_time_uuid().ticks()).collect();
     assert_eq!(ticks[3] - ticks[2], 1, "one tick after the highest");
-    assert_eq!(tids[6].time(), at(300), "the time of the write, where that is later");
+    assert_eq!(tids[6].time(), at(300), "the tid has the time of the write if that is later");
     assert_eq!(ticks[7] - ticks[6], 1);
     world.assert_whole().await;
 }
 
 #[tokio::test]
-async fn nothing_is_stored_behind_the_last_tid_there_is() {
+async fn no_render_is_stored_after_the_last_possible_tid() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let last: Tid = "ffffffff-ffff-1fff-bfff-ffffffffffff".parse().unwrap();
     let properties = world.untouched(&page, &[("html", "last")]).await;
@@ -219,13 +222,13 @@ async fn nothing_is_stored_behind_the_last_tid_there_is() {
 }
 
 #[tokio::test]
-async fn a_large_body_that_is_taken_over_is_the_render_s_own() {
+async fn render_gets_its_own_copy_of_a_large_body() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, 2_500_000);
     let first = world.put_revision(&page, 5, &[("html", &b"one"[..]), ("meta", &large)]).await.unwrap();
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
-    assert_eq!(world.rows(&schemas::CHUNK_REFERENCES).await.len(), 2, "a set of chunks each");
-    // The first one's goes, and is collected; the second one's stays.
+    assert_eq!(world.rows(&schemas::CHUNK_REFERENCES).await.len(), 2, "each render has its own chunk set");
+    // The chunk set of the first render is replaced and collected. That of the second stays.
     world.rewrite(&page, first.tid, "meta", "small").await.unwrap();
     world.pass(Duration::from_secs(7200));
     assert_eq!(world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap(), 1);
@@ -237,16 +240,13 @@ async fn a_large_body_that_is_taken_over_is_the_render_s_own() {
 }
 
 #[tokio::test]
-async fn a_render_whose_base_is_gone_in_part_names_what_is_gone() {
+async fn render_on_an_incomplete_base_is_refused_with_the_missing_property() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await.unwrap();
-    let row = world
-        .rows(&schemas::RENDER_CONTENT)
-        .await
-        .into_iter()
-        .find(|row| row.key.clustering[0] == rashomon_tables::Value::from("meta"));
-    let row = row.unwrap();
-    let mut batch = rashomon_tables::Batch::new(row.key.partition);
+    let bodies = world.rows(&schemas::RENDER_CONTENT).await;
+    let is_meta = |row: &Row| RenderBodyKey::of(row).unwrap().property == name("meta");
+    let row = bodies.into_iter().find(is_meta).unwrap();
+    let mut batch = Batch::new(row.key.partition);
     batch.delete(&schemas::RENDER_CONTENT, row.key.clustering, row.written_at);
     world.store.write(Vec::new(), batch).await.unwrap();
     match world.put_render(&page, 5, &[("html", "two")]).await {
@@ -257,7 +257,7 @@ async fn a_render_whose_base_is_gone_in_part_names_what_is_gone() {
 }
 
 #[tokio::test]
-async fn only_the_expected_latest_lets_a_render_through() {
+async fn conditional_render_needs_the_expected_latest() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "5")]).await.unwrap();
     world.put_revision(&page, 6, &[("html", "6")]).await.unwrap();
@@ -280,9 +280,9 @@ async fn only_the_expected_latest_lets_a_render_through() {
 proptest! {
     #![proptest_config(crate::support::cases(32))]
 
-    /// History comes in the same in any order.
+    /// Renders of history give the same store in any order.
     #[test]
-    fn renders_of_history_give_the_same_store_in_any_order(
+    fn renders_of_history_in_any_order_give_the_same_store(
         order in Just((1..8_i64).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         block_on(async {

@@ -8,19 +8,20 @@ use rashomon_buckets::{
     Error, Expect, Headers, ImportRender, ImportRevision, Missing, PropertyVersion, RenderBase, Rewritten,
     Tid, schemas,
 };
+use rashomon_records::rows::{RenderBodyKey, RenderKey, RowKey as _};
 
 use crate::support::{START, World, at, bytes, name, noise, page, record, rev};
 
 crate::support::on_every_store![
     no_two_rewrites_share_a_time,
-    of_32_rewrites_of_one_version_exactly_one_gets_through,
-    a_large_body_is_replaced_and_collected_when_nothing_names_it,
+    one_of_32_rewrites_of_one_version_succeeds,
+    replaced_large_body_is_collected_when_unreferenced,
 ];
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
+async fn rewrite_replaces_the_bytes_and_keeps_the_rest() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let mut new = world.new_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await;
     new.properties[0].content_type = Some("text/html; v=1".to_owned());
@@ -40,13 +41,13 @@ async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
     assert_eq!(render.properties[&name("meta")].rewritten_at, None);
     assert_eq!(world.read_latest(&page, "html").await, b"two");
 
-    // A type that is given replaces the one that stands, with the same bytes too.
+    // A content type in the request replaces the stored one, even with the same bytes.
     let mut property = world.stage(&page, &[("html", "two")]).await.remove(0);
     property.content_type = Some("text/html; v=2".to_owned());
     let second = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
     assert!(second.replaced && second.version.rewritten_at > version.rewritten_at);
     assert_eq!(second.info.headers.content_type, "text/html; v=2");
-    // So does another header; those that are not named stay.
+    // So does another header. Headers that the request does not name are kept.
     let mut property = world.stage(&page, &[("html", "two")]).await.remove(0);
     property.other_headers.insert("content-language".to_owned(), "de".to_owned());
     let Rewritten { info, .. } = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
@@ -57,7 +58,7 @@ async fn a_rewrite_replaces_the_bytes_and_keeps_the_rest() {
 }
 
 #[tokio::test]
-async fn only_a_property_that_stands_is_rewritten() {
+async fn only_an_existing_property_can_be_rewritten() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let tid = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap().tid;
     let before = world.dump().await;
@@ -73,7 +74,7 @@ async fn only_a_property_that_stands_is_rewritten() {
 }
 
 #[tokio::test]
-async fn the_same_bytes_change_nothing() {
+async fn rewrite_with_the_same_bytes_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, 1_500_000);
     let bodies = [("html", &b"one"[..]), ("meta", &large), ("wikitext", b"text")];
@@ -86,11 +87,12 @@ async fn the_same_bytes_change_nothing() {
         let rewritten = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
         assert_eq!((rewritten.replaced, rewritten.version.rewritten_at), (false, None));
     }
-    assert_eq!(world.rows(&schemas::RENDERS).await, written, "not even the write time");
-    let without_spare_chunks = world.buckets.collect_orphans(Duration::ZERO).await.unwrap();
-    assert_eq!(without_spare_chunks, 1, "the bytes that came again and were not needed");
-    let notes = |lines: Vec<String>| lines.into_iter().filter(|line| !line.starts_with("chunk_sets"));
-    assert!(notes(world.dump().await).eq(notes(before)));
+    assert_eq!(world.rows(&schemas::RENDERS).await, written, "even the write time is the same");
+    let collected = world.buckets.collect_orphans(Duration::ZERO).await.unwrap();
+    assert_eq!(collected, 1, "the chunks of the repeated large body are not needed");
+    let without_entries =
+        |lines: Vec<String>| lines.into_iter().filter(|line| !line.starts_with("chunk_sets"));
+    assert!(without_entries(world.dump().await).eq(without_entries(before)));
 }
 
 async fn no_two_rewrites_share_a_time(world: World) {
@@ -102,7 +104,7 @@ async fn no_two_rewrites_share_a_time(world: World) {
         for property in ["html", "wikitext"] {
             let version = world.rewrite(&page, tid, property, format!("{index} {seconds}")).await.unwrap();
             assert!(times.insert((property, version.rewritten_at)), "{property} at {seconds}");
-            // Back to what it was: other bytes than a moment ago, so another version.
+            // The old bytes again: they differ from those of a moment ago, so this is another version.
             let version = world.rewrite(&page, tid, property, "0").await.unwrap();
             assert!(times.insert((property, version.rewritten_at)), "{property} at {seconds}");
             assert_eq!(world.read(&page, tid, property).await, b"0");
@@ -112,9 +114,9 @@ async fn no_two_rewrites_share_a_time(world: World) {
     world.assert_whole().await;
 }
 
-/// History may bring a rewrite from a clock that was ahead of ours.
+/// An import may have a rewrite by a clock that was ahead.
 #[tokio::test]
-async fn a_rewrite_is_later_than_one_that_history_brought() {
+async fn rewrite_is_later_than_an_imported_rewrite() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let tid = Tid::imported(&page, rev(5), at(-10));
     let html = world.stage(&page, &[("html", "one")]).await.remove(0);
@@ -128,11 +130,11 @@ async fn a_rewrite_is_later_than_one_that_history_brought() {
     let property = world.buckets.property(&page, tid, &name("html")).await.unwrap();
     assert_eq!(property.version.rewritten_at, Some(ahead));
     let version = world.rewrite(&page, tid, "html", "two").await.unwrap();
-    assert!(version.rewritten_at > Some(ahead), "or two bodies would share an entity tag");
+    assert!(version.rewritten_at > Some(ahead), "two bodies must not share an entity tag");
 }
 
 #[tokio::test]
-async fn a_rewrite_on_condition_needs_that_version() {
+async fn conditional_rewrite_needs_the_expected_version() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let tid = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
     let render = world.put_render(&page, 5, &[("html", "other")]).await.unwrap().tid;
@@ -147,12 +149,12 @@ async fn a_rewrite_on_condition_needs_that_version() {
     let expect = |version| Expect::OneOf(vec![of_other, version]);
     let second = world.rewrite_if(&page, tid, "html", "two", expect(first)).await.unwrap();
     let result = world.rewrite_if(&page, tid, "html", "three", expect(first)).await;
-    assert!(matches!(result, Err(Error::NotExpected)), "it was changed since");
+    assert!(matches!(result, Err(Error::NotExpected)), "the property was changed since");
     world.rewrite_if(&page, tid, "html", "three", expect(second)).await.unwrap();
     assert_eq!(world.read(&page, tid, "html").await, b"three");
 }
 
-async fn of_32_rewrites_of_one_version_exactly_one_gets_through(world: World) {
+async fn one_of_32_rewrites_of_one_version_succeeds(world: World) {
     let page = page("Main_Page");
     let tid = world.put_revision(&page, 5, &[("html", "one")]).await.unwrap().tid;
     let mut version = PropertyVersion { rev: rev(5), tid, rewritten_at: None };
@@ -165,20 +167,20 @@ async fn of_32_rewrites_of_one_version_exactly_one_gets_through(world: World) {
         });
         let results = join_all(writers).await;
         assert!(results.iter().all(|result| matches!(result, Ok(_) | Err(Error::NotExpected))));
-        let won: Vec<_> = results.into_iter().flatten().collect();
-        assert_eq!(won.len(), 1);
-        version = won[0].version;
+        let succeeded: Vec<_> = results.into_iter().flatten().collect();
+        assert_eq!(succeeded.len(), 1);
+        version = succeeded[0].version;
     }
 }
 
 #[tokio::test]
-async fn others_that_had_taken_it_over_keep_their_bytes() {
+async fn rewrite_does_not_change_renders_that_took_the_body_over() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision(&page, 5, &[("html", "one"), ("meta", "{1}")]).await.unwrap().tid;
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap().tid;
     world.rewrite(&page, first, "meta", "{2}").await.unwrap();
     assert_eq!(world.read(&page, second, "meta").await, b"{1}");
-    // What is taken over from a rewritten one is new in the render that takes it.
+    // A body that is taken over from a rewritten render counts as new in the new render.
     let third = world.put_render_on(&page, RenderBase::Render(first), &[("html", "three")]);
     let third = third.await.unwrap().tid;
     let property = world.buckets.property(&page, third, &name("meta")).await.unwrap();
@@ -187,7 +189,7 @@ async fn others_that_had_taken_it_over_keep_their_bytes() {
 }
 
 #[tokio::test]
-async fn a_property_of_the_revision_is_rewritten_for_all_renders() {
+async fn property_of_the_revision_is_rewritten_for_all_renders() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let first = world.put_revision(&page, 5, &[("html", "one"), ("wikitext", "text")]).await.unwrap().tid;
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap().tid;
@@ -198,28 +200,33 @@ async fn a_property_of_the_revision_is_rewritten_for_all_renders() {
         assert_eq!(bytes(&property).await, b"new text");
         assert_eq!(property.version, PropertyVersion { tid, ..rewritten });
     }
-    assert_eq!(world.read_latest(&page, "wikitext").await, b"text", "of another revision");
+    assert_eq!(
+        world.read_latest(&page, "wikitext").await,
+        b"text",
+        "the text of another revision is unchanged"
+    );
     world.assert_whole().await;
 }
 
 #[tokio::test]
-async fn the_whole_render_gets_a_new_write_time() {
+async fn rewrite_renews_the_write_time_of_the_whole_render() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let bodies = [("html", "one"), ("meta", "{}"), ("data-parsoid", "{}")];
     let tid = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
     let other = world.put_render(&page, 5, &[("html", "two")]).await.unwrap().tid;
     world.pass(Duration::from_secs(7));
     world.rewrite(&page, tid, "meta", "{2}").await.unwrap();
-    for table in [&*schemas::RENDERS, &*schemas::RENDER_CONTENT] {
-        for row in world.rows(table).await {
-            let is_of = |tid: Tid| row.key.clustering.last() == Some(&tid.as_time_uuid().into());
-            assert!(is_of(tid) != is_of(other));
-            assert_eq!(row.written_at == at(7), is_of(tid), "{} {:?}", table.name(), row.key);
-        }
+    let renders = world.rows(&schemas::RENDERS).await;
+    let renders = renders.iter().map(|row| (row, RenderKey::of(row).unwrap().tid));
+    let bodies = world.rows(&schemas::RENDER_CONTENT).await;
+    let bodies = bodies.iter().map(|row| (row, RenderBodyKey::of(row).unwrap().tid));
+    for (row, of) in renders.chain(bodies) {
+        assert!(of == tid || of == other);
+        assert_eq!(row.written_at == at(7), of == tid, "{:?}", row.key);
     }
 }
 
-async fn a_large_body_is_replaced_and_collected_when_nothing_names_it(world: World) {
+async fn replaced_large_body_is_collected_when_unreferenced(world: World) {
     let page = page("Main_Page");
     let (large, larger) = (noise(1, 1_500_000), noise(2, 2_500_000));
     let tid = world.put_revision(&page, 5, &[("html", &large)]).await.unwrap().tid;
@@ -231,10 +238,10 @@ async fn a_large_body_is_replaced_and_collected_when_nothing_names_it(world: Wor
         world.rewrite(&page, tid, "html", body).await.unwrap();
         assert!(bytes(&world.buckets.property(&page, tid, &name("html")).await.unwrap()).await == body);
         if body == b"small" {
-            assert!(bytes(&reader).await == large, "whoever is reading it reads on");
+            assert!(bytes(&reader).await == large, "a reader of the old body can still read it");
         }
         world.assert_whole().await;
-        // Not before its time.
+        // The old body is too young to be collected.
         assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 0);
         world.pass(HOUR);
         world.buckets.collect_orphans(HOUR).await.unwrap();
@@ -242,20 +249,20 @@ async fn a_large_body_is_replaced_and_collected_when_nothing_names_it(world: Wor
         world.assert_whole().await;
     }
     assert_eq!(world.rows(&schemas::CHUNK_REFERENCES).await.len(), 0);
-    assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0, "nothing is left to look at");
+    assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0, "the collector has no entries left");
 }
 
 #[tokio::test]
-async fn what_is_named_is_never_collected() {
+async fn referenced_chunks_are_never_collected() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, 1_500_000);
     let tid = world.put_revision(&page, 5, &[("html", &large), ("wikitext", &large)]).await.unwrap().tid;
-    // One that is received and never stored; one that is too large; one that is refused.
+    // One body is received and never stored, and one comes with a revision that is refused.
     world.stage(&page, &[("html", &large)]).await;
     assert!(world.put_revision(&page, 5, &[("meta", &large)]).await.is_err());
     world.pass(HOUR);
     assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 2);
-    assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 0, "once");
+    assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 0, "each is collected once");
     for property in ["html", "wikitext"] {
         assert!(world.read(&page, tid, property).await == large);
     }

@@ -1,19 +1,19 @@
-//! Bodies of every size: in a row, in chunks, too large; and what a batch can hold.
+//! Bodies of every size (in a row, in chunks, too large), and the limits of a batch.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use rashomon_buckets::{Body, Definition, Error, RenderBase, Settings, Versions, schemas};
 
 use crate::support::{World, at, bytes, name, noise, page, rev};
 
-crate::support::on_every_store![bodies_around_the_size_of_a_row_come_back];
+crate::support::on_every_store![bodies_around_the_size_of_a_row_are_read_back];
 
-/// The most bytes that stay in a row.
+/// The most bytes of a body that is stored in a row.
 const INLINE: usize = 1_000_000;
 
-/// As a property may be unless it is defined otherwise.
+/// The default limit of the size of a property.
 const LIMIT: usize = 64 << 20;
 
-async fn bodies_around_the_size_of_a_row_come_back(world: World) {
+async fn bodies_around_the_size_of_a_row_are_read_back(world: World) {
     let page = page("Main_Page");
     for (index, size) in
         [0, 1, INLINE - 1, INLINE, INLINE + 1, 2 * INLINE, 2 * INLINE + 1].into_iter().enumerate()
@@ -33,13 +33,13 @@ async fn bodies_around_the_size_of_a_row_come_back(world: World) {
 }
 
 #[tokio::test]
-async fn what_is_sent_compressed_is_the_same_body() {
+async fn compressed_form_decompresses_to_the_same_body() {
     let (world, page) = (World::new().await, page("Main_Page"));
     for (number, size) in [(1, 5_000), (2, 2_500_000)] {
         let body = b"some text that repeats itself, ".iter().copied().cycle().take(size).collect::<Vec<_>>();
         let tid = world.put_revision(&page, number, &[("html", &body)]).await.unwrap().tid;
         let compressed = match world.buckets.property(&page, tid, &name("html")).await.unwrap().body {
-            Body::Inline(body) => body.zstd().expect("it is smaller so").to_vec(),
+            Body::Inline(body) => body.zstd().expect("the body is smaller when compressed").to_vec(),
             Body::Chunked(body) => {
                 assert_eq!((body.chunk_size(), body.chunks()), (INLINE as u64, 3));
                 let mut frames = Vec::new();
@@ -56,14 +56,14 @@ async fn what_is_sent_compressed_is_the_same_body() {
 }
 
 #[tokio::test]
-async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
+async fn body_may_be_as_large_as_its_limit_and_no_larger() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let large = noise(1, LIMIT);
     let tid = world.put_revision(&page, 5, &[("html", &large)]).await.unwrap().tid;
     assert!(world.read(&page, tid, "html").await == large);
 
     let mut sink = world.buckets.stage(&page, &name("html"));
-    // In pieces, as they come.
+    // The body is received in pieces.
     for piece in large.chunks(LIMIT / 7) {
         sink.write(piece).await.unwrap();
     }
@@ -77,11 +77,11 @@ async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
     assert_eq!(world.assert_whole().await.bytes, LIMIT as u64);
     let age = std::time::Duration::from_secs(1);
     world.pass(age);
-    assert_eq!(world.buckets.collect_orphans(age).await.unwrap(), 1, "what had been received of it goes");
+    assert_eq!(world.buckets.collect_orphans(age).await.unwrap(), 1, "the received part is collected");
 }
 
 #[tokio::test]
-async fn a_limit_is_the_definition_s() {
+async fn limit_is_that_of_the_definition() {
     let mut settings = Settings::default();
     let definition =
         Definition { content_type: "text/plain".to_owned(), versions: Versions::Revision, max_size: 10 };
@@ -95,9 +95,9 @@ async fn a_limit_is_the_definition_s() {
     assert!(matches!(result, Err(Error::TooLarge { limit: 10, .. })), "{result:?}");
 }
 
-/// Each is small enough for a row; together they are far too much for one batch.
+/// Each property is small enough for a row. Together they are much too large for one batch.
 #[tokio::test]
-async fn many_large_properties_are_one_write() {
+async fn many_large_properties_fit_into_one_write() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let bodies: Vec<_> = (0..64).map(|index| (format!("p{index}"), noise(index, 900_000))).collect();
     let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
@@ -110,7 +110,10 @@ async fn many_large_properties_are_one_write() {
         assert!(world.read(&page, second, property).await == *expected);
     }
     let chunked = world.rows(&schemas::CHUNK_REFERENCES).await.len();
-    assert!((64..128).contains(&chunked), "what fits stays in its row, of 128 {chunked} do not");
+    assert!(
+        (64..128).contains(&chunked),
+        "bodies that fit into the batch stay in rows; of 128, {chunked} are in chunks"
+    );
 
     let imported = crate::support::page("Imported");
     let properties = world.untouched(&imported, &bodies).await;
@@ -120,10 +123,10 @@ async fn many_large_properties_are_one_write() {
     world.assert_whole().await;
 }
 
-/// Headers go into the index as well: what is more than a batch can hold is refused in words, and whoever
-/// takes over more and more properties is told so too.
+/// Headers are in index rows as well. A revision with more headers than a batch can hold is refused, and so
+/// is a render that takes over more and more properties.
 #[tokio::test]
-async fn what_an_index_cannot_hold_is_refused() {
+async fn too_many_headers_for_an_index_row_are_refused() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let bodies: Vec<_> = (0..64).map(|index| (format!("p{index}"), noise(index, 56_000))).collect();
     let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();

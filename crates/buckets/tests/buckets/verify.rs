@@ -1,15 +1,19 @@
-//! Whether damage is found, and nothing else; and whether counts add up.
+//! `verify` finds all damage and nothing else, and the statistics add up.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{Error, Revision, Tid, schemas};
+use rashomon_buckets::{Error, Tid, schemas};
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_records::rows::{
+    ChunkRow, ColumnValue as _, RowKey as _, TidRow, TimeKey, TypedRow as _, partition_of,
+};
 use rashomon_tables::{Batch, Call, Fault, Faulty, Plan, Row, Schema, Value};
 
-use crate::support::{AnyStore, World, at, name, noise, page, page_of, rev};
+use crate::support::{AnyStore, World, at, column_mut, name, noise, page, page_of, rev};
 
-/// A store with something in each table: three pages, several renders, a body in chunks, rewrites.
+/// A store with rows in each table that the tests damage: three pages, several renders, a body in chunks,
+/// rewrites.
 async fn world() -> (World, Arc<Faulty<AnyStore>>) {
     let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
     let main = page("Main_Page");
@@ -35,7 +39,7 @@ async fn world() -> (World, Arc<Faulty<AnyStore>>) {
     (world, store)
 }
 
-/// Puts a row in the place of the one that stands.
+/// Replaces a row.
 async fn put(world: &World, table: &'static Schema, row: &Row) {
     world.pass(Duration::from_secs(1));
     let mut batch = Batch::new(row.key.partition.clone());
@@ -50,7 +54,7 @@ async fn delete(world: &World, table: &'static Schema, row: &Row) {
 }
 
 #[tokio::test]
-async fn an_undamaged_store_is_whole() {
+async fn verify_finds_nothing_in_an_undamaged_store() {
     let (world, _) = world().await;
     let mut progress = Vec::new();
     let report = world.buckets.verify(&mut |bodies| progress.push(bodies)).await.unwrap();
@@ -60,9 +64,9 @@ async fn an_undamaged_store_is_whole() {
     assert!(progress.is_sorted() && progress.last() == Some(&report.bodies));
 }
 
-/// The tables whose rows are notes of work to do, or that only retention or the archive have: nothing is lost
-/// with a note, and what those have is tested with them.
-const NOTES: [&str; 19] = [
+/// Tables that are left out here. Some have queue entries, whose loss loses nothing. The others are used by
+/// retention or the archive alone, and are tested there.
+const LEFT_OUT: [&str; 19] = [
     "chunk_sets",
     "heads",
     "due",
@@ -84,19 +88,19 @@ const NOTES: [&str; 19] = [
     "erasures",
 ];
 
-/// The tables of what exports say beside revisions, which a store may have or not.
+/// The tables of further data of exports. A store may have rows in them or not.
 const OPTIONAL: [&str; 2] = ["pages", "site_infos"];
 
 #[tokio::test]
-async fn a_row_that_is_lost_is_missed() {
+async fn verify_finds_a_lost_row() {
     let mut tables = 0;
     for table in schemas::all() {
-        if NOTES.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
+        if LEFT_OUT.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
             continue;
         }
         tables += 1;
         let rows = world().await.0.rows(table).await;
-        assert!(!rows.is_empty(), "{} is tested", table.name());
+        assert!(!rows.is_empty(), "{} has rows to lose", table.name());
         for index in 0..rows.len() {
             let (world, _) = world().await;
             let row = world.rows(table).await.remove(index);
@@ -108,7 +112,8 @@ async fn a_row_that_is_lost_is_missed() {
     assert_eq!(tables, 10);
 }
 
-/// Columns whose value nothing else in the store says: a store with checksums keeps watch over them.
+/// Columns whose values follow from nothing else in the store. Only a store with checksums detects changes of
+/// them.
 const FREE: [(&str, &str); 8] = [
     ("revisions", "parent"),
     ("revisions", "user"),
@@ -120,7 +125,7 @@ const FREE: [(&str, &str); 8] = [
     ("renders", "digest"),
 ];
 
-/// Another value of the same type.
+/// Other values of the same type.
 fn altered(value: &Value) -> Vec<Value> {
     match value {
         Value::Text(text) => vec![
@@ -130,7 +135,7 @@ fn altered(value: &Value) -> Vec<Value> {
         ],
         Value::Int(number) => vec![Value::Int(number + 1), Value::Int(-1), Value::Int(i64::MAX)],
         Value::Timestamp(time) => vec![Value::Timestamp(Timestamp::from_micros(time.as_micros() + 1))],
-        Value::TimeUuid(_) => vec![Value::TimeUuid(Tid::new(at(99), 99).as_time_uuid())],
+        Value::TimeUuid(_) => vec![Tid::new(at(99), 99).to_value()],
         Value::Blob(bytes) => {
             let mut other = bytes.to_vec();
             if let Some(last) = other.last_mut() {
@@ -142,24 +147,25 @@ fn altered(value: &Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_value_that_is_altered_is_found() {
+async fn verify_finds_an_altered_value() {
     for table in schemas::all() {
-        if NOTES.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
+        if LEFT_OUT.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
             continue;
         }
-        for (column, description) in table.values().iter().enumerate() {
-            if FREE.contains(&(table.name(), description.name)) {
+        for column in table.values().iter().map(|column| column.name) {
+            if FREE.contains(&(table.name(), column)) {
                 continue;
             }
             let (world, _) = world().await;
             for row in world.rows(table).await {
-                let values = row.values[column].as_ref().map(altered).unwrap_or_default();
-                for value in values.into_iter().filter(|value| row.values[column].as_ref() != Some(value)) {
+                let stored = column_mut(table, &mut row.values.clone(), column).clone();
+                let values = stored.as_ref().map(altered).unwrap_or_default();
+                for value in values.into_iter().filter(|value| stored.as_ref() != Some(value)) {
                     let mut damaged = row.clone();
-                    damaged.values[column] = Some(value.clone());
+                    *column_mut(table, &mut damaged.values, column) = Some(value.clone());
                     put(&world, table, &damaged).await;
                     let problems = world.verify().await.problems;
-                    let what = format!("{} of {} {:?}: {value:?}", description.name, table.name(), row.key);
+                    let what = format!("{column} of {} {:?}: {value:?}", table.name(), row.key);
                     assert!(!problems.is_empty(), "{what}");
                     put(&world, table, &row).await;
                 }
@@ -169,31 +175,33 @@ async fn a_value_that_is_altered_is_found() {
 }
 
 #[tokio::test]
-async fn an_entry_that_leads_nowhere_is_found() {
+async fn verify_finds_an_index_row_of_nothing() {
     let page = page("Main_Page");
-    let of = |rev: Revision| Some(Value::Int(rev.get()));
-    let tid = Tid::new(at(77), 7).as_time_uuid();
-    for (what, table, clustering, values) in [
-        ("a time of no revision", &*schemas::REVISIONS_BY_TIME, vec![at(0).into(), Value::Int(9)], vec![]),
-        ("a time of another", &*schemas::REVISIONS_BY_TIME, vec![at(9).into(), Value::Int(5)], vec![]),
-        ("a tid of no render", &*schemas::REVISIONS_BY_TID, vec![tid.into()], vec![of(rev(5))]),
-        ("a tid of no revision", &*schemas::REVISIONS_BY_TID, vec![tid.into()], vec![of(rev(9))]),
+    let by_time = |second, number| {
+        let key = TimeKey { timestamp: at(second), rev: rev(number) };
+        (&*schemas::REVISIONS_BY_TIME, key.clustering(), Vec::new())
+    };
+    let by_tid = |number| {
+        let row = TidRow { tid: Tid::new(at(77), 7), rev: rev(number) };
+        (&*schemas::REVISIONS_BY_TID, row.clustering(), row.values())
+    };
+    for (what, (table, clustering, values)) in [
+        ("a time of no revision", by_time(0, 9)),
+        ("a time of another revision", by_time(9, 5)),
+        ("a tid of no render", by_tid(5)),
+        ("a tid of no revision", by_tid(9)),
     ] {
         let (world, _) = world().await;
-        let mut partition = Vec::new();
-        for part in [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()] {
-            partition.push(part.into());
-        }
-        let mut batch = Batch::new(partition);
+        let mut batch = Batch::new(partition_of(&page));
         batch.put(table, clustering, values, at(1));
         world.store.write(Vec::new(), batch).await.unwrap();
         assert!(!world.verify().await.problems.is_empty(), "{what}");
     }
 }
 
-/// Whoever reads it knows where to look, and no key as the store has it.
+/// A problem names its place in words, and not by a raw key of the store.
 #[tokio::test]
-async fn what_is_wrong_is_named_in_words() {
+async fn verify_describes_problems_in_words() {
     let place = "domain enwiki, bucket page, title Main_Page";
     for (table, expected) in [
         (&*schemas::RENDER_CONTENT, vec!["property html of render ", " of revision 5 is missing"]),
@@ -228,36 +236,36 @@ async fn what_is_wrong_is_named_in_words() {
     }
 }
 
-/// They are no damage, and go by themselves when their time comes.
+/// Unreferenced chunks are no damage. Garbage collection deletes them when they are old enough.
 #[tokio::test]
-async fn chunks_that_nobody_names_are_counted() {
+async fn unreferenced_chunks_are_counted() {
     const HOUR: Duration = Duration::from_secs(3600);
     let (world, _) = world().await;
     let main = page("Main_Page");
     let orphans = async || world.buckets.count_orphans(HOUR).await.unwrap();
     world.pass(2 * HOUR);
-    assert_eq!(orphans().await, 0, "all that stands is named");
-    // Two are received and not stored; one is replaced, and so nobody's too.
+    assert_eq!(orphans().await, 0, "all stored chunks are referenced");
+    // Two bodies are received and not stored. One is replaced, and so unreferenced too.
     for seed in [2, 3] {
         world.stage(&main, &[("meta", noise(seed, 1_000_001))]).await;
     }
     let newest = world.buckets.newest_render(&main, rev(5)).await.unwrap().tid;
     world.rewrite(&main, newest, "meta", "{}").await.unwrap();
-    assert_eq!(orphans().await, 0, "they are too young");
+    assert_eq!(orphans().await, 0, "the unreferenced chunks are too young");
     world.pass(2 * HOUR);
     assert_eq!(orphans().await, 3);
     world.assert_whole().await;
-    assert_eq!(orphans().await, 3, "counting leaves them");
+    assert_eq!(orphans().await, 3, "counting does not delete them");
     world.buckets.collect_orphans(HOUR).await.unwrap();
     assert_eq!(orphans().await, 0);
 }
 
 #[tokio::test]
-async fn what_exports_said_can_be_understood() {
+async fn verify_finds_unreadable_page_and_site_infos() {
     for table in [&*schemas::PAGES, &*schemas::SITE_INFOS] {
         let (world, _) = world().await;
         let mut row = world.rows(table).await.remove(0);
-        row.values[0] = Some("no json".into());
+        *column_mut(table, &mut row.values, "info") = Some("no json".into());
         put(&world, table, &row).await;
         assert_eq!(world.verify().await.problems.len(), 1, "{}", table.name());
     }
@@ -268,7 +276,7 @@ async fn damage_on_one_page_does_not_hide_that_on_another() {
     let (world, _) = world().await;
     for row in world.rows(&schemas::REVISIONS).await {
         let mut damaged = row.clone();
-        damaged.values[6] = Some("no json".into());
+        *column_mut(&schemas::REVISIONS, &mut damaged.values, "properties") = Some("no json".into());
         put(&world, &schemas::REVISIONS, &damaged).await;
     }
     let problems = world.verify().await.problems;
@@ -278,7 +286,7 @@ async fn damage_on_one_page_does_not_hide_that_on_another() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_read_is_no_damage() {
+async fn unavailable_store_is_no_damage() {
     let (world, store) = world().await;
     store.set_plan(Plan::empty());
     world.assert_whole().await;
@@ -298,7 +306,7 @@ async fn what_could_not_be_read_is_no_damage() {
 }
 
 #[tokio::test]
-async fn counts_add_up() {
+async fn statistics_add_up() {
     let (world, _) = world().await;
     let stats = world.buckets.stats(&page("x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
@@ -314,10 +322,9 @@ async fn counts_add_up() {
         |of: fn(&rashomon_buckets::PropertyStats) -> u64| stats.properties.values().map(of).sum::<u64>();
     assert_eq!(stats.raw_bytes, sum(|stats| stats.raw_bytes));
     assert_eq!(stats.stored_bytes, sum(|stats| stats.stored_bytes));
-    let chunks = world.rows(&schemas::CHUNKS).await;
-    let chunks: usize = chunks.iter().flat_map(|row| row.values.iter().flatten()).map(Value::size).sum();
+    let chunks: usize = world.typed_rows::<ChunkRow>().await.iter().map(|chunk| chunk.value.len()).sum();
     assert_eq!(stats.properties[&name("meta")].stored_bytes, chunks as u64);
-    assert!(stats.properties[&name("html")].stored_bytes < html as u64, "what repeats is compressed");
+    assert!(stats.properties[&name("html")].stored_bytes < html as u64, "repeated text is compressed");
     let german = world.buckets.stats(&page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((german.pages, german.revisions, german.renders, german.raw_bytes), (1, 1, 1, 4));
 }

@@ -1,15 +1,19 @@
-//! Revisions that no block takes: they stay in the tables, are counted, and keep nothing else from being sealed.
+//! Revisions that are too large for a block: they stay in the tables, are counted, and do not keep other
+//! revisions from being sealed.
 
 use rashomon_buckets::{
     BucketName, DomainName, ImportRender, Merging, NewRender, Page, RenderBase, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Row, TableStore as _, Value};
+use rashomon_records::rows::{
+    RenderBodyKey, RenderKey, RowKey as _, TidRow, TypedRow as _, page_of, partition_of,
+};
+use rashomon_tables::{Batch, Row, TableStore as _};
 
 use super::{DAY, archiving, later};
 use crate::support::{World, page, rev};
 
-/// More than a block takes of one revision have 65,920 bodies.
+/// Renders of 64 properties each. Together they have 65,920 bodies, more than a block takes of one revision.
 const RENDERS: i64 = 1_030;
 const PROPERTIES: usize = 64;
 
@@ -18,57 +22,57 @@ fn names() -> Vec<String> {
 }
 
 impl World {
-    /// Adds renders of many small properties to a revision: one is written, and its rows are copied under other tids.
-    async fn many_renders(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
+    /// Adds renders of many small properties to a revision. One is written, and its rows are copied under
+    /// other tids.
+    async fn put_renders_with_many_properties(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
         let names = names();
-        // Not that of a render which is there.
+        // A text that no stored render has.
         let text = format!("{renders} of {number}");
         let bodies: Vec<_> = names.iter().map(|name| (name.as_str(), &text)).collect();
         let first = self.put_render(page, number, &bodies).await.unwrap().tid;
-        self.copies(page, first, number, renders - 1).await
+        self.copy_render(page, first, number, renders - 1).await
     }
 
     /// Writes the rows of a render again under other tids.
-    async fn copies(&self, page: &Page, first: Tid, number: i64, copies: i64) -> Vec<Tid> {
-        let of_page = |row: &Row| row.key.partition.last() == Some(&page.title.as_str().into());
-        let mut rows = Vec::new();
-        for table in [&*schemas::RENDERS, &*schemas::RENDER_CONTENT, &*schemas::REVISIONS_BY_TID] {
-            let of_first = |row: &Row| row.key.clustering.contains(&first.as_time_uuid().into());
-            let found = self.rows(table).await.into_iter().filter(of_page).filter(of_first);
-            rows.extend(found.map(|row| (table, row)));
-        }
+    async fn copy_render(&self, page: &Page, first: Tid, number: i64, copies: i64) -> Vec<Tid> {
+        let is_of_page = |row: &Row| page_of(&row.key.partition).as_ref() == Some(page);
+        let is_render = |row: &Row| is_of_page(row) && RenderKey::of(row).unwrap().tid == first;
+        let render =
+            self.rows(&schemas::RENDERS).await.into_iter().find(is_render).expect("a row of the render");
+        let mut bodies = self.rows(&schemas::RENDER_CONTENT).await;
+        bodies.retain(|row| is_of_page(row) && RenderBodyKey::of(row).unwrap().tid == first);
         let mut tids = vec![first];
         for copy in 1..=copies {
             let time = first.time().as_micros() - copy;
             let tid = Tid::new(Timestamp::from_micros(time), number as u64);
-            let mut batch = Batch::new(rows[0].1.key.partition.clone());
-            for (table, row) in &rows {
-                let is_first = |value: &Value| *value == first.as_time_uuid().into();
-                let key = row.key.clustering.iter();
-                let key =
-                    key.map(|value| if is_first(value) { tid.as_time_uuid().into() } else { value.clone() });
-                batch.put(table, key.collect(), row.values.clone(), row.written_at);
+            let mut batch = Batch::new(partition_of(page));
+            let key = RenderKey { rev: rev(number), tid };
+            batch.put(&schemas::RENDERS, key.clustering(), render.values.clone(), render.written_at);
+            for body in &bodies {
+                let key = RenderBodyKey { tid, ..RenderBodyKey::of(body).unwrap() };
+                batch.put(&schemas::RENDER_CONTENT, key.clustering(), body.values.clone(), body.written_at);
             }
+            TidRow { tid, rev: rev(number) }.put(&mut batch, render.written_at);
             self.store.write(Vec::new(), batch).await.unwrap();
             tids.push(tid);
         }
         tids
     }
 
-    /// Adds renders whose headers are long.
-    async fn long_headers(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
-        // Not that of a render which is there.
+    /// Adds renders with long headers.
+    async fn put_renders_with_long_headers(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
+        // A text that no stored render has.
         let html = format!("{renders} of {number}");
         let mut properties = self.stage(page, &[("html", html)]).await;
         properties[0].other_headers.insert("x-long".to_owned(), "x".repeat(90_000));
         let base = RenderBase::Revision(rev(number));
         let new = NewRender { base, timestamp: None, if_latest: None, properties };
         let first = self.buckets.put_render(page, new).await.unwrap().tid;
-        self.copies(page, first, number, renders - 1).await
+        self.copy_render(page, first, number, renders - 1).await
     }
 
-    /// Pages around the one that has a revision that is too large.
-    async fn neighbours(&self) -> [Page; 2] {
+    /// Writes two pages, which sort before and behind the page with the oversized revision.
+    async fn put_neighbours(&self) -> [Page; 2] {
         let pages = ["Before", "Later"].map(page);
         for page in &pages {
             for number in 1..=3 {
@@ -82,12 +86,12 @@ impl World {
 async fn assert_sealed_but_for_one(world: &World, revisions: u64) {
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.too_large), (revisions, 1, 1), "{sealed:?}");
-    // Nor is it tried at full cost by the next pass, which counts it.
+    // The next seal counts the revision too, and does not try at full cost to seal it.
     let again = world.seal().await;
     assert_eq!((again.revisions, again.kept, again.too_large, again.blocks), (0, 1, 1, 0), "{again:?}");
     world.assert_whole().await;
-    let after_a_start = world.reopened().await;
-    let again = after_a_start.seal().await;
+    let restarted = world.reopened().await;
+    let again = restarted.seal().await;
     assert_eq!((again.revisions, again.too_large), (0, 1), "{again:?}");
 }
 
@@ -97,15 +101,15 @@ mod in_memory {
     #[tokio::test]
     async fn revision_with_too_many_bodies_stays_and_all_others_are_sealed() {
         let world = archiving(World::in_memory().await).await;
-        let (main, others) = (page("Main_Page"), world.neighbours().await);
+        let (main, others) = (page("Main_Page"), world.put_neighbours().await);
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
-        let tids = world.many_renders(&main, 2, RENDERS).await;
+        let tids = world.put_renders_with_many_properties(&main, 2, RENDERS).await;
         world.put_revision(&main, 3, &[("wikitext", "three")]).await.unwrap();
         world.put_revision(&main, 4, &[("wikitext", "four")]).await.unwrap();
         world.pass(later());
         assert_sealed_but_for_one(&world, 2 * 2 + 2).await;
-        assert_eq!(world.open_revisions().await, 2 + 2, "the latest of each page, and the large one");
+        assert_eq!(world.open_revisions().await, 2 + 2, "the latest of each page, and the oversized one");
         for tid in tids.iter().step_by(200) {
             assert_eq!(world.read(&main, *tid, "part-63").await, b"1030 of 2");
         }
@@ -120,16 +124,16 @@ mod in_memory {
     async fn revision_with_too_much_metadata_stays_and_all_others_are_sealed() {
         let world = archiving(World::in_memory().await).await;
         let main = page("Main_Page");
-        world.neighbours().await;
+        world.put_neighbours().await;
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
-        world.long_headers(&main, 1, 190).await;
+        world.put_renders_with_long_headers(&main, 1, 190).await;
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
         world.put_revision(&main, 3, &[("wikitext", "three")]).await.unwrap();
         world.pass(later());
         assert_sealed_but_for_one(&world, 2 * 2 + 1).await;
     }
 
-    /// Several that are as large as may be do not come into one block.
+    /// Several revisions of almost the largest size do not go into one block.
     #[tokio::test]
     async fn revisions_with_much_metadata_are_spread_over_blocks() {
         let world = archiving(World::in_memory().await).await;
@@ -137,7 +141,7 @@ mod in_memory {
         for number in 1..=4 {
             world.put_revision(&main, number, &[("wikitext", "text")]).await.unwrap();
             if number < 4 {
-                world.long_headers(&main, number, 80).await;
+                world.put_renders_with_long_headers(&main, number, 80).await;
             }
         }
         world.pass(later());
@@ -145,7 +149,7 @@ mod in_memory {
         assert_eq!((sealed.revisions, sealed.kept), (3, 0), "{sealed:?}");
         assert!(sealed.blocks >= 2, "{sealed:?}");
         world.assert_whole().await;
-        // Nor are they put into one by the compaction.
+        // Compaction does not put them into one block either.
         let domain = DomainName::new("enwiki").unwrap();
         let bucket = BucketName::page();
         let merged = world.buckets.merge_archive(&domain, &bucket, Merging::default(), &mut |_| {}).await;
@@ -158,12 +162,12 @@ mod in_memory {
         let world = archiving(World::in_memory().await).await;
         let main = page("Main_Page");
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
-        let first = world.long_headers(&main, 1, 3).await;
+        let first = world.put_renders_with_long_headers(&main, 1, 3).await;
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
         world.pass(later());
         assert_eq!(world.seal().await.revisions, 1);
-        let since = world.long_headers(&main, 1, 120).await;
-        world.neighbours().await;
+        let since = world.put_renders_with_long_headers(&main, 1, 120).await;
+        world.put_neighbours().await;
         world.pass(later());
         assert_sealed_but_for_one(&world, 2 * 2).await;
         let detail = world.buckets.revision(&main, rev(1)).await.unwrap();

@@ -1,30 +1,35 @@
-//! A block that is damaged.
+//! Damaged blocks, and damaged rows of pages that are sealed.
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, Erasing, Error, Page, Revision, Sealing, StoreError, schemas};
-use rashomon_tables::{Batch, Row, Schema, TableStore as _, Value};
-
 use async_trait::async_trait;
+use rashomon_buckets::{BucketName, Erasing, Error, Page, Revision, Sealing, StoreError, Tid, schemas};
 use rashomon_clock::ManualClock;
-use rashomon_tables::{Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, Scan};
+use rashomon_records::rows::{ColumnValue as _, RevisionBodyKey, RowKey as _, TypedRow as _, partition_of};
+use rashomon_tables::{
+    Batch, Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, Row, Scan, Schema,
+    TableStore as _, Value,
+};
 
 use super::{archiving, later};
-use crate::support::{AnyStore, START, World, name, on_every_store, page, page_of, rev};
+use crate::support::{
+    AnyStore, IndexRow, START, World, at, block_bytes, block_id, column_mut, name, on_every_store, page,
+    page_of, rev, with_block_bytes,
+};
 
 on_every_store! {
-    what_is_damaged_is_an_error_and_no_other_bytes,
-    what_is_lost_of_the_archive_is_missed,
-    each_row_of_the_index_is_looked_at,
-    what_comes_behind_damage_is_given,
-    what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up,
-    a_block_of_which_nothing_can_be_read_is_given_up,
+    damaged_bytes_of_a_block_are_an_error_and_never_other_content,
+    verify_finds_lost_rows_of_the_archive,
+    verify_examines_each_index_row,
+    revisions_behind_a_damaged_part_are_returned,
+    erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up,
+    unreadable_block_is_given_up,
     damaged_row_keeps_only_its_own_revision_from_being_sealed,
-    what_is_around_damage_of_a_page_is_sealed,
-    what_came_late_to_a_block_that_cannot_be_read_stays,
+    revisions_around_a_damaged_row_are_sealed,
+    late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables,
 }
 
-async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
+async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=20).await;
@@ -32,7 +37,7 @@ async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
     world.seal().await;
     let before = world.all_of(&page).await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
-    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
+    let block = block_bytes(&row);
     let mut found = 0;
     for place in (0..block.len()).step_by(97) {
         let mut damaged = block.to_vec();
@@ -62,27 +67,22 @@ async fn what_is_damaged_is_an_error_and_no_other_bytes(world: World) {
 }
 
 async fn replace(world: &World, row: &Row, bytes: Vec<u8>) {
-    overwrite(
-        world,
-        &schemas::ARCHIVE_BLOCKS,
-        row,
-        vec![row.values[0].clone(), Some(Value::Blob(bytes.into()))],
-    )
-    .await;
+    overwrite(world, &schemas::ARCHIVE_BLOCKS, row, with_block_bytes(row, bytes)).await;
 }
 
-/// Puts other values under the key of a row, later than what stands there: of one time, a cluster keeps the greater.
+/// Replaces the values of a row. The write time is later than that of the stored row, since of two writes at
+/// one time a cluster keeps the greater value.
 async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec<Option<Value>>) {
-    let standing = world.rows(table).await.into_iter().find(|standing| standing.key == row.key);
-    let written_at = standing.map_or(row.written_at, |standing| standing.written_at);
+    let stored = world.rows(table).await.into_iter().find(|stored| stored.key == row.key);
+    let written_at = stored.map_or(row.written_at, |stored| stored.written_at);
     let mut batch = Batch::new(row.key.partition.clone());
     let later = written_at.saturating_add(Duration::from_micros(1));
     batch.put(table, row.key.clustering.clone(), values, later);
     world.store.as_ref().write(Vec::new(), batch).await.unwrap();
 }
 
-/// Whatever is wrong with another that the page names.
-async fn each_row_of_the_index_is_looked_at(world: World) {
+/// An index row with wrong values is found though another block of the page is missing.
+async fn verify_examines_each_index_row(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     for revisions in [1..=20, 21..=40] {
@@ -92,23 +92,27 @@ async fn each_row_of_the_index_is_looked_at(world: World) {
     }
     let index = world.rows(&schemas::ARCHIVE_INDEX).await;
     let [first, second] = &index[..] else { panic!("two blocks") };
-    let Value::Blob(id) = first.key.clustering[1].clone() else { panic!("a block") };
-    let is_it = |row: &Row| row.key.partition.last() == Some(&Value::Blob(id.clone()));
-    let block =
-        world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter().find(is_it).expect("the first of them");
+    let first = IndexRow::from_row(first).unwrap();
+    let is_it = |row: &Row| block_id(row) == first.block;
+    let block = world
+        .rows(&schemas::ARCHIVE_BLOCKS)
+        .await
+        .into_iter()
+        .find(is_it)
+        .expect("the first block is stored");
     let mut lost = Batch::new(block.key.partition.clone());
     lost.delete(&schemas::ARCHIVE_BLOCKS, block.key.clustering.clone(), block.written_at);
     world.store.as_ref().write(Vec::new(), lost).await.unwrap();
-    let mut values = second.values.clone();
-    values[6] = Some(Value::Int(1000));
-    overwrite(&world, &schemas::ARCHIVE_INDEX, second, values).await;
+    let altered = IndexRow { revisions: 1000, ..IndexRow::from_row(second).unwrap() };
+    overwrite(&world, &schemas::ARCHIVE_INDEX, second, altered.values()).await;
     let problems = world.reopened().await.buckets.verify_archive(&mut |_| {}).await.unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(problems[0].contains("is not whole") && problems[1].contains("what is not so"), "{problems:#?}");
 }
 
-/// Also where so much of a block is passed over that what is left of it is less than a page of rows.
-async fn what_comes_behind_damage_is_given(world: World) {
+/// So much of a block is skipped that the rest has less than a result page of rows. Revisions behind it are
+/// still read.
+async fn revisions_behind_a_damaged_part_are_returned(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     for (revisions, sealed) in [(1..=10_i64, 9), (11..=530, 520)] {
@@ -123,8 +127,8 @@ async fn what_comes_behind_damage_is_given(world: World) {
     let stats = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
     let row =
         (world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter()).max_by_key(Row::size).expect("two blocks");
-    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
-    let mut seen = false;
+    let block = block_bytes(&row);
+    let mut found = false;
     for place in (0..block.len()).step_by(block.len() / 64) {
         let mut damaged = block.to_vec();
         damaged[place] ^= 0x10;
@@ -135,7 +139,7 @@ async fn what_comes_behind_damage_is_given(world: World) {
             world.buckets.bodies(&page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
         let lost = world.buckets.passed_over();
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
-            seen = true;
+            found = true;
             assert!(bodies.len() >= 500 - lost.len(), "at {place}");
             let counted = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
             assert_eq!(counted.revisions, 530);
@@ -145,10 +149,10 @@ async fn what_comes_behind_damage_is_given(world: World) {
             break;
         }
     }
-    assert!(seen);
+    assert!(found, "some damage loses a part of the revisions");
 }
 
-/// Those of the revisions from 1 to 19 whose text is read as it was written.
+/// The revisions from 1 to 19 whose text can be read. Panics if a text is not as it was written.
 async fn readable(world: &World, page: &rashomon_buckets::Page) -> Vec<i64> {
     let bodies = world.buckets.bodies(page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
     let mut readable = Vec::new();
@@ -160,14 +164,14 @@ async fn readable(world: &World, page: &rashomon_buckets::Page) -> Vec<i64> {
     readable
 }
 
-async fn what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up(world: World) {
+async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=20).await;
     world.pass(later());
     world.seal().await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
-    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
+    let block = block_bytes(&row);
     let mut found = None;
     for place in (0..block.len()).step_by(11) {
         let mut damaged = block.to_vec();
@@ -182,7 +186,7 @@ async fn what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up(world
             break;
         }
     }
-    let (world, before) = found.expect("some texts depend on no damage");
+    let (world, before) = found.expect("some texts do not depend on the damaged bytes");
     let (kept, lost): (Vec<i64>, Vec<i64>) = (1..20).partition(|number| before.contains(number));
     for erased in [kept[1], lost[1]] {
         let refused = world.buckets.erase(&page, rev(erased), Erasing::default()).await;
@@ -190,11 +194,11 @@ async fn what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up(world
         let read = world.buckets.newest_with(&page, rev(erased), &name("wikitext")).await;
         assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
     }
-    // The first takes the damaged block away, and what cannot be read with it.
+    // The first erase deletes the damaged block, and with it the unreadable revisions.
     let how = Erasing { give_up_damaged: true, ..Erasing::default() };
     let erased = world.buckets.erase(&page, rev(kept[1]), how.clone()).await.unwrap();
     let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
-    // But for what was marked already.
+    // The revision that was marked as erased before is not reported as given up.
     let expected: Vec<_> = lost.iter().copied().filter(|number| *number != lost[1]).collect();
     assert_eq!((given_up, erased.blocks), (expected.clone(), 1));
     assert!(erased.given_up.iter().all(|(title, _)| *title == page.title));
@@ -204,27 +208,27 @@ async fn what_lies_in_a_damaged_block_is_erased_where_the_rest_is_given_up(world
     let left: Vec<_> = before.into_iter().filter(|number| *number != kept[1]).collect();
     assert_eq!(readable(&world, &page).await, left);
     for number in expected {
-        let gone = world.buckets.revision(&page, rev(number)).await;
-        assert!(matches!(gone, Err(Error::NotFound(_))), "{gone:?}");
+        let missing = world.buckets.revision(&page, rev(number)).await;
+        assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
     }
     assert!(world.rows(&schemas::ARCHIVE_BLOCKS).await.iter().all(|other| other.key != row.key));
     world.assert_whole().await;
 }
 
-async fn a_block_of_which_nothing_can_be_read_is_given_up(world: World) {
+async fn unreadable_block_is_given_up(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
     world.edit(&two, 1..=3).await;
     world.pass(later());
     world.seal().await;
-    // Another block, which stays.
+    // Another block, which is kept.
     world.edit(&one, 5..=9).await;
     world.pass(later());
     let first = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     world.seal().await;
     assert_eq!(world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap(), []);
-    let Some(Value::Blob(block)) = first.values[1].clone() else { panic!("a block") };
+    let block = block_bytes(&first);
     replace(&world, &first, block[..100].to_vec()).await;
     let world = world.reopened().await;
     assert_eq!(world.buckets.give_up_unreadable(&one, rev(6)).await.unwrap(), []);
@@ -244,7 +248,8 @@ async fn a_block_of_which_nothing_can_be_read_is_given_up(world: World) {
     }
 }
 
-/// Whichever of its rows is damaged: another page is sealed, and of that one nothing is counted as sealed that stays.
+/// Damages one row of each table in turn. The other pages are sealed, and no revision that stays in the
+/// tables is counted as sealed.
 async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World) {
     let world = archiving(world).await;
     let tables: [&'static Schema; 5] = [
@@ -269,13 +274,14 @@ async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World)
         world.pass(later());
         let [first, middle, third] = &pages;
         let before = [world.all_of(first).await, world.all_of(middle).await, world.all_of(third).await];
-        // As rows are sorted, in the middle of what stands of the page in the middle.
+        // The middle row of the middle page.
         let mut of_page = world.rows(table).await;
-        of_page.retain(|row| row.key.partition == partition(&pages[1]));
+        of_page.retain(|row| row.key.partition == partition_of(&pages[1]));
         let row = &of_page[of_page.len() / 2];
         overwrite(&world, table, row, vec![None; row.values.len()]).await;
         let what = table.name();
-        // Without its index nothing of the page is sealed; any other row keeps its own revision.
+        // Without its index no revision of the page is sealed. A row of another table keeps only its own
+        // revision.
         let stays = if table.name() == schemas::ARCHIVE_INDEX.name() { 4 } else { 1 };
         let sealed = seal().await;
         let all = 3 + 4 + 3;
@@ -284,7 +290,7 @@ async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World)
         let sealed = seal().await;
         assert_eq!((sealed.pages, sealed.revisions, sealed.left, sealed.kept), (3, 0, 0, stays), "{what}");
         let open = world.rows(&schemas::REVISIONS).await;
-        let open = |page: &Page| open.iter().filter(|row| row.key.partition == partition(page)).count();
+        let open = |page: &Page| open.iter().filter(|row| row.key.partition == partition_of(page)).count();
         assert_eq!(pages.each_ref().map(open), [1, 1 + stays as usize, 1], "{what}");
         overwrite(&world, table, row, row.values.clone()).await;
         assert_eq!(seal().await.revisions, stays, "{what}");
@@ -296,7 +302,7 @@ async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World)
     world.assert_whole().await;
 }
 
-async fn what_is_around_damage_of_a_page_is_sealed(world: World) {
+async fn revisions_around_a_damaged_row_are_sealed(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     for number in 1..=300 {
@@ -305,7 +311,7 @@ async fn what_is_around_damage_of_a_page_is_sealed(world: World) {
     world.edit(&two, 1..=3).await;
     world.pass(later());
     let row = world.rows(&schemas::REVISION_CONTENT).await.into_iter().find(|row| {
-        row.key.partition == partition(&one) && row.key.clustering.get(1) == Some(&Value::Int(200))
+        row.key.partition == partition_of(&one) && RevisionBodyKey::of(row).unwrap().rev == rev(200)
     });
     let row = row.expect("the text of revision 200");
     let before = world.all_of(&one).await;
@@ -315,12 +321,12 @@ async fn what_is_around_damage_of_a_page_is_sealed(world: World) {
     assert_eq!(world.open_revisions().await, 2 + 1);
     overwrite(&world, &schemas::REVISION_CONTENT, &row, row.values.clone()).await;
     let world = world.reopened().await;
-    assert!(world.all_of(&one).await == before, "it is read as before");
+    assert!(world.all_of(&one).await == before, "the page is read as before");
     assert_eq!(world.seal().await.revisions, 1);
     world.assert_whole().await;
 }
 
-async fn what_came_late_to_a_block_that_cannot_be_read_stays(world: World) {
+async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=5).await;
@@ -338,15 +344,14 @@ async fn what_came_late_to_a_block_that_cannot_be_read_stays(world: World) {
     let world = world.reopened().await;
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept), (3 + 2, 2));
-    let Some(Value::Blob(bytes)) = block.values[1].clone() else { panic!("a block") };
-    replace(&world, &block, bytes.to_vec()).await;
+    replace(&world, &block, block_bytes(&block).to_vec()).await;
     let world = world.reopened().await;
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before);
     world.assert_whole().await;
 }
 
-/// A store of which the ways from a time to the revisions of one page are damaged: they are read last.
+/// A store in which the table `revisions_by_time` of one page is damaged. A seal reads this table last.
 #[derive(Debug)]
 struct Unreadable(Memory);
 
@@ -369,7 +374,7 @@ impl Decorator for Unreadable {
 }
 
 #[tokio::test]
-async fn a_page_that_cannot_name_its_block_keeps_no_other_from_it() {
+async fn page_with_a_damaged_time_index_does_not_keep_others_from_being_sealed() {
     let (world, _store) = World::over_memory(Unreadable).await;
     let world = archiving(world).await;
     let pages = ["First", "Main_Page", "Third"].map(page);
@@ -380,15 +385,11 @@ async fn a_page_that_cannot_name_its_block_keeps_no_other_from_it() {
     let sealed = world.seal().await;
     assert_eq!((sealed.pages, sealed.blocks, sealed.kept), (3, 1, 2));
     assert_eq!(world.open_revisions().await, 1 + 3 + 1);
-    // Whoever erases something of that page has to find it.
+    // The entry of the block stays: an erase in that page has to find the block.
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 1);
 }
 
-fn partition(page: &Page) -> Vec<Value> {
-    [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
-}
-
-async fn what_is_lost_of_the_archive_is_missed(world: World) {
+async fn verify_finds_lost_rows_of_the_archive(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
@@ -406,18 +407,19 @@ async fn what_is_lost_of_the_archive_is_missed(world: World) {
             overwrite(&world, table, &row, row.values.clone()).await;
         }
     }
-    // An index that says something else.
+    // An index row with one other value. `generation` is left alone, since nothing else says which is right.
     let row = world.rows(&schemas::ARCHIVE_INDEX).await.remove(0);
-    // All columns but the generation, which nothing else says.
-    for column in (0..row.values.len()).filter(|column| *column != 9) {
+    let columns = schemas::ARCHIVE_INDEX.values().iter().map(|column| column.name);
+    for column in columns.filter(|column| *column != "generation") {
         let mut values = row.values.clone();
-        values[column] = Some(match values[column].clone() {
+        let value = column_mut(&schemas::ARCHIVE_INDEX, &mut values, column);
+        *value = Some(match value.clone() {
             Some(Value::Int(number)) => Value::Int(number + 1),
             Some(Value::Timestamp(time)) => {
                 Value::Timestamp(rashomon_clock::Timestamp::from_micros(time.as_micros() + 1))
             }
             Some(Value::Text(_)) => Value::Text("[\"wikitext\"]".to_owned()),
-            Some(Value::TimeUuid(_)) => Value::TimeUuid(tid_of(7)),
+            Some(Value::TimeUuid(_)) => Tid::new(at(7), 7).to_value(),
             value => panic!("{value:?}"),
         });
         overwrite(&world, &schemas::ARCHIVE_INDEX, &row, values).await;
@@ -425,9 +427,10 @@ async fn what_is_lost_of_the_archive_is_missed(world: World) {
     }
 }
 
-/// Whatever write of it fails, having happened or not: the same again finishes it, and nothing else is touched.
+/// After any failed write, whether the write happened or not, a second call completes the work. Other
+/// revisions stay.
 #[tokio::test]
-async fn giving_a_block_up_may_be_cut_off() {
+async fn interrupted_give_up_is_completed_by_the_next() {
     for (fault, number) in [Fault::Before, Fault::After]
         .into_iter()
         .flat_map(|fault| (1..=5).map(move |number| (fault.clone(), number)))
@@ -446,10 +449,10 @@ async fn giving_a_block_up_may_be_cut_off() {
         replace(&world, &block, vec![7; 100]).await;
         let world = world.reopened().await;
         faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
-        let cut_off = world.buckets.give_up_unreadable(&pages[1], rev(1)).await;
+        let interrupted = world.buckets.give_up_unreadable(&pages[1], rev(1)).await;
         faulty.set_plan(Plan::empty());
-        let what = format!("{fault:?} {number}: {cut_off:?}");
-        assert!(cut_off.is_err(), "{what}");
+        let what = format!("{fault:?} {number}: {interrupted:?}");
+        assert!(interrupted.is_err(), "{what}");
         world.buckets.give_up_unreadable(&pages[1], rev(1)).await.unwrap();
         world.pass(later());
         world.buckets.collect_orphans(later()).await.unwrap();
@@ -463,12 +466,7 @@ async fn giving_a_block_up_may_be_cut_off() {
     }
 }
 
-fn tid_of(second: i64) -> rashomon_tables::TimeUuid {
-    let tid = rashomon_buckets::Tid::new(crate::support::at(second), 7);
-    tid.as_time_uuid()
-}
-
-/// A store that keeps other bytes of blocks than it was given.
+/// A store that changes a byte of each block that it is given.
 #[derive(Debug)]
 struct Rotten(Memory);
 
@@ -484,21 +482,21 @@ impl Decorator for Rotten {
         for mutation in &mut then.mutations {
             if let Mutation::Put { table, values, .. } = mutation
                 && table.name() == schemas::ARCHIVE_BLOCKS.name()
-                && let Some(Some(Value::Blob(block))) = values.get(1)
+                && let Some(Value::Blob(block)) = column_mut(table, values, "value")
             {
                 let mut other = block.to_vec();
                 let middle = other.len() / 2;
                 other[middle] ^= 1;
-                values[1] = Some(Value::Blob(other.into()));
+                *block = other.into();
             }
         }
         self.0.write(first, then).await
     }
 }
 
-/// Nothing is taken away before its block was read back as it was written.
+/// Rows are deleted only after their block was read back as it was written.
 #[tokio::test]
-async fn what_cannot_be_read_back_stays_where_it_is() {
+async fn seal_deletes_nothing_if_the_block_is_read_back_with_other_bytes() {
     let (world, _store) = World::over_memory(Rotten).await;
     let world = archiving(world).await;
     let page = page("Main_Page");

@@ -1,8 +1,10 @@
-//! Damaged rows of the tables: each affects only itself, is told, and is restored where it follows from others.
+//! Damaged rows of the tables: each affects only itself, is reported, and is restored if it follows from
+//! other rows.
 
 use std::sync::Arc;
 
 use rashomon_buckets::{BucketName, DomainName, Page, StoreError, Tid, schemas};
+use rashomon_records::rows::ColumnValue as _;
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan, Row, Schema, Value};
 
 use super::{archiving, later};
@@ -22,14 +24,14 @@ async fn world() -> (World, Arc<Store>, Vec<Vec<Tid>>) {
     (world, store, tids)
 }
 
-/// The row of a table whose key has all these values.
+/// The row of a table whose key contains all these values.
 async fn row(world: &World, table: &'static Schema, values: &[Value]) -> Row {
     let rows = world.rows(table).await;
     let has_all = |row: &&Row| {
         let key = || row.key.partition.iter().chain(&row.key.clustering);
         values.iter().all(|value| key().any(|other| other == value))
     };
-    rows.iter().find(has_all).expect("there is such a row").clone()
+    rows.iter().find(has_all).expect("the table has such a row").clone()
 }
 
 async fn damage(world: &World, store: &Store, table: &'static Schema, values: &[Value]) -> Key {
@@ -56,7 +58,7 @@ mod in_memory {
         assert_eq!(world.buckets.catalog().domains().await.unwrap().len(), 1);
         let found = world.buckets.found_damage();
         assert_eq!(found.iter().map(|found| found.table).collect::<Vec<_>>(), ["domains", "titles"]);
-        assert!(world.buckets.found_damage().is_empty(), "it is told once");
+        assert!(world.buckets.found_damage().is_empty(), "damage is reported once");
         world.put_revision(&page("B"), 5, &[("wikitext", "five")]).await.unwrap();
         assert_eq!(store.store().damaged(), 0);
         world.assert_whole().await;
@@ -66,7 +68,7 @@ mod in_memory {
     async fn damaged_title_of_no_page_is_not_listed() {
         let (world, store, _) = world().await;
         let mut key = row(&world, &schemas::TITLES, &["B".into()]).await.key;
-        // As if a bit of the key had flipped: the row is not under its name any more.
+        // As if a bit of the key had flipped: the row has another title now.
         let mut batch = rashomon_tables::Batch::new(key.partition.clone());
         batch.delete(&schemas::TITLES, key.clustering.clone(), rashomon_clock::Timestamp::MAX);
         key.clustering = vec!["b".into()];
@@ -97,7 +99,7 @@ mod in_memory {
             let tid = tids[at][number - 1];
             assert!(!world.read(&page(title), tid, "wikitext").await.is_empty(), "{title} {number}");
         }
-        // The damaged rows are where they were.
+        // The damaged rows are still in their tables.
         assert_eq!(store.store().damaged(), 4);
         let report = world.verify().await;
         for table in ["titles", "revisions", "renders", "revision_content"] {
@@ -135,21 +137,22 @@ mod in_memory {
             world.pass(later());
             world.seal().await;
         }
-        // The revision itself is an error, and all others are read.
+        // A read of the damaged revision is an error, and all others can be read.
         let error = world.buckets.revision(&of, rev(2)).await.unwrap_err();
         assert!(matches!(error, rashomon_buckets::Error::Store(StoreError::Corrupt(_))), "{error:?}");
         world.buckets.revision(&of, rev(1)).await.unwrap();
         world.buckets.latest(&of, &name("wikitext")).await.unwrap();
     }
 
-    /// What follows from other rows, on pages whose revisions are sealed and on others.
+    /// Asserts that rows which follow from other rows are restored. `seal`: the revisions of the pages are
+    /// sealed.
     async fn assert_repaired(seal: bool) {
         let (world, store, tids) = world().await;
         if seal {
             world.pass(later());
             assert_eq!(world.seal().await.revisions, 9);
         }
-        let tid: Value = tids[0][3].as_time_uuid().into();
+        let tid = tids[0][3].to_value();
         damage(&world, &store, &schemas::TITLES, &["A".into()]).await;
         damage(&world, &store, &schemas::TITLES, &["C".into()]).await;
         damage(&world, &store, &schemas::DOMAINS, &["enwiki".into()]).await;
@@ -157,9 +160,9 @@ mod in_memory {
         damage(&world, &store, &schemas::REVISIONS_BY_TIME, &["B".into(), Value::Int(4)]).await;
         assert!(!world.verify().await.problems.is_empty());
         let planned = world.buckets.repair(true).await.unwrap();
-        assert_eq!(store.store().damaged(), 5, "nothing is changed");
+        assert_eq!(store.store().damaged(), 5, "a dry run changes nothing");
         assert_eq!(planned.repairs.len(), 5, "{planned:?}");
-        // Cut off after each of its writes, it is finished by the next.
+        // A repair that is interrupted after each of its writes is continued by the next.
         for _ in 0..5 {
             store.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
             let before = store.store().damaged();

@@ -1,4 +1,4 @@
-//! Erasing: what was erased is given to nobody, is nowhere, and does not come back.
+//! Erasing: erased content is never returned, is in no row, and cannot be written again.
 
 use std::sync::Arc;
 
@@ -8,42 +8,43 @@ use rashomon_buckets::{
     Tid, schemas,
 };
 use rashomon_clock::{Clock as _, ManualClock};
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row, Value};
+use rashomon_records::rows::Column as _;
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 
 use super::{HOUR, archiving, hour, later, settings};
 use crate::support::{
-    AnyStore, Cluster, START, World, name, noise, on_every_store, page, rev, stands_on_cassandra,
+    AnyStore, Cluster, START, World, block_bytes, name, noise, on_every_store, page, rev, runs_on_cassandra,
 };
 
 on_every_store! {
-    what_was_erased_is_refused_and_named,
-    a_revision_that_was_not_sealed_is_erased,
-    the_latest_is_erased,
-    who_and_why_go_if_that_is_asked,
-    large_bodies_are_erased_at_once,
-    what_others_have_stays_theirs,
-    what_was_replaced_or_merged_away_is_erased_with_it,
-    what_was_erased_is_sealed_and_merged_as_others,
-    what_is_not_there_cannot_be_erased,
-    what_is_erased_while_a_history_goes_into_blocks_is_in_none,
+    reads_and_writes_of_an_erased_revision_are_refused,
+    erase_deletes_an_unsealed_revision,
+    erase_deletes_the_latest_revision,
+    erase_removes_user_and_comment_on_request,
+    erase_deletes_chunks_of_large_bodies,
+    erase_keeps_and_reports_other_revisions_with_the_same_bytes,
+    erase_deletes_replaced_and_compacted_content,
+    erased_revision_can_be_sealed_and_compacted,
+    erase_of_a_missing_revision_is_an_error,
+    revision_erased_during_a_bulk_load_is_in_no_block,
 }
 
-/// What revision 3 says, and no other: its text, and that of its render.
+/// The text of revision 3, and that of its render. No other revision has these texts.
 const SECRET: &str = "Mr Zwyxhorn lives at Qurmel Street 41 with his seven cats. ";
 const RENDERED: &str = "<p>Mr <b>Zwyxhorn</b> lives at Qurmel Street 41.</p>";
 
-/// Erases revision 3.
-fn as_ann() -> Erasing {
+/// The options with which these tests erase.
+fn erase_options() -> Erasing {
     Erasing { by: Some("Ann".to_owned()), reason: Some("it was private".to_owned()), ..Erasing::default() }
 }
 
 impl World {
     async fn try_erase(&self, page: &Page, number: i64) -> Result<Erased> {
-        self.buckets.erase(page, rev(number), as_ann()).await
+        self.buckets.erase(page, rev(number), erase_options()).await
     }
 
-    /// Two pages of which one has a secret in revision 3, and in its renders.
-    async fn with_a_secret(&self) -> Vec<Tid> {
+    /// Writes two pages. One of them has a secret in revision 3 and in its renders.
+    async fn put_pages_with_a_secret(&self) -> Vec<Tid> {
         let main = page("Main_Page");
         let mut tids = self.edit(&main, 1..=2).await;
         let bodies = [("wikitext", SECRET.repeat(3)), ("html", RENDERED.repeat(2))];
@@ -56,7 +57,7 @@ impl World {
         tids
     }
 
-    /// All that is read of the page but for revision 3.
+    /// All that can be read of the two pages, except revision 3.
     async fn others(&self) -> Vec<String> {
         let mut all = self.all_of(&page("Other")).await;
         let main = page("Main_Page");
@@ -71,7 +72,7 @@ impl World {
         all
     }
 
-    /// Fails where anything is read or stored that revision 3 said.
+    /// Panics if any content of revision 3 can be read or is stored.
     async fn assert_erased(&self, what: &str) {
         let main = page("Main_Page");
         let detail = self.buckets.revision(&main, rev(3)).await.unwrap();
@@ -85,12 +86,12 @@ impl World {
                 assert!(matches!(read, Err(Error::Erased { .. })), "{what}: {read:?}");
             }
         }
-        self.assert_revision_nowhere(what).await;
+        self.assert_no_row_has_the_secret(what).await;
         self.assert_whole().await;
     }
 
-    /// Fails where a row has anything of revision 3: text, SHA-1 or digest.
-    async fn assert_revision_nowhere(&self, what: &str) {
+    /// Panics if a row has a text of revision 3, or its SHA-1.
+    async fn assert_no_row_has_the_secret(&self, what: &str) {
         let texts = [SECRET.repeat(3), RENDERED.repeat(2), RENDERED.repeat(5)];
         for table in schemas::all() {
             for row in self.rows(table).await {
@@ -98,14 +99,14 @@ impl World {
                 for text in &texts {
                     let sha1 = Sha1::of(text.as_bytes());
                     assert!(!shown.contains(&sha1.to_string()), "{what}: {} has {shown}", table.name());
-                    let is_it = |value: &Option<Value>| matches!(value, Some(Value::Blob(bytes)) if **bytes == sha1.0);
-                    assert!(!row.values.iter().any(is_it), "{what}: {} has {shown}", table.name());
+                    let has_it = row.values.contains(&sha1.to_column());
+                    assert!(!has_it, "{what}: {} has {shown}", table.name());
                 }
                 assert!(!shown.contains("Zwyxhorn"), "{what}: {} has {shown}", table.name());
                 if table.name() == schemas::ARCHIVE_BLOCKS.name() {
-                    let Some(Value::Blob(bytes)) = &row.values[1] else { panic!("a block") };
-                    let block = Block::open(bytes, Limits::default()).unwrap();
-                    assert!(!said_by(&row).iter().any(|text| text.contains("Zwyxhorn")), "{what}: a block");
+                    let bytes = block_bytes(&row);
+                    let block = Block::open(&bytes, Limits::default()).unwrap();
+                    assert!(!texts_of(&row).iter().any(|text| text.contains("Zwyxhorn")), "{what}: a block");
                     let lines = format!("{:?}", block.entries().unwrap());
                     for text in &texts {
                         let sha1 = format!("{:?}", Sha1::of(text.as_bytes()).0.to_vec());
@@ -117,10 +118,10 @@ impl World {
     }
 }
 
-async fn what_was_erased_is_refused_and_named(world: World) {
+async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
-    let tids = world.with_a_secret().await;
+    let tids = world.put_pages_with_a_secret().await;
     world.pass(later());
     world.seal().await;
     let others = world.others().await;
@@ -129,7 +130,7 @@ async fn what_was_erased_is_refused_and_named(world: World) {
     let erased = world.try_erase(&main, 3).await.unwrap();
     assert_eq!((erased.again, erased.renders, erased.bodies, erased.blocks), (false, 2, 3, 1), "{erased:?}");
     assert_eq!((erased.erasure.at, erased.left), (at, 0));
-    assert_eq!(erased.kept_for.is_some(), stands_on_cassandra(), "nodes keep what was deleted for a time");
+    assert_eq!(erased.kept_for.is_some(), runs_on_cassandra(), "nodes keep deleted data for a time");
     for world in [&world, &world.reopened().await] {
         world.assert_erased("now").await;
         assert_eq!(world.others().await, others);
@@ -150,7 +151,7 @@ async fn what_was_erased_is_refused_and_named(world: World) {
         assert!(matches!(newest, Err(Error::Erased { .. })), "{newest:?}");
         let again = world.buckets.import(&main, vec![history.clone()]).await.unwrap();
         assert_eq!(again, [ImportOutcome::Erased(lines[3].record.erased.clone().unwrap())]);
-        world.assert_erased("after it came again").await;
+        world.assert_erased("after repeated writes").await;
     }
     let again = world.try_erase(&main, 3).await.unwrap();
     assert_eq!((again.again, again.bodies, again.blocks, again.erasure.at), (true, 0, 0, at));
@@ -159,14 +160,14 @@ async fn what_was_erased_is_refused_and_named(world: World) {
     assert_eq!(states.len(), 1);
     assert_eq!((&states[0].page, states[0].rev, &states[0].erasure), (&main, rev(3), &erased.erasure));
     assert!(
-        states[0].finished_at.is_some() && states[0].kept_until.is_some() == stands_on_cassandra(),
+        states[0].finished_at.is_some() && states[0].kept_until.is_some() == runs_on_cassandra(),
         "{states:?}"
     );
 }
 
-async fn a_revision_that_was_not_sealed_is_erased(world: World) {
+async fn erase_deletes_an_unsealed_revision(world: World) {
     let world = archiving(world).await;
-    world.with_a_secret().await;
+    world.put_pages_with_a_secret().await;
     let others = world.others().await;
     let erased = world.try_erase(&page("Main_Page"), 3).await.unwrap();
     assert_eq!((erased.bodies, erased.blocks), (3, 0));
@@ -174,7 +175,7 @@ async fn a_revision_that_was_not_sealed_is_erased(world: World) {
     assert_eq!(world.others().await, others);
 }
 
-async fn the_latest_is_erased(world: World) {
+async fn erase_deletes_the_latest_revision(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     world.edit(&main, 1..=2).await;
@@ -188,7 +189,7 @@ async fn the_latest_is_erased(world: World) {
     assert_eq!(world.read_latest(&main, "wikitext").await, super::text(4).into_bytes());
 }
 
-async fn who_and_why_go_if_that_is_asked(world: World) {
+async fn erase_removes_user_and_comment_on_request(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     let mut history = world.history(&main, 3, hour(-3), SECRET.as_bytes()).await;
@@ -207,7 +208,7 @@ async fn who_and_why_go_if_that_is_asked(world: World) {
     assert_eq!((slot.deleted, slot.bytes, slot.sha1, &record.export.sha1), (true, None, None, &None));
     world.pass(later());
     world.seal().await;
-    let how = Erasing { user: true, comment: true, ..as_ann() };
+    let how = Erasing { user: true, comment: true, ..erase_options() };
     world.buckets.erase(&main, rev(3), how).await.unwrap();
     let record = world.buckets.revision(&main, rev(3)).await.unwrap().record;
     assert_eq!((&record.user, &record.comment), (&None, &None));
@@ -215,7 +216,7 @@ async fn who_and_why_go_if_that_is_asked(world: World) {
     world.assert_erased("user and comment").await;
 }
 
-async fn large_bodies_are_erased_at_once(world: World) {
+async fn erase_deletes_chunks_of_large_bodies(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     let large = noise(3, 1_300_000);
@@ -234,12 +235,12 @@ async fn large_bodies_are_erased_at_once(world: World) {
         let before = world.rows(&schemas::CHUNKS).await.len();
         assert_eq!(before, if sealed { 6 } else { 10 });
         world.try_erase(&main, if sealed { 2 } else { 3 }).await.unwrap();
-        if stands_on_cassandra() {
-            // Others may be reading what was replaced.
+        if runs_on_cassandra() {
+            // Other processes may be reading the replaced body.
             world.pass(later());
             world.buckets.collect_orphans(HOUR).await.unwrap();
         }
-        // What was sealed is in a block: the latest has some.
+        // Sealed bodies are in a block, and the latest body is in chunks.
         assert_eq!(world.rows(&schemas::CHUNKS).await.len(), if sealed { 2 } else { 6 });
         world.assert_whole().await;
     }
@@ -247,7 +248,7 @@ async fn large_bodies_are_erased_at_once(world: World) {
     assert_eq!(world.read(&main, read, "wikitext").await, noise(11, 1_300_000));
 }
 
-async fn what_others_have_stays_theirs(world: World) {
+async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     world.edit(&main, 1..=2).await;
@@ -271,26 +272,31 @@ async fn what_others_have_stays_theirs(world: World) {
     for number in [3, 5] {
         world.try_erase(&main, number).await.unwrap();
     }
-    world.assert_revision_nowhere("all of them").await;
+    world.assert_no_row_has_the_secret("all revisions with the text").await;
     world.assert_whole().await;
 }
 
-/// It may lie in several blocks: in one that was sealed before it was replaced, in one that was merged with others.
-async fn what_was_replaced_or_merged_away_is_erased_with_it(world: World) {
+/// The content may be in several blocks: in one that was sealed before a rewrite, and in one that was
+/// compacted.
+async fn erase_deletes_replaced_and_compacted_content(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
-    let tids = world.with_a_secret().await;
+    let tids = world.put_pages_with_a_secret().await;
     world.pass(later());
     world.seal().await;
     world.rewrite(&main, tids[2], "html", format!("{SECRET} in other words")).await.unwrap();
     world.edit(&main, 7..=8).await;
     world.pass(later());
     world.seal().await;
-    world.merge().await;
+    world.compact().await;
     assert!(world.blocks().await > 1);
     let others = world.others().await;
     let erased = world.try_erase(&main, 3).await.unwrap();
-    assert_eq!(erased.left > 0, stands_on_cassandra(), "others may be about to have pages name a block");
+    assert_eq!(
+        erased.left > 0,
+        runs_on_cassandra(),
+        "other processes may be about to name a block in the index of a page"
+    );
     if erased.left > 0 {
         world.pass(later());
         assert_eq!(world.try_erase(&main, 3).await.unwrap().left, 0);
@@ -299,10 +305,10 @@ async fn what_was_replaced_or_merged_away_is_erased_with_it(world: World) {
     assert_eq!(world.others().await, others);
 }
 
-async fn what_was_erased_is_sealed_and_merged_as_others(world: World) {
+async fn erased_revision_can_be_sealed_and_compacted(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
-    world.with_a_secret().await;
+    world.put_pages_with_a_secret().await;
     world.try_erase(&main, 3).await.unwrap();
     let before = world.all_of(&page("Other")).await;
     world.pass(later());
@@ -311,13 +317,13 @@ async fn what_was_erased_is_sealed_and_merged_as_others(world: World) {
     world.edit(&main, 7..=8).await;
     world.pass(later());
     world.seal().await;
-    world.merge().await;
+    world.compact().await;
     let world = world.reopened().await;
     world.assert_erased("merged").await;
     assert_eq!(world.all_of(&page("Other")).await, before);
 }
 
-async fn what_is_not_there_cannot_be_erased(world: World) {
+async fn erase_of_a_missing_revision_is_an_error(world: World) {
     let world = archiving(world).await;
     world.edit(&page("Main_Page"), 1..=2).await;
     assert!(matches!(world.try_erase(&page("Main_Page"), 3).await, Err(Error::NotFound(_))));
@@ -326,14 +332,14 @@ async fn what_is_not_there_cannot_be_erased(world: World) {
     assert_eq!(world.buckets.erasures(&domain, &BucketName::page()).await.unwrap(), []);
 }
 
-/// A world in which calls fail on a plan.
-/// The highest revision of a page stands while the next block, which will have it, fills; another process erases it.
-async fn what_is_erased_while_a_history_goes_into_blocks_is_in_none(world: World) {
+/// The highest revision of a page stays in the tables until the next block, which will have it, is full.
+/// Another process erases the revision meanwhile.
+async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     let archiver = world.buckets.archive_histories().expect("the archive is on");
     let secret = |number: i64| format!("{number} of Qurmel Street");
-    // A block is full after five, and is written when the next but one comes.
+    // A block is full after five revisions, and is written when the next but one comes.
     for number in 1..=8 {
         let text = [secret(number).as_bytes(), &noise(number as u64, 60_000)].concat();
         let revision = world.history(&main, number, hour(number), &text).await;
@@ -345,7 +351,9 @@ async fn what_is_erased_while_a_history_goes_into_blocks_is_in_none(world: World
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(300), written).await.expect("a block is written");
+    tokio::time::timeout(std::time::Duration::from_secs(300), written)
+        .await
+        .expect("the archiver writes a block");
     let erased = world.latest_rev(&main).await.expect("the highest revision of the first block");
     world.reopened().await.try_erase(&main, erased).await.unwrap();
     let finished = archiver.finish().await;
@@ -353,19 +361,20 @@ async fn what_is_erased_while_a_history_goes_into_blocks_is_in_none(world: World
     world.pass(later());
     world.buckets.collect_orphans(HOUR).await.unwrap();
     for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
-        assert!(!said_by(&row).iter().any(|text| text.contains(&secret(erased))));
+        assert!(!texts_of(&row).iter().any(|text| text.contains(&secret(erased))));
     }
     world.assert_whole().await;
 }
 
 /// The texts of a block.
-fn said_by(row: &Row) -> Vec<String> {
-    let Some(Value::Blob(bytes)) = &row.values[1] else { panic!("a block") };
-    let block = Block::open(bytes, Limits::default()).unwrap();
+fn texts_of(row: &Row) -> Vec<String> {
+    let bytes = block_bytes(row);
+    let block = Block::open(&bytes, Limits::default()).unwrap();
     let texts = block.iter().map(|content| content.unwrap().bytes.unwrap_or_default());
     texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect()
 }
 
+/// A world in which calls fail on a plan.
 async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     let clock = Arc::new(ManualClock::new(START));
     let memory = Memory::new(Arc::clone(&clock) as Arc<dyn rashomon_clock::Clock>);
@@ -374,11 +383,11 @@ async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     (World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 1).await, faulty)
 }
 
-/// Whatever call of it fails, having happened or not: others are read as before, nothing half erased is read, and the
-/// same again finishes it.
+/// After any failed call of an erase, whether the call happened or not, other revisions are read as before. A
+/// revision that is marked as erased cannot be read, and a second erase completes the work.
 #[tokio::test]
-async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
-    let mut told = 0;
+async fn interrupted_erase_is_completed_by_the_next() {
+    let mut reported = 0;
     for clustered in [false, true] {
         for call in [Call::Get, Call::Scan, Call::Write, Call::Swap] {
             let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
@@ -386,13 +395,13 @@ async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
             for fault in faults.into_iter().take(if writes { 3 } else { 1 }) {
                 for number in 1.. {
                     let (world, faulty) = world(clustered).await;
-                    let tids = world.with_a_secret().await;
+                    let tids = world.put_pages_with_a_secret().await;
                     world.pass(later());
                     world.seal().await;
                     let others = world.others().await;
                     let world = world.reopened().await;
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
-                    let cut_off = world.try_erase(&page("Main_Page"), 3).await;
+                    let interrupted = world.try_erase(&page("Main_Page"), 3).await;
                     faulty.set_plan(Plan::empty());
                     let what = format!("{clustered} {call:?} {number} {fault:?}");
                     world.pass(HOUR);
@@ -404,45 +413,46 @@ async fn an_erasing_that_is_cut_off_is_finished_by_the_next() {
                         Err(Error::Erased { .. }) => true,
                         Err(error) => panic!("{what}: {error}"),
                     };
-                    assert!(is_marked || cut_off.is_err(), "{what}");
+                    assert!(is_marked || interrupted.is_err(), "{what}");
                     let domain = DomainName::new("enwiki").unwrap();
                     let states = world.buckets.erasures(&domain, &BucketName::page()).await.unwrap();
                     let is_listed = states.iter().any(|state| state.finished_at.is_none());
-                    assert!(!is_marked || cut_off.is_ok() || is_listed || !states.is_empty(), "{what}");
-                    // Nobody takes what is half erased for lost.
+                    assert!(!is_marked || interrupted.is_ok() || is_listed || !states.is_empty(), "{what}");
+                    // `verify` does not call a partly erased revision lost.
                     let problems = world.verify().await.problems;
-                    let is_told = problems.iter().any(|problem| {
+                    let is_reported = problems.iter().any(|problem| {
                         problem.contains("the erasure of revision 3 was cut off")
                             && problem.contains("`rashomon archive erase` again")
                     });
-                    assert!(problems.is_empty() || is_told, "{what}: {problems:#?}");
-                    told += usize::from(is_told);
-                    // Whatever was left of blocks on a cluster goes when nobody can be having it named.
+                    assert!(problems.is_empty() || is_reported, "{what}: {problems:#?}");
+                    reported += usize::from(is_reported);
+                    // On a cluster, a block that is left is deleted only when no process can be about to name
+                    // it.
                     world.pass(later());
                     world.try_erase(&page("Main_Page"), 3).await.unwrap();
                     world.assert_erased(&what).await;
                     assert_eq!(world.others().await, others, "{what}");
-                    if cut_off.is_ok() {
+                    if interrupted.is_ok() {
                         break;
                     }
                 }
             }
         }
     }
-    assert!(told > 0);
+    assert!(reported > 0);
 }
 
-/// Somebody seals, merges or erases in another process, at whatever step an erasing is halted, and the other way
-/// round: in the end it is gone, and nothing else is.
+/// One process halts at any step of an erase, while another seals, compacts or erases; and the other way
+/// round. In the end the erased revision is gone, and nothing else is.
 #[tokio::test]
-async fn an_erasing_beside_others_erases() {
+async fn erase_succeeds_beside_a_seal_a_compaction_or_another_erase() {
     for what in ["seal", "merge", "erase"] {
         for erases_first in [false, true] {
             for call in [Call::Get, Call::Scan, Call::Write] {
                 for number in 1.. {
                     let (world, faulty) = world(true).await;
-                    let other = world.under(settings()).await;
-                    world.with_a_secret().await;
+                    let other = world.restarted_with(settings()).await;
+                    world.put_pages_with_a_secret().await;
                     world.pass(later());
                     world.seal().await;
                     world.edit(&page("Main_Page"), 7..=9).await;
@@ -450,14 +460,15 @@ async fn an_erasing_beside_others_erases() {
                     if what == "merge" {
                         world.seal().await;
                     }
-                    // Of two writes at one time a cluster takes the delete; real clocks go on between them.
+                    // Of two writes at one time, a cluster takes the delete. Real clocks advance between two
+                    // writes.
                     let second = std::time::Duration::from_secs(1);
                     world.pass(second);
                     let others = world.others().await;
                     let work = |world: World| async move {
                         match what {
                             "seal" => world.try_seal().await.map(drop),
-                            "merge" => world.try_merge().await.map(drop),
+                            "merge" => world.try_compact().await.map(drop),
                             _ => world.try_erase(&page("Main_Page"), 4).await.map(drop),
                         }
                     };
@@ -481,7 +492,7 @@ async fn an_erasing_beside_others_erases() {
                     let second = if erases_first { work(two).await } else { erase(two).await };
                     gate.open();
                     let first = first.await;
-                    // Whoever was told to try again does.
+                    // An error of the store means that the caller has to try again.
                     for result in [first, second] {
                         assert!(matches!(result, Ok(()) | Err(Error::Store(_))), "{at}: {result:?}");
                     }
@@ -501,17 +512,18 @@ async fn an_erasing_beside_others_erases() {
     }
 }
 
-/// The block of a page is made anew, and deleted at once, between any two steps of whoever reads another revision.
+/// The block of a page is rebuilt, and deleted at once, between any two steps of a reader of another
+/// revision.
 #[tokio::test]
-async fn a_page_is_read_while_something_of_it_is_erased() {
+async fn page_is_readable_while_one_of_its_revisions_is_erased() {
     for (call, after) in [(Call::Get, true), (Call::Scan, false), (Call::Scan, true)] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
-            world.with_a_secret().await;
+            world.put_pages_with_a_secret().await;
             world.pass(later());
             world.seal().await;
             let others = world.others().await;
-            let (reader, eraser) = (world.reopened().await, world.under(settings()).await);
+            let (reader, eraser) = (world.reopened().await, world.restarted_with(settings()).await);
             let gate = Gate::new();
             let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
             faulty.set_plan(Plan::empty().on(call, number, fault));

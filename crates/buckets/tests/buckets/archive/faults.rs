@@ -1,13 +1,13 @@
-//! Sealing is cut off at every step, and is done twice.
+//! Seals and compactions that are interrupted at every step, or that run twice at the same time.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rashomon_buckets::{Page, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
 use super::{later, settings};
-use crate::support::{AnyStore, Cluster, START, World, name, page, rev};
+use crate::support::{AnyStore, Cluster, IndexRow, START, World, name, page, rev};
 
 /// A world in which calls fail on a plan.
 async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
@@ -19,23 +19,24 @@ async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     (world, faulty)
 }
 
-/// Whatever call of it fails, having happened or not: all is read as before, and the next sealing does it.
+/// After any failed call, whether the call happened or not, the pages are read as before, and the next seal
+/// succeeds.
 #[tokio::test]
-async fn a_sealing_that_is_cut_off_loses_nothing() {
-    sealing_cut_off(false).await;
+async fn interrupted_seal_loses_nothing() {
+    assert_interrupted_seal_loses_nothing(false).await;
 }
 
-/// The same where something was written to what had been sealed.
+/// A seal of writes to revisions that were sealed before.
 #[tokio::test]
-async fn a_sealing_of_what_was_written_since_that_is_cut_off_loses_nothing() {
-    sealing_cut_off(true).await;
+async fn interrupted_second_seal_loses_nothing() {
+    assert_interrupted_seal_loses_nothing(true).await;
 }
 
-async fn sealing_cut_off(written_since: bool) {
+async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
     for clustered in [false, true] {
         for call in [Call::Get, Call::Scan, Call::Write] {
             let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
-            // A read that fails is one that fails, whenever.
+            // For a read it makes no difference when it fails.
             for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
                 for number in 1.. {
                     let (world, faulty) = world(clustered).await;
@@ -44,13 +45,13 @@ async fn sealing_cut_off(written_since: bool) {
                     world.edit(&two, 1..=3).await;
                     world.pass(later());
                     if written_since {
-                        world.sealed_and_written_since(&one).await;
+                        world.seal_and_write_again(&one).await;
                     }
                     let before = (world.all_of(&one).await, world.all_of(&two).await);
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
-                    let cut_off = world.try_seal().await;
+                    let interrupted = world.try_seal().await;
                     faulty.set_plan(Plan::empty());
-                    // As after a restart: nothing of it is in memory.
+                    // After a restart nothing is in memory.
                     let world = world.reopened().await;
                     let what = format!("{call:?} {number} {fault:?}");
                     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
@@ -60,14 +61,14 @@ async fn sealing_cut_off(written_since: bool) {
                     assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "{what}");
                     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
                     world.assert_whole().await;
-                    // What it left is collected, and nothing else. The note of a block that one page names, and the
-                    // other does not, stays: whoever erases something has to find what it has.
+                    // Leftovers are collected, and nothing else. The entry of a block stays if one page names
+                    // the block and the other does not, since an erase has to find the block.
                     world.pass(later());
                     world.buckets.collect_orphans(later()).await.unwrap();
                     assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                     let world = world.reopened().await;
                     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
-                    if cut_off.is_ok() {
+                    if interrupted.is_ok() {
                         break;
                     }
                 }
@@ -76,61 +77,57 @@ async fn sealing_cut_off(written_since: bool) {
     }
 }
 
-/// The same of a merging: whatever call of it fails.
+/// After any failed call of a compaction, the pages are read as before, and the next compaction succeeds.
 #[tokio::test]
-async fn a_merging_that_is_cut_off_loses_nothing() {
-    {
-        let clustered = true;
-        for call in [Call::Scan, Call::Write] {
-            let faults = [Fault::Before, Fault::After];
-            for fault in faults.into_iter().take(if call == Call::Write { 2 } else { 1 }) {
-                for number in 1.. {
-                    let (world, faulty) = world(clustered).await;
-                    world.sealed_in_parts().await;
-                    let before = world.some_of_both().await;
-                    faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
-                    let cut_off = world.reopened().await.try_merge().await;
-                    faulty.set_plan(Plan::empty());
-                    let what = format!("{call:?} {number} {fault:?}");
-                    let world = world.reopened().await;
-                    assert_eq!(world.some_of_both().await, before, "{what}");
-                    world.assert_whole().await;
-                    world.merge().await;
-                    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2, "{what}");
-                    assert_eq!(world.some_of_both().await, before, "{what}");
-                    world.assert_whole().await;
-                    // What nobody names is collected, whoever left it, and nothing else.
-                    world.pass(later());
-                    world.buckets.collect_orphans(later()).await.unwrap();
-                    assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
-                    let named = world.rows(&schemas::ARCHIVE_INDEX).await;
-                    let mut named: Vec<_> = named.iter().map(|row| row.key.clustering[1].clone()).collect();
-                    named.dedup();
-                    assert_eq!(world.blocks().await, named.len(), "{what}");
-                    assert_eq!(world.reopened().await.some_of_both().await, before, "{what}");
-                    if cut_off.is_ok() {
-                        break;
-                    }
+async fn interrupted_compaction_loses_nothing() {
+    for call in [Call::Scan, Call::Write] {
+        let faults = [Fault::Before, Fault::After];
+        for fault in faults.into_iter().take(if call == Call::Write { 2 } else { 1 }) {
+            for number in 1.. {
+                let (world, faulty) = world(true).await;
+                world.seal_in_parts().await;
+                let before = world.some_of_both().await;
+                faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
+                let interrupted = world.reopened().await.try_compact().await;
+                faulty.set_plan(Plan::empty());
+                let what = format!("{call:?} {number} {fault:?}");
+                let world = world.reopened().await;
+                assert_eq!(world.some_of_both().await, before, "{what}");
+                world.assert_whole().await;
+                world.compact().await;
+                assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2, "{what}");
+                assert_eq!(world.some_of_both().await, before, "{what}");
+                world.assert_whole().await;
+                // All unreferenced blocks are collected, and nothing else.
+                world.pass(later());
+                world.buckets.collect_orphans(later()).await.unwrap();
+                assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
+                let index = world.typed_rows::<IndexRow>().await;
+                let named: BTreeSet<_> = index.iter().map(|row| row.block).collect();
+                assert_eq!(world.blocks().await, named.len(), "{what}");
+                assert_eq!(world.reopened().await.some_of_both().await, before, "{what}");
+                if interrupted.is_ok() {
+                    break;
                 }
             }
         }
     }
 }
 
-/// Two processes merge, or one merges and the other seals, whatever step the first of them is halted at.
+/// One process halts at any step of its compaction, while another compacts and seals.
 #[tokio::test]
-async fn two_mergers_lose_nothing() {
+async fn two_compactions_at_once_lose_nothing() {
     for call in [Call::Scan, Call::Write] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
-            let other = world.under(settings()).await;
-            world.sealed_in_parts().await;
+            let other = world.restarted_with(settings()).await;
+            world.seal_in_parts().await;
             world.edit(&page("Main_Page"), 20..=22).await;
             world.pass(later());
             let before = world.some_of_both().await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
-            let mut first = std::pin::pin!(world.try_merge());
+            let mut first = std::pin::pin!(world.try_compact());
             tokio::select! {
                 merged = &mut first => {
                     merged.unwrap();
@@ -140,7 +137,7 @@ async fn two_mergers_lose_nothing() {
                 () = gate.reached() => {}
             }
             faulty.set_plan(Plan::empty());
-            other.merge().await;
+            other.compact().await;
             other.seal().await;
             assert_eq!(other.some_of_both().await, before, "{call:?} {number}");
             gate.open();
@@ -148,7 +145,7 @@ async fn two_mergers_lose_nothing() {
             let world = world.reopened().await;
             assert_eq!(world.some_of_both().await, before, "{call:?} {number}");
             world.assert_whole().await;
-            world.merge().await;
+            world.compact().await;
             world.pass(later());
             world.buckets.collect_orphans(later()).await.unwrap();
             let world = world.reopened().await;
@@ -158,21 +155,21 @@ async fn two_mergers_lose_nothing() {
     }
 }
 
-/// Nothing is named that was made too long ago: it may have been collected.
+/// A page does not name a block that was made too long ago: the block may have been collected.
 #[tokio::test]
-async fn what_took_too_long_is_not_named() {
+async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
     for merges in [false, true] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
-            world.sealed_in_parts().await;
+            world.seal_in_parts().await;
             world.edit(&page("Main_Page"), 20..=22).await;
             world.pass(later());
             let before = world.some_of_both().await;
-            let other = world.under(settings()).await;
+            let other = world.restarted_with(settings()).await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(Call::Scan, number, Fault::Pause(gate.clone())));
             let work = async {
-                if merges { world.try_merge().await.map(drop) } else { world.try_seal().await.map(drop) }
+                if merges { world.try_compact().await.map(drop) } else { world.try_seal().await.map(drop) }
             };
             let mut work = std::pin::pin!(work);
             tokio::select! {
@@ -187,7 +184,7 @@ async fn what_took_too_long_is_not_named() {
             world.pass(later());
             other.buckets.collect_orphans(later() / 2).await.unwrap();
             gate.open();
-            // It may fail, if it says so.
+            // The work may fail with an error.
             drop(work.await);
             let world = world.reopened().await;
             assert_eq!(world.some_of_both().await, before, "{number}");
@@ -196,13 +193,13 @@ async fn what_took_too_long_is_not_named() {
     }
 }
 
-/// Two processes seal the same page, whatever step the first of them is halted at.
+/// One process halts at any step of its seal, while another seals the same page.
 #[tokio::test]
-async fn two_sealers_on_one_page_lose_nothing() {
+async fn two_seals_of_one_page_lose_nothing() {
     for call in [Call::Scan, Call::Write] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
-            let other = world.under(settings()).await;
+            let other = world.restarted_with(settings()).await;
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
             world.pass(later());
@@ -233,7 +230,7 @@ impl World {
         [self.some_of(&page("Main_Page")).await, self.some_of(&page("Other")).await]
     }
 
-    /// Some of what can be read of a page, in every way there is.
+    /// A part of what can be read of a page, with each kind of read.
     async fn some_of(&self, page: &Page) -> Vec<String> {
         let mut all = Vec::new();
         let listing = self.buckets.revisions(page, None, 3).await.unwrap();
@@ -252,13 +249,13 @@ impl World {
     }
 }
 
-/// A page is sealed between any two steps of whoever reads it.
+/// A page is sealed between any two steps of a reader.
 #[tokio::test]
-async fn a_page_is_read_while_it_is_sealed() {
+async fn page_is_readable_while_it_is_sealed() {
     for (call, after) in [(Call::Get, false), (Call::Get, true), (Call::Scan, false), (Call::Scan, true)] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
-            let other = world.under(settings()).await;
+            let other = world.restarted_with(settings()).await;
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
             world.pass(later());
@@ -283,14 +280,14 @@ async fn a_page_is_read_while_it_is_sealed() {
     }
 }
 
-/// The blocks of a page are merged, and the old ones collected, between any two steps of whoever reads it.
+/// The blocks of a page are compacted, and the old blocks collected, between any two steps of a reader.
 #[tokio::test]
-async fn a_page_is_read_while_its_blocks_are_merged() {
+async fn page_is_readable_while_its_blocks_are_compacted() {
     for (call, after) in [(Call::Get, true), (Call::Scan, false), (Call::Scan, true)] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
-            world.sealed_in_parts().await;
-            let (world, other) = (world.reopened().await, world.under(settings()).await);
+            world.seal_in_parts().await;
+            let (world, other) = (world.reopened().await, world.restarted_with(settings()).await);
             let page = page("Main_Page");
             let before = world.some_of(&page).await;
             let world = world.reopened().await;
@@ -307,7 +304,7 @@ async fn a_page_is_read_while_its_blocks_are_merged() {
                 () = gate.reached() => {}
             }
             faulty.set_plan(Plan::empty());
-            assert_eq!(other.merge().await.parts, 6);
+            assert_eq!(other.compact().await.parts, 6);
             other.pass(later());
             other.buckets.collect_orphans(later() / 2).await.unwrap();
             assert_eq!(other.blocks().await, 1);

@@ -1,4 +1,4 @@
-//! What was erased is in no file of the store: not as it came, and not as it was ever stored.
+//! Erased content is in no file of the store, neither as it was received nor as it was ever stored.
 
 use std::{collections::HashSet, path::Path};
 
@@ -8,7 +8,7 @@ use rashomon_tables::Value;
 use super::{HOUR, archiving, later};
 use crate::support::{Wanted, World, letters, page, rev};
 
-/// All values of bytes that stand.
+/// All blobs in the tables.
 async fn stored(world: &World) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for table in schemas::all() {
@@ -32,15 +32,16 @@ fn files(directory: &Path) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_erased_is_in_no_file() {
+async fn erased_content_is_in_no_file_of_the_store() {
     let world = archiving(World::in_sqlite().await).await;
     let (main, directory) = (page("Main_Page"), world.directory().to_owned());
     let mut wanted = Wanted::new();
     let mut texts = Vec::new();
-    // A life: it is written, replaced, gets renders, is sealed, replaced in the archive, sealed again, and merged.
+    // Each revision is written, rewritten, and gets renders. Then it is sealed, rewritten in the archive,
+    // sealed again, and compacted.
     for number in 1..=6_i64 {
         let seed = number as u64;
-        // The third is small, and the fourth in chunks.
+        // The third body is small, and the fourth is in chunks.
         let length = [9_000, 30_000, 700, 1_300_000, 60_000, 2_000][number as usize - 1];
         let text = letters(seed, length);
         let html = format!("<p>{}</p>", letters(100 + seed, length / 2));
@@ -64,9 +65,9 @@ async fn what_was_erased_is_in_no_file() {
     world.edit(&main, 7..=8).await;
     world.pass(later());
     world.seal().await;
-    world.merge().await;
+    world.compact().await;
     stored(&world).await.iter().for_each(|bytes| wanted.add(bytes));
-    assert!(wanted.found_in(&files(&directory)).len() > 1_000, "they are looked for where they are");
+    assert!(wanted.found_in(&files(&directory)).len() > 1_000, "the search finds stored content");
 
     for number in 1..=5 {
         world.buckets.erase(&main, rev(number), Erasing::default()).await.unwrap();
@@ -77,16 +78,17 @@ async fn what_was_erased_is_in_no_file() {
     }
     erased.add(late.as_bytes());
     let files = files(&directory);
-    assert_eq!(erased.found_in(&files).len(), 0, "as it came");
-    // What it was stored as (frames, blocks) is nowhere, as far as it is not the stored form of what stands.
-    let mut stands = HashSet::new();
+    assert_eq!(erased.found_in(&files).len(), 0, "content as it was received");
+    // Of the stored forms (frames, blocks) of erased content, the files have only pieces that live rows have
+    // too.
+    let mut live = HashSet::new();
     for bytes in stored(&world).await {
-        stands.extend(wanted.found_in(&bytes));
+        live.extend(wanted.found_in(&bytes));
     }
     let found = wanted.found_in(&files);
-    let left = found.iter().filter(|piece| !stands.contains(*piece)).count();
-    assert_eq!(left, 0, "as it was stored, of {} pieces", found.len());
-    assert!(!stands.is_empty());
+    let left = found.iter().filter(|piece| !live.contains(*piece)).count();
+    assert_eq!(left, 0, "content as it was stored, of {} pieces", found.len());
+    assert!(!live.is_empty());
     assert_eq!(world.read(&main, texts[5].0, "wikitext").await, texts[5].1[0].as_bytes());
     world.assert_whole().await;
 }

@@ -1,4 +1,5 @@
-//! Histories that go straight into blocks are read as those that came as rows.
+//! Bulk loads: histories that are imported straight into blocks are read like those that were imported into
+//! rows.
 
 use std::sync::Arc;
 
@@ -12,20 +13,20 @@ use super::{archiving, settings, text};
 use crate::support::{AnyStore, Cluster, START, World, at, noise, on_every_store, page, rev};
 
 on_every_store! {
-    a_history_reads_as_one_that_came_as_rows,
-    only_the_highest_revision_stays_in_the_tables,
-    a_history_of_many_blocks_is_whole_after_each,
-    what_comes_again_stands_already,
-    what_comes_out_of_order_goes_in_as_rows,
-    a_page_that_comes_twice_is_one,
-    a_tid_of_another_revision_is_a_conflict,
-    revisions_with_large_bodies_and_many_renders_go_in,
-    nothing_stays_behind_of_revisions_that_fill_a_block_each,
+    bulk_load_reads_as_an_import_into_rows,
+    bulk_load_leaves_only_the_highest_revision_in_the_tables,
+    bulk_load_into_many_blocks_is_complete,
+    bulk_load_of_stored_revisions_is_unchanged,
+    bulk_load_out_of_order_reads_as_an_import_into_rows,
+    bulk_load_joins_two_parts_of_a_page,
+    bulk_load_reports_the_tid_of_another_revision_as_a_conflict,
+    bulk_load_takes_large_bodies_and_several_renders,
+    bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block,
 }
 
 type Revisions = Vec<ImportRevision>;
 
-/// Revisions of a page, an hour apart, each with an html of its own.
+/// Revisions of a page, an hour apart. Each has a different html.
 async fn revisions(world: &World, page: &Page, numbers: impl IntoIterator<Item = i64>) -> Revisions {
     let mut all = Vec::new();
     for number in numbers {
@@ -62,7 +63,7 @@ async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> Sealed {
     sealed
 }
 
-/// What an import without an archive gives to read.
+/// All that can be read after an import without an archive.
 async fn as_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
     let world = World::in_memory().await;
     let mut pages = Vec::new();
@@ -77,7 +78,7 @@ async fn as_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
     all
 }
 
-async fn a_history_reads_as_one_that_came_as_rows(world: World) {
+async fn bulk_load_reads_as_an_import_into_rows(world: World) {
     let world = archiving(world).await;
     let mut histories = Vec::new();
     for (title, last) in [("Alone", 1), ("Main_Page", 9), ("Other", 2)] {
@@ -95,7 +96,7 @@ async fn a_history_reads_as_one_that_came_as_rows(world: World) {
     }
 }
 
-async fn only_the_highest_revision_stays_in_the_tables(world: World) {
+async fn bulk_load_leaves_only_the_highest_revision_in_the_tables(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     let histories = vec![
@@ -109,8 +110,8 @@ async fn only_the_highest_revision_stays_in_the_tables(world: World) {
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
 }
 
-/// Noise fills a block with a few revisions, so that a page has the ends of blocks in its middle.
-async fn a_history_of_many_blocks_is_whole_after_each(world: World) {
+/// The bodies are noise, so a few revisions fill a block, and the page is spread over several blocks.
+async fn bulk_load_into_many_blocks_is_complete(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut history = Vec::new();
@@ -125,12 +126,17 @@ async fn a_history_of_many_blocks_is_whole_after_each(world: World) {
     let sealed = archiver.finish().await.unwrap();
     assert!(sealed.blocks > 2, "{sealed:?}");
     assert_eq!(vec![world.all_of(&page).await], expected);
-    assert_eq!(world.open_revisions().await, 1, "what was the highest for a block went into the next");
+    assert_eq!(
+        world.open_revisions().await,
+        1,
+        "the highest revision of each block went into the next block"
+    );
     world.assert_whole().await;
 }
 
-/// Now and then a revision fills a block alone, so that the highest of two blocks go into the next together.
-async fn nothing_stays_behind_of_revisions_that_fill_a_block_each(world: World) {
+/// Some revisions fill a block alone. Then the highest revisions of two blocks go into the next block
+/// together.
+async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut history = Vec::new();
@@ -155,7 +161,7 @@ async fn nothing_stays_behind_of_revisions_that_fill_a_block_each(world: World) 
     world.assert_whole().await;
 }
 
-async fn what_comes_again_stands_already(world: World) {
+async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let history = revisions(&world, &page, 1..=6).await;
@@ -173,7 +179,7 @@ async fn what_comes_again_stands_already(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_comes_out_of_order_goes_in_as_rows(world: World) {
+async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let expected = as_rows(vec![(page.clone(), revisions(&world, &page, [1, 2, 3, 5, 6]).await)]).await;
@@ -186,7 +192,7 @@ async fn what_comes_out_of_order_goes_in_as_rows(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_page_that_comes_twice_is_one(world: World) {
+async fn bulk_load_joins_two_parts_of_a_page(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     let expected = as_rows(vec![
@@ -203,7 +209,7 @@ async fn a_page_that_comes_twice_is_one(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_tid_of_another_revision_is_a_conflict(world: World) {
+async fn bulk_load_reports_the_tid_of_another_revision_as_a_conflict(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut history = revisions(&world, &page, 1..=3).await;
@@ -218,7 +224,7 @@ async fn a_tid_of_another_revision_is_a_conflict(world: World) {
     world.assert_whole().await;
 }
 
-async fn revisions_with_large_bodies_and_many_renders_go_in(world: World) {
+async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut history = Vec::new();
@@ -230,7 +236,7 @@ async fn revisions_with_large_bodies_and_many_renders_go_in(world: World) {
         ];
         history.push(revision);
     }
-    // Large bodies are staged once: each import has chunks of its own.
+    // Large bodies are received once, into the chunks of this import.
     let expected: Vec<_> = history.iter().map(|revision| revision.renders.len()).collect();
     archive(&world, vec![(page.clone(), history)]).await;
     for (number, renders) in (1..=4).zip(expected) {
@@ -240,14 +246,15 @@ async fn revisions_with_large_bodies_and_many_renders_go_in(world: World) {
         assert_eq!(world.read(&page, tid, "wikitext").await, noise(number as u64, 1_200_000));
     }
     assert_eq!(world.open_revisions().await, 1);
-    // What a block took out of its chunks needs them no more; those of the latest are named by the page.
+    // The chunks of bodies that are in a block are unreferenced. The page references the chunks of the
+    // latest.
     world.pass(super::later());
     assert_eq!(world.buckets.collect_orphans(super::HOUR).await.unwrap(), 3);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2);
     world.assert_whole().await;
 }
 
-/// A page whose revisions fill a block, so that it ends in their midst, and one that shares the next.
+/// A page whose revisions fill more than one block, and a page that shares the second block.
 async fn two_histories(world: &World) -> Vec<(Page, Revisions)> {
     let (one, two) = (page("Main_Page"), page("Other"));
     let mut noise = Vec::new();
@@ -257,9 +264,10 @@ async fn two_histories(world: &World) -> Vec<(Page, Revisions)> {
     vec![(one, noise), (two.clone(), revisions(world, &two, 1..=2).await)]
 }
 
-/// Whatever call fails, having happened or not: what can be read is whole, and importing again brings the rest.
+/// After any failed call, whether the call happened or not, `verify` finds no problem, and a second import
+/// adds the rest.
 #[tokio::test]
-async fn an_import_that_is_cut_off_goes_on_where_it_was() {
+async fn interrupted_bulk_load_can_be_repeated() {
     for call in [Call::Get, Call::Scan, Call::Write] {
         let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
         for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
@@ -272,7 +280,7 @@ async fn an_import_that_is_cut_off_goes_on_where_it_was() {
                 let histories = two_histories(&world).await;
                 let expected = as_rows(histories.clone()).await;
                 faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
-                let cut_off = try_archive(&world, histories.clone()).await;
+                let interrupted = try_archive(&world, histories.clone()).await;
                 faulty.set_plan(Plan::empty());
                 let world = world.reopened().await;
                 let what = format!("{call:?} {number} {fault:?}");
@@ -282,7 +290,7 @@ async fn an_import_that_is_cut_off_goes_on_where_it_was() {
                     assert_eq!(&world.all_of(page).await, expected, "{what}");
                 }
                 world.assert_whole().await;
-                if cut_off.is_ok() {
+                if interrupted.is_ok() {
                     break;
                 }
             }
@@ -300,9 +308,9 @@ async fn try_archive(world: &World, histories: Vec<(Page, Revisions)>) -> rashom
     archiver.finish().await.map(drop)
 }
 
-/// Where the archive is off, nothing goes into blocks.
+/// Without an archive, no history can be imported into blocks.
 #[tokio::test]
-async fn without_an_archive_there_is_none_to_import_into() {
+async fn no_archiver_exists_without_an_archive() {
     let world = World::in_memory().await;
     assert!(world.buckets.archive_histories().is_none());
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 0);

@@ -1,4 +1,4 @@
-//! Bodies that are too large for a row: a block takes them out of their chunks, up to four mebibytes.
+//! Bodies that are too large for a row. A block takes bodies of up to four mebibytes out of their chunks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,16 +12,16 @@ use super::{DAY, HOUR, archiving, later, settings};
 use crate::support::{AnyStore, Cluster, START, World, name, noise, on_every_store, page, rev};
 
 on_every_store! {
-    large_bodies_go_into_blocks,
-    what_is_larger_stays_in_chunks,
-    what_lies_in_a_block_is_written_again_in_chunks,
-    chunks_that_cannot_be_read_stay_where_they_are,
-    what_is_left_out_of_a_revision_does_not_make_it_too_large,
-    what_stays_in_chunks_does_not_make_a_revision_too_large,
-    a_revision_that_is_too_large_makes_no_page_worth_sealing,
+    seal_moves_large_bodies_into_blocks,
+    bodies_above_the_limit_stay_in_chunks,
+    rewritten_sealed_body_gets_chunks_again,
+    unreadable_chunks_are_not_deleted_by_a_seal,
+    renders_left_out_by_policy_do_not_count_as_size,
+    bodies_in_chunks_do_not_count_as_size,
+    oversized_revision_does_not_make_a_page_worth_sealing,
 }
 
-/// The text of a revision: as much as takes two chunks, and a little of its own.
+/// The text of a revision: a common text that takes two chunks, and a few bytes of its own.
 fn text(number: i64) -> Vec<u8> {
     let mut text = noise(7, 1_200_000);
     text.splice(600_000..600_000, format!("of revision {number}").into_bytes());
@@ -39,7 +39,7 @@ async fn edit(world: &World, page: &Page, revisions: std::ops::RangeInclusive<i6
 }
 
 impl World {
-    /// What is in chunks, once what nobody names was collected.
+    /// The number of chunks, after a garbage collection.
     async fn chunks(&self) -> usize {
         self.pass(3 * DAY);
         self.buckets.collect_orphans(DAY).await.unwrap();
@@ -54,7 +54,7 @@ impl World {
     }
 }
 
-async fn large_bodies_go_into_blocks(world: World) {
+async fn seal_moves_large_bodies_into_blocks(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = edit(&world, &page, 1..=5).await;
@@ -62,19 +62,19 @@ async fn large_bodies_go_into_blocks(world: World) {
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 4);
-    // Whoever is reading them reads on.
+    // The chunks stay for readers that are reading them.
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
-    assert_eq!(world.chunks().await, 4, "those of the latest");
+    assert_eq!(world.chunks().await, 4, "the chunks of the latest");
     let blocks: usize = world.rows(&schemas::ARCHIVE_BLOCKS).await.iter().map(Row::size).sum();
-    // Of the one text that they all begin with.
+    // The common text is in the blocks once, and not once for each body.
     assert!(blocks < 2_600_000, "{blocks} bytes");
     let world = world.reopened().await;
-    assert!(world.all_of(&page).await == before, "it is read as before");
+    assert!(world.all_of(&page).await == before, "the page is read as before");
     world.assert_read(&page, &tids).await;
     world.assert_whole().await;
 }
 
-async fn what_is_larger_stays_in_chunks(world: World) {
+async fn bodies_above_the_limit_stay_in_chunks(world: World) {
     const LARGEST: usize = 4 << 20;
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -86,15 +86,16 @@ async fn what_is_larger_stays_in_chunks(world: World) {
     world.put_revision(&page, 3, &[("html", "<p>")]).await.unwrap();
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!(world.chunks().await, 5, "those of the second");
+    assert_eq!(world.chunks().await, 5, "the chunks of the second");
     for (tid, html) in written {
         assert!(world.read(&page, tid, "html").await == html);
     }
     world.assert_whole().await;
 }
 
-/// By a replacement of another property, and by a render that takes it over.
-async fn what_lies_in_a_block_is_written_again_in_chunks(world: World) {
+/// A sealed large body is written again when another property of its render is rewritten, and when a render
+/// takes it over.
+async fn rewritten_sealed_body_gets_chunks_again(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = edit(&world, &page, 1..=4).await;
@@ -105,7 +106,7 @@ async fn what_lies_in_a_block_is_written_again_in_chunks(world: World) {
     let taken_over = world.put_render(&page, 2, &[("data-parsoid", r#"{"b":2}"#)]).await.unwrap().tid;
     let world = world.reopened().await;
     for again in [false, true] {
-        assert_eq!(world.chunks().await, 4 + 2 + 2, "what is written once more has its own");
+        assert_eq!(world.chunks().await, 4 + 2 + 2, "each body that is written again has its own chunks");
         world.assert_read(&page, &tids).await;
         assert_eq!(world.read(&page, tids[0], "data-parsoid").await, br#"{"a":1}"#);
         assert!(world.read(&page, taken_over, "html").await == text(-2));
@@ -116,14 +117,15 @@ async fn what_lies_in_a_block_is_written_again_in_chunks(world: World) {
     }
 }
 
-/// Where a chunk is missing, and where it has other bytes.
-async fn chunks_that_cannot_be_read_stay_where_they_are(world: World) {
+/// A chunk is missing, and another has other bytes.
+async fn unreadable_chunks_are_not_deleted_by_a_seal(world: World) {
     let world = archiving(world).await;
     let one = world.put_revision(&page("One"), 1, &[("html", text(1))]).await.unwrap().tid;
     let missing = world.rows(&schemas::CHUNKS).await.remove(0);
     let two = world.put_revision(&page("Two"), 1, &[("html", text(2))]).await.unwrap().tid;
     let mut chunks = world.rows(&schemas::CHUNKS).await.into_iter();
-    let first = chunks.find(|row| row.key.partition != missing.key.partition).expect("that of the second");
+    let first =
+        chunks.find(|row| row.key.partition != missing.key.partition).expect("the second body has a chunk");
     let mut damage = Batch::new(missing.key.partition.clone());
     damage.delete(&schemas::CHUNKS, missing.key.clustering.clone(), missing.written_at);
     world.store.as_ref().write(Vec::new(), damage).await.unwrap();
@@ -136,7 +138,7 @@ async fn chunks_that_cannot_be_read_stay_where_they_are(world: World) {
     }
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!(world.chunks().await, 1 + 2, "all that is left of them");
+    assert_eq!(world.chunks().await, 1 + 2, "all remaining chunks");
     for (title, tid) in [("One", one), ("Two", two)] {
         let property = world.buckets.property(&page(title), tid, &name("html")).await.unwrap();
         assert!(matches!(property.body, Body::Chunked(_)), "{title}");
@@ -144,8 +146,8 @@ async fn chunks_that_cannot_be_read_stay_where_they_are(world: World) {
     assert_eq!(world.verify().await.problems.len(), 2);
 }
 
-/// Writes a revision with more renders than a block takes of one, and gives the tid of the first.
-async fn too_large(world: &World, page: &Page, number: i64) -> Tid {
+/// Writes a revision with more renders than a block takes of one revision. Returns the tid of the first.
+async fn put_oversized_revision(world: &World, page: &Page, number: i64) -> Tid {
     let html = |render: u8| [("html", vec![render; 990_000])];
     let first = world.put_revision(page, number, &html(0)).await.unwrap().tid;
     for render in 1..70 {
@@ -155,17 +157,17 @@ async fn too_large(world: &World, page: &Page, number: i64) -> Tid {
     first
 }
 
-async fn what_is_left_out_of_a_revision_does_not_make_it_too_large(world: World) {
+async fn renders_left_out_by_policy_do_not_count_as_size(world: World) {
     let all = BucketArchive { policy: ArchivePolicy::FirstRender, after: DAY };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
-    let world = world.under(Settings { archive, ..settings() }).await;
+    let world = world.restarted_with(Settings { archive, ..settings() }).await;
     let page = page("Main_Page");
-    let first = too_large(&world, &page, 1).await;
+    let first = put_oversized_revision(&world, &page, 1).await;
     world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
     world.pass(later());
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 70, 0, 990_000));
-    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1, "that of the latest");
+    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1, "the body of the latest");
     let world = world.reopened().await;
     assert!(world.read(&page, first, "html").await == vec![0; 990_000]);
     let renders = world.buckets.revision(&page, rev(1)).await.unwrap().renders;
@@ -173,7 +175,7 @@ async fn what_is_left_out_of_a_revision_does_not_make_it_too_large(world: World)
     world.assert_whole().await;
 }
 
-async fn what_stays_in_chunks_does_not_make_a_revision_too_large(world: World) {
+async fn bodies_in_chunks_do_not_count_as_size(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let html = |render: u8| [("html", vec![render; 5 << 20])];
@@ -189,10 +191,10 @@ async fn what_stays_in_chunks_does_not_make_a_revision_too_large(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_revision_that_is_too_large_makes_no_page_worth_sealing(world: World) {
+async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
-    too_large(&world, &page, 1).await;
+    put_oversized_revision(&world, &page, 1).await;
     world.put_revision(&page, 2, &[("html", "<p>2")]).await.unwrap();
     world.pass(60 * DAY);
     world.put_revision(&page, 3, &[("html", "<p>3")]).await.unwrap();
@@ -202,16 +204,17 @@ async fn a_revision_that_is_too_large_makes_no_page_worth_sealing(world: World) 
         let sealed = world.buckets.seal(&page.domain, &page.bucket, how, &mut |_| {}).await.unwrap();
         (sealed.revisions, sealed.kept)
     };
-    assert_eq!(seal().await, (0, 0), "the second was superseded two days ago");
+    assert_eq!(seal().await, (0, 0), "the second revision was superseded two days ago");
     world.pass(30 * DAY);
     assert_eq!(seal().await, (1, 1));
     assert_eq!(seal().await, (0, 0));
     world.assert_whole().await;
 }
 
-/// Of several processes one cannot know who is reading what is in no table any more; what is erased goes at once.
+/// With several processes, a seal keeps the chunks, since another process may be reading them. An erase
+/// deletes the chunks of the revision at once.
 #[tokio::test]
-async fn what_was_in_chunks_is_erased_at_once() {
+async fn erase_deletes_chunks_of_a_sealed_revision_at_once() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let world = World::on(Arc::new(cluster) as AnyStore, clock, settings(), 1).await;

@@ -1,40 +1,46 @@
-//! Merging: pages that have little in each of many blocks get it together, and nobody notices.
+//! Compaction: the revisions of pages that are spread over many small blocks are rewritten into fewer blocks.
+//! Reads do not change.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName, Merged, Merging, Page, schemas};
-use rashomon_tables::{Batch, TableStore as _, Value};
+use rashomon_records::rows::{Json, TypedRow as _};
+use rashomon_tables::{Batch, TableStore as _};
 
 use super::{DAY, HOUR, archiving, later};
-use crate::support::{START, World, name, noise, on_every_store, page};
+use crate::support::{
+    BlockEntry, IndexRow, START, World, block_bytes, block_id, hour_partition, name, noise, on_every_store,
+    page, with_block_bytes,
+};
 
 on_every_store! {
-    what_is_merged_is_read_as_before,
-    what_was_sealed_twice_is_there_once,
-    what_has_much_or_is_alone_is_not_merged,
-    a_page_with_many_parts_is_merged_part_by_part,
-    what_fills_its_blocks_with_few_revisions_is_left_as_it_is,
-    pages_that_fill_blocks_together_are_merged_once_if_at_all,
-    what_is_merged_of_a_page_is_in_one_block_where_it_has_room,
-    what_is_damaged_is_not_merged,
-    a_body_in_chunks_is_merged,
-    what_was_left_is_collected_though_its_pages_are_sealed_every_day,
-    what_was_left_a_short_time_ago_stays_however_early_it_was_noted,
+    compaction_changes_no_read,
+    compaction_merges_two_versions_of_a_revision,
+    large_or_single_parts_of_a_page_are_not_compacted,
+    page_in_many_blocks_is_compacted_in_steps,
+    full_blocks_of_few_revisions_are_not_compacted,
+    pages_that_share_full_blocks_are_compacted_at_most_once,
+    compaction_puts_a_page_into_one_block_if_it_fits,
+    damaged_block_is_not_compacted,
+    compaction_keeps_a_body_in_chunks,
+    superseded_blocks_are_collected_though_their_pages_are_sealed_daily,
+    block_superseded_recently_stays_though_its_entry_is_old,
 }
 
 impl World {
-    /// Merges all that may be merged.
-    pub(crate) async fn merge(&self) -> Merged {
-        self.try_merge().await.unwrap()
+    /// Compacts all that may be compacted.
+    pub(crate) async fn compact(&self) -> Merged {
+        self.try_compact().await.unwrap()
     }
 
-    pub(crate) async fn try_merge(&self) -> rashomon_buckets::Result<Merged> {
+    pub(crate) async fn try_compact(&self) -> rashomon_buckets::Result<Merged> {
         let domain = DomainName::new("enwiki").unwrap();
         self.buckets.merge_archive(&domain, &BucketName::page(), Merging::default(), &mut |_| {}).await
     }
 
-    /// Two pages whose revisions are sealed a few at a time: of the one four times two, of the other twice two.
-    pub(crate) async fn sealed_in_parts(&self) {
+    /// Writes two pages, and seals two revisions at a time: four times for the first page, twice for the
+    /// other.
+    pub(crate) async fn seal_in_parts(&self) {
         for part in 0..4 {
             self.edit(&page("Main_Page"), 2 * part + 1..=2 * part + 2).await;
             if part % 2 == 0 {
@@ -46,16 +52,15 @@ impl World {
         }
     }
 
-    /// A revision that has nothing in common with another: seven of them fill a block.
+    /// Writes a revision that has nothing in common with another. Seven of them fill a block.
     async fn put_noise(&self, page: &Page, number: i64, seed: u64) {
         let body = noise(seed + number as u64, 40_000);
         self.put_revision(page, number, &[("wikitext", &body)]).await.unwrap();
     }
 
     pub(crate) async fn blocks(&self) -> usize {
-        let mut names: Vec<_> = self.rows(&schemas::ARCHIVE_BLOCKS).await;
-        names.dedup_by(|one, other| one.key.partition == other.key.partition);
-        names.len()
+        let blocks: BTreeSet<_> = self.rows(&schemas::ARCHIVE_BLOCKS).await.iter().map(block_id).collect();
+        blocks.len()
     }
 
     pub(crate) async fn both(&self) -> [Vec<String>; 2] {
@@ -63,21 +68,21 @@ impl World {
     }
 }
 
-async fn what_is_merged_is_read_as_before(world: World) {
+async fn compaction_changes_no_read(world: World) {
     let world = archiving(world).await;
-    world.sealed_in_parts().await;
+    world.seal_in_parts().await;
     let before = world.both().await;
     assert_eq!((world.blocks().await, world.rows(&schemas::ARCHIVE_INDEX).await.len()), (4, 6));
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert_eq!((merged.pages, merged.parts, merged.revisions, merged.blocks), (2, 6, 10, 1), "{merged:?}");
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
     assert_eq!(world.both().await, before);
     let world = world.reopened().await;
     assert_eq!(world.both().await, before);
     world.assert_whole().await;
-    assert_eq!(world.merge().await.blocks, 0, "there is nothing more to merge");
+    assert_eq!(world.compact().await.blocks, 0, "there is nothing more to compact");
 
-    // The old ones are there for whoever reads them, and go later.
+    // The old blocks stay for their readers, and are deleted later.
     world.buckets.collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 5);
     world.pass(3 * HOUR);
@@ -85,29 +90,29 @@ async fn what_is_merged_is_read_as_before(world: World) {
     assert_eq!(world.blocks().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     assert_eq!(world.reopened().await.both().await, before);
-    // What is sealed later is merged with what was merged.
+    // Revisions that are sealed later are compacted with the others.
     world.edit(&page("Main_Page"), 9..=10).await;
     world.pass(later());
     world.seal().await;
     let before = world.both().await;
-    assert_eq!(world.merge().await.parts, 2);
+    assert_eq!(world.compact().await.parts, 2);
     assert_eq!(world.reopened().await.both().await, before);
     world.assert_whole().await;
 }
 
-async fn what_was_sealed_twice_is_there_once(world: World) {
+async fn compaction_merges_two_versions_of_a_revision(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
     world.pass(later());
     world.seal().await;
-    // Of a revision and its render, each row comes back with a replacement.
+    // A rewrite puts the row of the revision, and that of the render, back into the tables.
     world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
     world.rewrite(&page, tids[1], "wikitext", "better").await.unwrap();
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 1);
     let before = world.all_of(&page).await;
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert_eq!((merged.parts, merged.revisions), (2, 3));
     let world = world.reopened().await;
     assert_eq!(world.all_of(&page).await, before);
@@ -116,7 +121,7 @@ async fn what_was_sealed_twice_is_there_once(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_has_much_or_is_alone_is_not_merged(world: World) {
+async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
     let world = archiving(world).await;
     let busy = page("Busy");
     for number in 1..=130 {
@@ -128,15 +133,15 @@ async fn what_has_much_or_is_alone_is_not_merged(world: World) {
     world.pass(later());
     world.seal().await;
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
-    assert_eq!(world.merge().await.parts, 0, "the one has much, and the other is alone then");
+    assert_eq!(world.compact().await.parts, 0, "one part is large, and the other is then the only small one");
     let domain = DomainName::new("enwiki").unwrap();
-    world.sealed_in_parts().await;
+    world.seal_in_parts().await;
     let how = Merging { parts: 3, rest: Duration::from_micros(1) };
     let merged = world.buckets.merge_archive(&domain, &BucketName::page(), how, &mut |_| {}).await.unwrap();
-    assert_eq!(merged.parts, 4, "not that of the page with two parts");
+    assert_eq!(merged.parts, 4, "the page with two parts is left alone");
 }
 
-async fn a_page_with_many_parts_is_merged_part_by_part(world: World) {
+async fn page_in_many_blocks_is_compacted_in_steps(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     for number in 1..=71 {
@@ -145,14 +150,14 @@ async fn a_page_with_many_parts_is_merged_part_by_part(world: World) {
         world.seal().await;
     }
     let before = world.all_of(&page).await;
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert_eq!((merged.parts, merged.revisions, merged.blocks), (70, 70, 2));
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
     assert_eq!(world.reopened().await.all_of(&page).await, before);
     world.assert_whole().await;
 }
 
-async fn what_fills_its_blocks_with_few_revisions_is_left_as_it_is(world: World) {
+async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     for number in 1..=21 {
@@ -160,8 +165,12 @@ async fn what_fills_its_blocks_with_few_revisions_is_left_as_it_is(world: World)
     }
     world.pass(later());
     world.seal().await;
-    assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 3, "two are full, of seven revisions");
-    assert_eq!(world.merge().await.parts, 0, "but one is not full, and alone then");
+    assert_eq!(
+        world.rows(&schemas::ARCHIVE_INDEX).await.len(),
+        3,
+        "two blocks are full, with seven revisions each"
+    );
+    assert_eq!(world.compact().await.parts, 0, "only one block is not full");
     for number in 22..=24 {
         world.put_noise(&page, number, 0).await;
         world.pass(later());
@@ -169,15 +178,19 @@ async fn what_fills_its_blocks_with_few_revisions_is_left_as_it_is(world: World)
     }
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 6);
     let before = world.all_of(&page).await;
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert_eq!((merged.parts, merged.blocks), (4, 2), "{merged:?}");
-    assert_eq!(world.merge().await.parts, 0, "of what was merged one is full, and the other alone");
+    assert_eq!(
+        world.compact().await.parts,
+        0,
+        "one of the new blocks is full, and the other is the only small one"
+    );
     let world = world.reopened().await;
     assert_eq!(world.all_of(&page).await, before);
     world.assert_whole().await;
 }
 
-async fn pages_that_fill_blocks_together_are_merged_once_if_at_all(world: World) {
+async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
     let world = archiving(world).await;
     let pages: Vec<_> = (0..12).map(|number| page(&format!("Page_{number:02}"))).collect();
     for (number, page) in pages.iter().enumerate() {
@@ -187,19 +200,19 @@ async fn pages_that_fill_blocks_together_are_merged_once_if_at_all(world: World)
     }
     world.pass(later());
     world.seal().await;
-    // Of two pages that share a block the one has its last revisions in it, and the other its first. Two pages have little
-    // at both ends: one of the seven revisions of a block.
+    // Of two pages that share a block, one has its last revisions in the block, and the other its first. Two
+    // pages have little at both ends: one of the seven revisions of a block.
     assert_eq!(world.blocks().await, 16);
     let before = world.all_of(&pages[3]).await;
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert_eq!((merged.parts, merged.blocks), (4, 1), "{merged:?}");
     let world = world.reopened().await;
-    assert_eq!(world.merge().await.parts, 0, "nothing is torn apart by merging");
+    assert_eq!(world.compact().await.parts, 0, "compaction does not spread a page over more blocks");
     assert_eq!(world.all_of(&pages[3]).await, before);
     world.assert_whole().await;
 }
 
-async fn what_is_merged_of_a_page_is_in_one_block_where_it_has_room(world: World) {
+async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
     let world = archiving(world).await;
     let pages: Vec<_> = (0..8).map(|number| page(&format!("Page_{number}"))).collect();
     for rev in 1..=3 {
@@ -209,46 +222,42 @@ async fn what_is_merged_of_a_page_is_in_one_block_where_it_has_room(world: World
         world.pass(later());
         world.seal().await;
     }
-    // Seven bodies fill a block: twice eight are in four. Of three pages what was sealed is six bodies, and of four would
-    // be torn apart.
+    // Seven bodies fill a block, so twice eight bodies are in four blocks. The sealed bodies of three pages
+    // are six; those of a fourth page would be spread over two blocks.
     assert_eq!(world.blocks().await, 4);
     let before = world.all_of(&pages[3]).await;
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert_eq!((merged.parts, merged.blocks), (16, 3), "{merged:?}");
-    assert_eq!(world.merge().await.parts, 0);
+    assert_eq!(world.compact().await.parts, 0);
     let world = world.reopened().await;
     assert_eq!(world.all_of(&pages[3]).await, before);
     world.assert_whole().await;
 }
 
-async fn what_is_damaged_is_not_merged(world: World) {
+async fn damaged_block_is_not_compacted(world: World) {
     let world = archiving(world).await;
-    world.sealed_in_parts().await;
+    world.seal_in_parts().await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
-    let Some(Value::Blob(block)) = row.values[1].clone() else { panic!("a block") };
-    let index = world.rows(&schemas::ARCHIVE_INDEX).await;
-    let mut damaged = block.to_vec();
+    let index = world.typed_rows::<IndexRow>().await;
+    let mut damaged = block_bytes(&row).to_vec();
     let last = damaged.len() - 1;
-    // A checksum, so that the texts are read and found wanting.
+    // The damaged bytes are a checksum, so the texts are read, and their checksum differs.
     for byte in &mut damaged[last / 2..last / 2 + 8] {
         *byte ^= 0x55;
     }
     let later = row.written_at.saturating_add(Duration::from_micros(1));
     let mut batch = Batch::new(row.key.partition.clone());
-    let values = vec![row.values[0].clone(), Some(Value::Blob(damaged.into()))];
-    batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering.clone(), values, later);
+    batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering.clone(), with_block_bytes(&row, damaged), later);
     world.store.write(Vec::new(), batch).await.unwrap();
     let world = world.reopened().await;
-    let merged = world.merge().await;
+    let merged = world.compact().await;
     assert!(merged.kept >= 2, "{merged:?}");
-    let now = world.rows(&schemas::ARCHIVE_INDEX).await;
-    let of_damaged = |rows: &[rashomon_tables::Row]| {
-        rows.iter().filter(|index| index.key.clustering[1] == row.key.partition[2]).count()
-    };
-    assert_eq!(of_damaged(&now), of_damaged(&index), "its pages name it still");
+    let now = world.typed_rows::<IndexRow>().await;
+    let of_damaged = |rows: &[IndexRow]| rows.iter().filter(|index| index.block == block_id(&row)).count();
+    assert_eq!(of_damaged(&now), of_damaged(&index), "the indexes of the pages still name the block");
 }
 
-async fn a_body_in_chunks_is_merged(world: World) {
+async fn compaction_keeps_a_body_in_chunks(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let large = vec![b'a'; 9_000_000];
@@ -257,7 +266,7 @@ async fn a_body_in_chunks_is_merged(world: World) {
         world.pass(later());
         world.seal().await;
     }
-    assert_eq!(world.merge().await.revisions, 2);
+    assert_eq!(world.compact().await.revisions, 2);
     let world = world.reopened().await;
     world.pass(3 * HOUR);
     world.buckets.collect_orphans(HOUR).await.unwrap();
@@ -267,10 +276,10 @@ async fn a_body_in_chunks_is_merged(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_was_left_is_collected_though_its_pages_are_sealed_every_day(world: World) {
+async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(world: World) {
     let world = archiving(world).await;
-    world.sealed_in_parts().await;
-    world.merge().await;
+    world.seal_in_parts().await;
+    world.compact().await;
     assert_eq!(world.blocks().await, 4 + 1);
     world.edit(&page("Main_Page"), 9..=10).await;
     for day in 1..=3 {
@@ -279,27 +288,28 @@ async fn what_was_left_is_collected_though_its_pages_are_sealed_every_day(world:
         assert!(world.seal().await.revisions > 0);
         world.buckets.collect_orphans(DAY).await.unwrap();
     }
-    assert_eq!(world.blocks().await, 1 + 3, "what was merged, and a block a day");
+    assert_eq!(world.blocks().await, 1 + 3, "the compacted block, and a block for each day");
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     world.reopened().await.assert_whole().await;
 }
 
-/// The note of a block that some of its pages do not name stays.
-async fn what_was_left_a_short_time_ago_stays_however_early_it_was_noted(world: World) {
+/// The blocks have an early entry in the garbage collector's queue. They stay for as long as if they had been
+/// superseded now.
+async fn block_superseded_recently_stays_though_its_entry_is_old(world: World) {
     let world = archiving(world).await;
-    world.sealed_in_parts().await;
+    world.seal_in_parts().await;
     let noted_at = START;
     for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
-        let mut noted = Batch::new(vec![Value::Int(noted_at.as_micros() / HOUR.as_micros() as i64)]);
-        let values = ["enwiki", "page", r#"["Main_Page","Other"]"#].map(|text| Some(text.into()));
-        let values = values.into_iter().chain([Some(noted_at.into())]).collect();
-        noted.put(&schemas::ARCHIVE_NOTES, vec![row.key.partition[2].clone()], values, noted_at);
-        world.store.write(Vec::new(), noted).await.unwrap();
+        let Page { domain, bucket, title } = page("Main_Page");
+        let titles = Json([title, page("Other").title].into());
+        let mut batch = Batch::new(hour_partition(noted_at));
+        BlockEntry { block: block_id(&row), domain, bucket, titles, noted_at }.put(&mut batch, noted_at);
+        world.store.write(Vec::new(), batch).await.unwrap();
     }
-    world.merge().await;
+    world.compact().await;
     world.pass(HOUR);
     world.buckets.collect_orphans(HOUR).await.unwrap();
-    assert_eq!(world.blocks().await, 4 + 1, "somebody may be reading them");
+    assert_eq!(world.blocks().await, 4 + 1, "readers may still be reading them");
     world.pass(2 * HOUR);
     world.buckets.collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 1);

@@ -1,5 +1,5 @@
-//! The archive: what was sealed is read as before (A1), nothing is taken away before it was read back (A2, A3),
-//! and who is cut off loses nothing. Over each store.
+//! The archive, over each store: sealed revisions are read as before (A1), rows are deleted only after their
+//! block was read back (A2, A3), and an interruption loses nothing.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod bounds;
@@ -28,7 +28,7 @@ use rashomon_clock::Timestamp;
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What was superseded for a day is sealed.
+/// Settings by which revisions are sealed a day after they were superseded.
 pub(crate) fn settings() -> Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
@@ -37,7 +37,7 @@ pub(crate) fn settings() -> Settings {
 
 /// A world with an archive.
 pub(crate) async fn archiving(world: World) -> World {
-    world.under(settings()).await
+    world.restarted_with(settings()).await
 }
 
 impl World {
@@ -51,8 +51,9 @@ impl World {
         self.buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await
     }
 
-    /// Seals all, and writes to what was sealed of the page, long ago.
-    pub(crate) async fn sealed_and_written_since(&self, page: &Page) {
+    /// Seals all that may be sealed, and then writes to sealed revisions of the page. After this, the writes
+    /// are old enough to be sealed too.
+    pub(crate) async fn seal_and_write_again(&self, page: &Page) {
         self.seal().await;
         self.put_render(page, 2, &[("html", "<p>late</p>")]).await.unwrap();
         let third = self.buckets.revision(page, rev(3)).await.unwrap().renders[0].tid;
@@ -60,12 +61,12 @@ impl World {
         self.pass(later());
     }
 
-    /// How many revisions stand in the tables, sealed ones aside.
+    /// The number of revisions in the tables. Sealed revisions are not counted.
     pub(crate) async fn open_revisions(&self) -> usize {
         self.rows(&schemas::REVISIONS).await.len()
     }
 
-    /// A page with so many revisions of wikitext and html, an hour apart.
+    /// Writes revisions of wikitext and html to a page, an hour apart.
     pub(crate) async fn edit(&self, page: &Page, revisions: std::ops::RangeInclusive<i64>) -> Vec<Tid> {
         let mut tids = Vec::new();
         for number in revisions {
@@ -77,7 +78,7 @@ impl World {
         tids
     }
 
-    /// All that can be read of a page, in words.
+    /// All that can be read of a page, as text.
     pub(crate) async fn all_of(&self, page: &Page) -> Vec<String> {
         let mut all = Vec::new();
         for limit in [1, 2, 3, 100] {
@@ -121,7 +122,7 @@ impl World {
         all
     }
 
-    /// The page's history as listings give it, so many lines at a time.
+    /// The revision list of the page, read `limit` lines at a time.
     async fn listing(&self, page: &Page, limit: usize) -> Vec<(i64, Tid, u64, u64, bool)> {
         let (mut lines, mut after) = (Vec::new(), None);
         loop {
@@ -151,7 +152,7 @@ impl World {
     }
 }
 
-/// The text of a revision: that of the one before, with something more.
+/// The text of a revision: that of its predecessor, and one more line.
 pub(crate) fn text(number: i64) -> String {
     (1..=number).map(|number| format!("Line {number} of the page, as somebody wrote it.\n")).collect()
 }
@@ -161,7 +162,7 @@ async fn shown(property: &Property) -> String {
     format!("{:?} {:?} {}", property.version, property.info, String::from_utf8_lossy(&bytes))
 }
 
-/// Some time after which all that was written at the beginning may be sealed.
+/// A time after which revisions that were superseded at the beginning may be sealed.
 pub(crate) fn later() -> Duration {
     2 * DAY
 }

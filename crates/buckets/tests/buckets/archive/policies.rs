@@ -1,4 +1,4 @@
-//! Which renders are kept, and what readers are told of those that are not.
+//! Policies of the archive: which renders are kept, and what reads of the others return.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,33 +13,37 @@ use super::{DAY, HOUR, hour, later, settings};
 use crate::support::{World, bytes, name, on_every_store, page, rev};
 
 on_every_store! {
-    of_each_revision_the_first_render_is_kept,
-    what_is_kept_is_found_by_revision_and_by_time,
-    where_no_render_of_a_revision_is_kept_a_time_leads_to_the_one_before,
-    a_list_says_what_is_there_of_a_revision_without_renders,
-    one_render_in_an_interval_is_kept,
-    an_interval_goes_on_from_one_sealing_to_the_next,
-    what_is_left_out_is_no_problem_and_is_repeated_as_before,
-    chunks_of_what_is_left_out_are_collected,
-    late_renders_of_what_is_in_blocks_are_kept,
-    a_bucket_has_a_policy_and_a_time_of_its_own,
+    policy_keeps_the_first_render_of_each_revision,
+    kept_render_is_found_by_revision_and_by_time,
+    time_of_a_revision_without_renders_selects_an_earlier_render,
+    revision_list_shows_what_is_stored_of_revisions_without_renders,
+    policy_keeps_one_render_in_each_interval,
+    interval_continues_from_one_seal_to_the_next,
+    render_left_out_is_no_problem_and_its_repeat_is_known,
+    chunks_of_renders_left_out_are_collected,
+    late_render_of_a_sealed_revision_is_kept,
+    bucket_can_have_its_own_policy_and_age,
 }
 
 async fn under(world: World, policy: ArchivePolicy) -> World {
     let all = BucketArchive { policy, after: DAY };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
-    world.under(Settings { archive, ..settings() }).await
+    world.restarted_with(Settings { archive, ..settings() }).await
 }
 
-/// The html of each render of the page, oldest first; nothing for those that are left out.
+/// The html of each render of the page, oldest first. `None` for a render whose bodies were left out.
 async fn htmls(world: &World, revisions: i64) -> Vec<Option<String>> {
     let mut all = Vec::new();
     let page = page("Main_Page");
     for number in 1..=revisions {
         let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
-        assert_eq!(world.read(&page, detail.renders[0].tid, "wikitext").await, b"text", "revisions are kept");
+        assert_eq!(
+            world.read(&page, detail.renders[0].tid, "wikitext").await,
+            b"text",
+            "properties of the revision are kept"
+        );
         for render in detail.renders.into_iter().rev() {
-            assert!(render.properties.contains_key(&name("html")), "what is known of it is kept");
+            assert!(render.properties.contains_key(&name("html")), "the record of the render is kept");
             let html = world.buckets.property(&page, render.tid, &name("html")).await;
             all.push(match html {
                 Ok(html) => Some(String::from_utf8(bytes(&html).await).unwrap()),
@@ -52,7 +56,7 @@ async fn htmls(world: &World, revisions: i64) -> Vec<Option<String>> {
     all
 }
 
-/// So many revisions with three renders each, an hour apart.
+/// Writes revisions with three renders each, an hour apart.
 async fn write(world: &World, revisions: std::ops::RangeInclusive<i64>) {
     let page = page("Main_Page");
     for number in revisions {
@@ -70,7 +74,7 @@ fn kept(htmls: Vec<Option<String>>) -> Vec<String> {
     htmls.into_iter().flatten().collect()
 }
 
-async fn of_each_revision_the_first_render_is_kept(world: World) {
+async fn policy_keeps_the_first_render_of_each_revision(world: World) {
     let world = under(world, ArchivePolicy::FirstRender).await;
     write(&world, 1..=3).await;
     assert_eq!(kept(htmls(&world, 3).await).len(), 9);
@@ -82,20 +86,20 @@ async fn of_each_revision_the_first_render_is_kept(world: World) {
     }
     let stats = world.buckets.stats(&page("Main_Page").domain, &mut |_| {}).await.unwrap().archive.unwrap();
     assert_eq!((stats.renders, stats.left_out), (6, 4));
-    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "those of the latest revision");
+    assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "the bodies of the latest revision");
 }
 
-/// What is sealed, and what is imported into blocks.
-async fn a_bucket_has_a_policy_and_a_time_of_its_own(world: World) {
+/// The policy of the bucket applies to seals and to bulk loads into blocks.
+async fn bucket_can_have_its_own_policy_and_age(world: World) {
     let own = BucketArchive { policy: ArchivePolicy::FirstRender, after: 5 * DAY };
     let other = BucketArchive { policy: ArchivePolicy::Every, after: DAY };
     let key = |domain: &str| (DomainName::new(domain).unwrap(), BucketName::page());
     let buckets = BTreeMap::from([(key("enwiki"), own), (key("other"), other)]);
     let archive = Some(ArchiveSettings { all: other, buckets, ..ArchiveSettings::default() });
-    let world = world.under(Settings { archive, ..settings() }).await;
+    let world = world.restarted_with(Settings { archive, ..settings() }).await;
     write(&world, 1..=3).await;
     world.pass(later());
-    assert_eq!(world.seal().await.revisions, 0, "by the time of all buckets they could be sealed");
+    assert_eq!(world.seal().await.revisions, 0, "the age of the other buckets does not apply");
     world.pass(2 * later());
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
@@ -114,11 +118,11 @@ async fn a_bucket_has_a_policy_and_a_time_of_its_own(world: World) {
     }
     archiver.finish().await.unwrap();
     let stats = world.buckets.stats(&imported.domain, &mut |_| {}).await.unwrap().archive.unwrap();
-    assert_eq!(stats.left_out, 4 + 2, "of the two pages");
+    assert_eq!(stats.left_out, 4 + 2, "renders of the two pages");
 }
 
-/// Whoever asks for a revision, or for a time, is given a render that is there.
-async fn what_is_kept_is_found_by_revision_and_by_time(world: World) {
+/// A read by revision or by time selects a render whose bodies are stored.
+async fn kept_render_is_found_by_revision_and_by_time(world: World) {
     let world = under(world, ArchivePolicy::FirstRender).await;
     let (page, html) = (page("Main_Page"), name("html"));
     let begun = world.clock.now();
@@ -143,10 +147,10 @@ async fn what_is_kept_is_found_by_revision_and_by_time(world: World) {
     }
     assert_eq!(mementos.len(), 5);
     let lines = world.buckets.revisions(&page, None, 10).await.unwrap().items;
-    assert!(lines.iter().all(|line| line.stored), "a render of each can be read");
+    assert!(lines.iter().all(|line| line.stored), "one render of each revision can be read");
 }
 
-async fn where_no_render_of_a_revision_is_kept_a_time_leads_to_the_one_before(world: World) {
+async fn time_of_a_revision_without_renders_selects_an_earlier_render(world: World) {
     let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
     let (page, html, wikitext) = (page("Main_Page"), name("html"), name("wikitext"));
     let begun = world.clock.now();
@@ -159,10 +163,10 @@ async fn where_no_render_of_a_revision_is_kept_a_time_leads_to_the_one_before(wo
         let time = begun.saturating_add(HOUR * hours);
         assert_eq!(world.buckets.at_time_with(&page, time, &html).await.unwrap().tid, first, "{hours}");
         assert_eq!(world.buckets.memento(&page, &html, Some(time)).await.unwrap().tid, first, "{hours}");
-        // What is the revision's is that of then.
-        let of_then = world.buckets.at_time_with(&page, time, &wikitext).await.unwrap();
-        assert_eq!(of_then.record.rev, rev(i64::from(hours / 3) + 1), "{hours}");
-        assert_eq!(world.read(&page, of_then.tid, "wikitext").await, b"text");
+        // A property of the revision is read from the revision of that time.
+        let render = world.buckets.at_time_with(&page, time, &wikitext).await.unwrap();
+        assert_eq!(render.record.rev, rev(i64::from(hours / 3) + 1), "{hours}");
+        assert_eq!(world.read(&page, render.tid, "wikitext").await, b"text");
     }
     for number in 2..=3 {
         let none = world.buckets.newest_with(&page, rev(number), &html).await;
@@ -175,7 +179,7 @@ async fn where_no_render_of_a_revision_is_kept_a_time_leads_to_the_one_before(wo
     }
 }
 
-async fn a_list_says_what_is_there_of_a_revision_without_renders(world: World) {
+async fn revision_list_shows_what_is_stored_of_revisions_without_renders(world: World) {
     let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
     let (main, bare) = (page("Main_Page"), page("Bare"));
     write(&world, 1..=4).await;
@@ -189,26 +193,26 @@ async fn a_list_says_what_is_there_of_a_revision_without_renders(world: World) {
     for line in &lines {
         assert_eq!(world.read(&main, line.tid, "wikitext").await, b"text");
     }
-    // Of the second and the third their wikitext, of the others html as well.
+    // The second and the third revision have only their wikitext left, the others html as well.
     let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored, line.size)).collect();
     assert_eq!(shown, [(4, true, 7), (3, true, 4), (2, true, 4), (1, true, 7)]);
-    // Of a revision that has nothing of its own nothing is left.
+    // Nothing is left of a revision without properties of the revision.
     let lines = world.buckets.revisions(&bare, None, 10).await.unwrap().items;
     let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored)).collect();
     assert_eq!(shown, [(4, true), (3, false), (2, false), (1, true)]);
 }
 
-async fn one_render_in_an_interval_is_kept(world: World) {
+async fn policy_keeps_one_render_in_each_interval(world: World) {
     let world = under(world, ArchivePolicy::Interval(4 * HOUR)).await;
     write(&world, 1..=4).await;
     world.pass(later());
     world.seal().await;
-    // Of the hours 0 to 8 those that are four apart.
+    // Renders were made in the hours 0 to 8. The kept ones are four hours apart.
     assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-2", "3-3"]);
     world.assert_whole().await;
 }
 
-async fn an_interval_goes_on_from_one_sealing_to_the_next(world: World) {
+async fn interval_continues_from_one_seal_to_the_next(world: World) {
     let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
     write(&world, 1..=2).await;
     world.pass(later());
@@ -225,14 +229,14 @@ async fn an_interval_goes_on_from_one_sealing_to_the_next(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_is_left_out_is_no_problem_and_is_repeated_as_before(world: World) {
+async fn render_left_out_is_no_problem_and_its_repeat_is_known(world: World) {
     let world = under(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     write(&world, 1..=2).await;
     world.pass(later());
     world.seal().await;
     let before = world.buckets.revision(&page, rev(1)).await.unwrap();
-    // The newest render says what it was; the same again is nothing new.
+    // The record of the newest render is kept, so the same render again is a repeat.
     let again = world.put_render(&page, 1, &[("html", "1-3")]).await.unwrap();
     assert!(!again.created);
     let tids = |detail: &RevisionDetail| detail.renders.iter().map(|render| render.tid).collect::<Vec<_>>();
@@ -242,7 +246,7 @@ async fn what_is_left_out_is_no_problem_and_is_repeated_as_before(world: World) 
     world.assert_whole().await;
 }
 
-async fn chunks_of_what_is_left_out_are_collected(world: World) {
+async fn chunks_of_renders_left_out_are_collected(world: World) {
     let world = under(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     let large = |seed| vec![b'a' + seed; 9_000_000];
@@ -256,13 +260,13 @@ async fn chunks_of_what_is_left_out_are_collected(world: World) {
     world.pass(Duration::from_secs(3 * 24 * 3600));
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 18);
     assert!(world.buckets.collect_orphans(DAY).await.unwrap() > 0);
-    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 9, "those of the first render");
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 9, "the chunks of the first render");
     let tid = world.buckets.revision(&page, rev(1)).await.unwrap().renders[1].tid;
     assert_eq!(world.read(&page, tid, "html").await, large(1));
     world.assert_whole().await;
 }
 
-async fn late_renders_of_what_is_in_blocks_are_kept(world: World) {
+async fn late_render_of_a_sealed_revision_is_kept(world: World) {
     let world = under(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     write(&world, 1..=2).await;

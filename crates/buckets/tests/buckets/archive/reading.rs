@@ -1,4 +1,4 @@
-//! What was sealed is read as before.
+//! Sealed revisions are read as before.
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
@@ -15,15 +15,15 @@ use super::{DAY, HOUR, archiving, hour, later, settings};
 use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
 
 on_every_store! {
-    a_page_is_read_as_before_it_was_sealed,
+    seal_changes_no_read,
     pages_share_a_block,
-    a_history_of_many_blocks_is_read_as_before,
-    what_was_sealed_is_read_without_the_setting,
+    seal_into_many_blocks_changes_no_read,
+    sealed_revisions_are_readable_without_the_archive_setting,
 }
 
-/// A page of all that there is: revisions in any order, renders, replacements, histories, an odd type, a large
-/// body, a revision whose record says much.
-async fn varied(world: &World) -> rashomon_buckets::Page {
+/// Writes a page with everything that a page can have: revisions in any order, renders, rewrites, imports, an
+/// unusual content type, a large body, and a revision with a long record.
+async fn put_varied_page(world: &World) -> rashomon_buckets::Page {
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
     let late = world.new_revision(&page, 9, &[("wikitext", "nine")]).await;
@@ -72,16 +72,16 @@ async fn varied(world: &World) -> rashomon_buckets::Page {
     page
 }
 
-async fn a_page_is_read_as_before_it_was_sealed(world: World) {
+async fn seal_changes_no_read(world: World) {
     let world = archiving(world).await;
-    let page = varied(&world).await;
+    let page = put_varied_page(&world).await;
     world.pass(later());
     let before = world.all_of(&page).await;
     let counted = world.assert_whole().await;
 
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.left), (9, 0, 0));
-    assert_eq!(world.open_revisions().await, 1, "the latest stays");
+    assert_eq!(world.open_revisions().await, 1, "the latest stays in the tables");
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1);
     assert_eq!(world.rows(&schemas::REVISIONS_BY_TIME).await.len(), 1);
     assert_eq!(world.rows(&schemas::REVISIONS_BY_TID).await.len(), 1);
@@ -90,7 +90,7 @@ async fn a_page_is_read_as_before_it_was_sealed(world: World) {
         assert_eq!(line, was);
     }
     assert_eq!(world.assert_whole().await, VerifyReport { blocks: 1, ..counted });
-    // Nor does a restart change it, and there is nothing left to be sealed.
+    // A restart does not change reads, and nothing is left to be sealed.
     let world = world.reopened().await;
     assert_eq!(world.all_of(&page).await, before);
     assert_eq!(world.seal().await.revisions, 0);
@@ -116,11 +116,12 @@ async fn pages_share_a_block(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_history_of_many_blocks_is_read_as_before(world: World) {
+async fn seal_into_many_blocks_changes_no_read(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut number = 0;
-    // Texts that have nothing in common fill blocks; each round is sealed for itself, with what came late below.
+    // Texts that have nothing in common fill blocks. Each round is sealed on its own, with a late revision of
+    // a lower number.
     for round in 0..3_i64 {
         for _ in 0..12 {
             number += 2;
@@ -140,27 +141,27 @@ async fn a_history_of_many_blocks_is_read_as_before(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_was_sealed_is_read_without_the_setting(world: World) {
+async fn sealed_revisions_are_readable_without_the_archive_setting(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=5).await;
     world.pass(later());
     let before = world.all_of(&page).await;
     world.seal().await;
-    let off = world.under(rashomon_buckets::Settings { archive: None, ..settings() }).await;
+    let off = world.restarted_with(rashomon_buckets::Settings { archive: None, ..settings() }).await;
     assert_eq!(off.all_of(&page).await, before);
-    // And nothing more is sealed.
+    // No more revisions are sealed.
     off.edit(&page, 6..=8).await;
     off.pass(DAY * 3);
     assert_eq!(off.seal().await.revisions, 0);
 }
 
-/// A store whose first page of partitions is empty, and not the last.
+/// A store whose first result page of partitions is empty, though more follow.
 #[derive(Debug)]
-struct Hesitant(Memory);
+struct EmptyFirstPage(Memory);
 
 #[async_trait]
-impl Decorator for Hesitant {
+impl Decorator for EmptyFirstPage {
     type Store = Memory;
 
     fn below(&self) -> &Memory {
@@ -181,33 +182,33 @@ impl Decorator for Hesitant {
     }
 }
 
-/// What was sealed is looked for wherever in the table its index begins.
+/// The archive is found though the first result page of its index is empty.
 #[tokio::test]
-async fn an_archive_is_found_behind_an_empty_page() {
-    let (world, _store) = World::over_memory(Hesitant).await;
-    what_was_sealed_is_read_without_the_setting(world).await;
+async fn archive_is_found_behind_an_empty_result_page() {
+    let (world, _store) = World::over_memory(EmptyFirstPage).await;
+    sealed_revisions_are_readable_without_the_archive_setting(world).await;
 }
 
-/// Reads and writes at the end of a page cost what they cost without an archive.
+/// Reads and writes of the latest revisions cost the same as without an archive.
 #[tokio::test]
-async fn the_latest_costs_nothing_more() {
+async fn archive_adds_no_cost_to_the_latest() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=5).await;
     let without = calls_of_an_edit(&world, &counting, 6).await;
     assert!(without.keys().all(|(table, _)| !table.starts_with("archive")), "{without:?}");
     let world = archiving(world).await;
-    // What a process looks up once is looked up.
+    // This edit makes the lookups that a process makes only once.
     world.edit(&page, 7..=7).await;
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 6);
     assert_eq!(calls_of_an_edit(&world, &counting, 8).await, without);
 }
 
-/// One read looks at a block several times; many come at once. None of them reads it from the store again, even where
-/// there is no memory for it.
+/// One read looks at a block several times, and many reads come at once. Together they read the block from
+/// the store once, even if there is no memory to cache it.
 #[tokio::test]
-async fn a_block_is_read_once_by_those_who_need_it_at_once() {
+async fn concurrent_reads_share_one_read_of_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
@@ -215,7 +216,7 @@ async fn a_block_is_read_once_by_those_who_need_it_at_once() {
     archiving(world.reopened().await).await.seal().await;
     for cache_bytes in [0, 64 << 20] {
         let archive = Some(ArchiveSettings { cache_bytes, ..ArchiveSettings::default() });
-        let world = world.under(Settings { archive, ..settings() }).await;
+        let world = world.restarted_with(Settings { archive, ..settings() }).await;
         let before = counting.counts();
         let (wikitext, html) = (name("wikitext"), name("html"));
         let reads = tids.iter().take(8).flat_map(|tid| [(*tid, &wikitext), (*tid, &html)]);
@@ -226,9 +227,10 @@ async fn a_block_is_read_once_by_those_who_need_it_at_once() {
     }
 }
 
-/// A block is fetched once, and what a page does not have is asked of its index; `docs/archive.md` has the figures.
+/// A block is fetched once. Rows that the page does not have in the tables are looked up in its index.
+/// `docs/archive.md` has the figures.
 #[tokio::test]
-async fn what_a_read_out_of_a_block_costs() {
+async fn cost_of_a_read_from_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
@@ -236,7 +238,7 @@ async fn what_a_read_out_of_a_block_costs() {
     archiving(world.reopened().await).await.seal().await;
     for (property, content) in [("html", "render_content"), ("wikitext", "revision_content")] {
         let world = archiving(world.reopened().await).await;
-        // What a process looks up once is looked up, and no block is.
+        // This read makes the lookups that a process makes only once, and reads no block.
         world.buckets.latest(&page, &name("html")).await.unwrap();
         for in_memory in [false, true] {
             let before = counting.counts();
@@ -255,7 +257,7 @@ async fn what_a_read_out_of_a_block_costs() {
     }
 }
 
-/// How many calls of which kind an edit, and reading it, make of each table.
+/// The calls of each kind and table that an edit and a read of it make.
 async fn calls_of_an_edit(
     world: &World,
     counting: &Counting<Memory>,

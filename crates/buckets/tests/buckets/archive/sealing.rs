@@ -1,43 +1,44 @@
-//! What is sealed, and when.
+//! Which revisions are sealed, and when.
 
 use std::time::Duration;
 
-use rashomon_buckets::{BucketName, DomainName, Sealing, schemas};
+use rashomon_buckets::{BucketName, DomainName, Page, Sealing, schemas};
 use rashomon_clock::Clock as _;
-use rashomon_tables::TableStore as _;
+use rashomon_records::rows::{Json, TypedRow as _};
+use rashomon_tables::{Batch, TableStore as _};
 
 use super::{DAY, HOUR, archiving, later};
-use crate::support::{World, name, on_every_store, page};
+use crate::support::{BlockEntry, World, block_partition, hour_partition, name, on_every_store, page};
 
 on_every_store! {
-    only_what_was_superseded_long_enough_is_sealed,
-    what_is_changed_after_it_was_sealed_is_sealed_again,
-    a_block_that_no_page_names_is_collected,
-    what_is_hardly_worth_it_waits,
-    what_was_superseded_a_short_time_ago_waits_however_old_it_is,
-    statistics_tell_blocks_from_rows,
+    seal_takes_only_revisions_superseded_long_enough,
+    revision_changed_after_its_seal_is_sealed_again,
+    unreferenced_block_is_collected,
+    few_young_revisions_wait_to_be_sealed,
+    recently_superseded_revision_waits_though_it_is_old,
+    stats_count_blocks_and_rows_apart,
 }
 
-async fn only_what_was_superseded_long_enough_is_sealed(world: World) {
+async fn seal_takes_only_revisions_superseded_long_enough(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("wikitext", "one")]).await.unwrap();
     world.pass(30 * DAY);
-    assert_eq!(world.seal().await.revisions, 0, "it is the latest, however old");
+    assert_eq!(world.seal().await.revisions, 0, "the latest is never sealed");
     world.put_revision(&page, 2, &[("wikitext", "two")]).await.unwrap();
     world.pass(DAY - HOUR);
-    assert_eq!(world.seal().await.revisions, 0, "it was superseded a short time ago");
+    assert_eq!(world.seal().await.revisions, 0, "the first was superseded less than a day ago");
     world.pass(2 * HOUR);
     assert_eq!(world.seal().await.revisions, 1);
     assert_eq!(world.seal().await.revisions, 0);
-    // A render of a sealed revision that came since stays for its time.
+    // A render that was added to a sealed revision stays until it is old enough.
     world.put_render(&page, 1, &[("html", "<p>one</p>")]).await.unwrap();
     world.pass(HOUR);
     assert_eq!(world.seal().await.revisions, 0);
     world.assert_whole().await;
 }
 
-async fn what_is_changed_after_it_was_sealed_is_sealed_again(world: World) {
+async fn revision_changed_after_its_seal_is_sealed_again(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
@@ -54,32 +55,33 @@ async fn what_is_changed_after_it_was_sealed_is_sealed_again(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_block_that_no_page_names_is_collected(world: World) {
+async fn unreferenced_block_is_collected(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=4).await;
     world.pass(later());
     world.seal().await;
     let before = world.all_of(&page).await;
-    // As if the sealing had been cut off before the page named its block.
+    // As if a seal had been interrupted before the page named its block.
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
-    let mut partition = row.key.partition.clone();
-    partition[2] = rashomon_tables::Value::Blob(vec![7; 16].into());
-    let mut orphan = rashomon_tables::Batch::new(partition);
-    orphan.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering, row.values, row.written_at);
-    world.store.write(Vec::new(), orphan).await.unwrap();
-    let now = world.clock.now();
-    let hour = rashomon_tables::Value::Int(now.as_micros() / HOUR.as_micros() as i64);
-    let mut noted = rashomon_tables::Batch::new(vec![hour]);
-    let name = rashomon_tables::Value::Blob(vec![7; 16].into());
-    let values = ["enwiki", "page", r#"["Main_Page"]"#].map(|text| Some(text.into()));
-    let values = values.into_iter().chain([Some(now.into())]).collect();
-    noted.put(&schemas::ARCHIVE_NOTES, vec![name], values, now);
-    world.store.write(Vec::new(), noted).await.unwrap();
+    let orphan = [7; 16];
+    let mut batch = Batch::new(block_partition(&page, orphan));
+    batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering, row.values, row.written_at);
+    world.store.write(Vec::new(), batch).await.unwrap();
+    let noted_at = world.clock.now();
+    let Page { domain, bucket, title } = page.clone();
+    let entry = BlockEntry { block: orphan, domain, bucket, titles: Json([title].into()), noted_at };
+    let mut batch = Batch::new(hour_partition(noted_at));
+    entry.put(&mut batch, noted_at);
+    world.store.write(Vec::new(), batch).await.unwrap();
 
     world.pass(HOUR);
     world.buckets.collect_orphans(HOUR).await.unwrap();
-    assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 2, "it may be being sealed");
+    assert_eq!(
+        world.rows(&schemas::ARCHIVE_BLOCKS).await.len(),
+        2,
+        "a seal may still be about to name the block"
+    );
     world.pass(2 * HOUR);
     world.buckets.collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 1);
@@ -87,7 +89,7 @@ async fn a_block_that_no_page_names_is_collected(world: World) {
     assert_eq!(world.reopened().await.all_of(&page).await, before);
 }
 
-async fn what_is_hardly_worth_it_waits(world: World) {
+async fn few_young_revisions_wait_to_be_sealed(world: World) {
     let world = archiving(world).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(later());
@@ -102,11 +104,11 @@ async fn what_is_hardly_worth_it_waits(world: World) {
         world.put_revision(&busy, number, &[("wikitext", "text")]).await.unwrap();
     }
     world.pass(later());
-    assert_eq!(seal().await, 257, "many at once are worth it");
+    assert_eq!(seal().await, 257, "many revisions at once do not wait");
 }
 
-/// A page that is edited once in two months has what was superseded since sealed together.
-async fn what_was_superseded_a_short_time_ago_waits_however_old_it_is(world: World) {
+/// A page is edited once in two months. The revisions that were superseded meanwhile are sealed together.
+async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let how = Sealing { unless_younger: Some(100 * DAY), rest: Duration::ZERO };
@@ -117,16 +119,16 @@ async fn what_was_superseded_a_short_time_ago_waits_however_old_it_is(world: Wor
         world.pass(60 * DAY);
         world.edit(&page, number..=number).await;
         world.pass(later());
-        assert_eq!(seal().await, 0, "{number} came two days ago");
+        assert_eq!(seal().await, 0, "revision {number} came two days ago");
     }
-    // The first was superseded 64 days ago, and could be sealed a day later.
+    // The first revision was superseded 64 days ago, and was eligible a day later.
     world.pass(36 * DAY);
     assert_eq!(seal().await, 0);
     world.pass(DAY + HOUR);
-    assert_eq!(seal().await, 2, "and the second with it");
+    assert_eq!(seal().await, 2, "the second revision is sealed with the first");
     world.put_render(&page, 1, &[("html", "<p>late</p>")]).await.unwrap();
     world.pass(later());
-    assert_eq!(seal().await, 0, "it could have been sealed a day ago");
+    assert_eq!(seal().await, 0, "the render has been eligible for a day only");
     world.pass(100 * DAY);
     assert_eq!(seal().await, 1);
     world.edit(&page, 4..=4).await;
@@ -134,11 +136,11 @@ async fn what_was_superseded_a_short_time_ago_waits_however_old_it_is(world: Wor
         world.put_render(&page, 4, &[("html", &format!("<p>{number}</p>"))]).await.unwrap();
     }
     world.pass(later());
-    assert_eq!(seal().await, 0, "renders of the latest are none that could be sealed");
+    assert_eq!(seal().await, 0, "renders of the latest cannot be sealed");
     world.assert_whole().await;
 }
 
-async fn statistics_tell_blocks_from_rows(world: World) {
+async fn stats_count_blocks_and_rows_apart(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;
@@ -146,11 +148,11 @@ async fn statistics_tell_blocks_from_rows(world: World) {
     let domain = DomainName::new("enwiki").unwrap();
     let before = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
     world.seal().await;
-    let mut told = Vec::new();
-    let after = world.buckets.stats(&domain, &mut |stats| told.push(stats.raw_bytes)).await.unwrap();
-    // Of a page of very many revisions it is told while they are counted.
-    assert!(told.is_sorted() && told.len() > after.pages as usize, "{told:?}");
-    assert_eq!(told.last(), Some(&after.raw_bytes));
+    let mut progress = Vec::new();
+    let after = world.buckets.stats(&domain, &mut |stats| progress.push(stats.raw_bytes)).await.unwrap();
+    // Progress is reported within a page too, since a page may have very many revisions.
+    assert!(progress.is_sorted() && progress.len() > after.pages as usize, "{progress:?}");
+    assert_eq!(progress.last(), Some(&after.raw_bytes));
     assert_eq!((after.pages, after.revisions, after.renders), (1, 6, 6));
     assert_eq!(after.raw_bytes, before.raw_bytes);
     let html = &after.properties[&name("html")];

@@ -1,4 +1,4 @@
-//! Writes to what was sealed, or is being sealed.
+//! Writes to revisions that are sealed, or that are being sealed.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use super::{HOUR, archiving, hour, later, settings};
 use crate::support::{AnyStore, Cluster, World, name, on_every_store, page, rev};
 
 on_every_store! {
-    what_was_sealed_is_known_when_it_comes_again,
-    what_comes_late_goes_between,
-    a_sealed_render_is_replaced,
-    what_was_written_since_is_sealed_in_its_turn,
+    repeat_of_a_sealed_revision_is_recognized,
+    late_revision_is_listed_between_sealed_ones,
+    sealed_render_can_be_rewritten,
+    writes_after_a_seal_are_sealed_by_the_next,
 }
 
-async fn what_was_sealed_is_known_when_it_comes_again(world: World) {
+async fn repeat_of_a_sealed_revision_is_recognized(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut written = Vec::new();
@@ -50,7 +50,7 @@ async fn what_was_sealed_is_known_when_it_comes_again(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_comes_late_goes_between(world: World) {
+async fn late_revision_is_listed_between_sealed_ones(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     for number in [1, 2, 5, 9] {
@@ -70,7 +70,7 @@ async fn what_comes_late_goes_between(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_sealed_render_is_replaced(world: World) {
+async fn sealed_render_can_be_rewritten(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=3).await;
@@ -85,8 +85,9 @@ async fn a_sealed_render_is_replaced(world: World) {
     world.assert_whole().await;
 }
 
-/// Renders that were added to what is in blocks, and bodies that were replaced there, go into blocks too.
-async fn what_was_written_since_is_sealed_in_its_turn(world: World) {
+/// Renders that were added to sealed revisions, and bodies that were rewritten there, are sealed in their
+/// turn.
+async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
@@ -98,7 +99,7 @@ async fn what_was_written_since_is_sealed_in_its_turn(world: World) {
     world.rewrite(&page, tids[2], "wikitext", "better").await.unwrap();
     world.put_render(&page, 3, &[("html", "<p>of better</p>")]).await.unwrap();
     let before = world.all_of(&page).await;
-    assert_eq!(world.seal().await.revisions, 0, "it is too young");
+    assert_eq!(world.seal().await.revisions, 0, "the writes are too young");
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 3);
     for world in [&world, &world.reopened().await] {
@@ -112,14 +113,14 @@ async fn what_was_written_since_is_sealed_in_its_turn(world: World) {
         world.assert_whole().await;
     }
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
-    world.merge().await;
+    world.compact().await;
     assert_eq!(world.all_of(&page).await, before);
     world.assert_whole().await;
 }
 
-/// A page is written to between any two steps of its sealing: nothing that was acknowledged is lost, and
-/// nothing comes back.
-async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore, written_since: bool) {
+/// Writes to a page between any two steps of its seal. No acknowledged write is lost, and no replaced value
+/// returns.
+async fn assert_write_during_a_seal_is_kept(store: impl Fn(Memory) -> AnyStore, written_since: bool) {
     for call in [Call::Scan, Call::Write] {
         for number in 1.. {
             let clock = Arc::new(rashomon_clock::ManualClock::new(crate::support::START));
@@ -131,7 +132,7 @@ async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore, written_since
             let tids = world.edit(&page, 1..=5).await;
             world.pass(later());
             if written_since {
-                world.sealed_and_written_since(&page).await;
+                world.seal_and_write_again(&page).await;
             }
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
@@ -158,7 +159,11 @@ async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore, written_since
             let before = world.all_of(&page).await;
             world.pass(later());
             world.seal().await;
-            assert_eq!(world.rows(&schemas::RENDERS).await.len(), 1, "{call:?} {number}: all but the latest");
+            assert_eq!(
+                world.rows(&schemas::RENDERS).await.len(),
+                1,
+                "{call:?} {number}: all but the latest are sealed"
+            );
             assert_eq!(world.all_of(&page).await, before, "{call:?} {number}");
             assert_eq!(world.latest_rev(&page).await, Some(100));
             assert_eq!(world.assert_whole().await.revisions, 6, "{call:?} {number}");
@@ -166,9 +171,9 @@ async fn written_while_sealing(store: impl Fn(Memory) -> AnyStore, written_since
     }
 }
 
-/// A page is written to between any two steps of a merging of its blocks.
+/// A page is written to between any two steps of a compaction of its blocks.
 #[tokio::test]
-async fn a_page_is_written_to_while_its_blocks_are_merged() {
+async fn write_during_a_compaction_is_kept() {
     for call in [Call::Scan, Call::Write] {
         for number in 1.. {
             let clock = Arc::new(rashomon_clock::ManualClock::new(crate::support::START));
@@ -176,12 +181,12 @@ async fn a_page_is_written_to_while_its_blocks_are_merged() {
             let faulty = Arc::new(Faulty::new(Arc::new(Cluster::new(memory)) as AnyStore, Plan::empty()));
             let world = World::on(Arc::clone(&faulty) as AnyStore, Arc::clone(&clock), settings(), 1).await;
             let other = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 2).await;
-            world.sealed_in_parts().await;
+            world.seal_in_parts().await;
             let page = page("Main_Page");
             let tid = world.buckets.revision(&page, rev(2)).await.unwrap().renders[0].tid;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
-            let mut merging = std::pin::pin!(world.try_merge());
+            let mut merging = std::pin::pin!(world.try_compact());
             tokio::select! {
                 merged = &mut merging => {
                     merged.unwrap();
@@ -207,17 +212,17 @@ async fn a_page_is_written_to_while_its_blocks_are_merged() {
 }
 
 #[tokio::test]
-async fn a_page_is_written_to_while_it_is_sealed() {
-    written_while_sealing(|memory| Arc::new(memory), false).await;
+async fn write_during_a_seal_is_kept() {
+    assert_write_during_a_seal_is_kept(|memory| Arc::new(memory), false).await;
 }
 
 #[tokio::test]
-async fn a_page_is_written_to_by_another_process_while_it_is_sealed() {
-    written_while_sealing(|memory| Arc::new(Cluster::new(memory)), false).await;
+async fn write_of_another_process_during_a_seal_is_kept() {
+    assert_write_during_a_seal_is_kept(|memory| Arc::new(Cluster::new(memory)), false).await;
 }
 
 #[tokio::test]
-async fn a_page_is_written_to_while_what_was_written_since_is_sealed() {
-    written_while_sealing(|memory| Arc::new(memory), true).await;
-    written_while_sealing(|memory| Arc::new(Cluster::new(memory)), true).await;
+async fn write_during_a_second_seal_is_kept() {
+    assert_write_during_a_seal_is_kept(|memory| Arc::new(memory), true).await;
+    assert_write_during_a_seal_is_kept(|memory| Arc::new(Cluster::new(memory)), true).await;
 }

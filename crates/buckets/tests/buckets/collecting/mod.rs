@@ -1,5 +1,5 @@
-//! Garbage collection deletes nothing that an acknowledged revision needs: not while a batch has reached some replicas of
-//! a cluster only, and not when a clock jumps.
+//! Garbage collection deletes nothing that an acknowledged revision needs, even if a batch has reached only
+//! some replicas of a cluster, or if a clock jumps.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod in_memory;

@@ -1,6 +1,7 @@
-//! Three nodes of Cassandra without hints: a batch reaches one of them and fails. The collector runs, and the nodes are
-//! repaired, in either order. `cargo xtask cassandra faults --only none --repair` runs these tests.
-#![allow(clippy::print_stderr)] // What is skipped is said.
+//! Three nodes of Cassandra without hints: a batch reaches one of them, and fails. The collector runs, and
+//! the nodes are repaired, in either order. `cargo xtask cassandra faults --only none --repair` runs these
+//! tests.
+#![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use crate::{
     support::{AnyStore, START, World, noise},
 };
 
-/// What a repair brings to the other replicas.
+/// The tables that a repair copies to the other replicas.
 const TABLES: [&str; 8] = [
     "archive_index",
     "chunk_references",
@@ -40,7 +41,7 @@ enum Order {
     RepairThenCollect,
 }
 
-/// Of two processes each has its own, also of two tests: names of blocks and of chunk sets follow from it.
+/// A seed that no other process has, even in another test. Names of blocks and of chunk sets follow from it.
 fn seed() -> u64 {
     rashomon_test_stores::namespace()
 }
@@ -141,8 +142,8 @@ async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
     World::on(Arc::clone(&other.store), clock, world.buckets.settings().clone(), seed()).await
 }
 
-/// Collects and repairs. Before that the collector runs while the one node is away that has the batch, and finds nothing
-/// that it may delete.
+/// Collects and repairs. Before that, the collector runs while the only node with the batch is away, and
+/// finds nothing that it may delete.
 async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     ring.without(1, async {
         let others = later_on(ring, world, GRACE).await;
@@ -153,7 +154,11 @@ async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
         ring.repair(&TABLES);
     }
     let collector = later_on(ring, world, GRACE).await;
-    assert_eq!(collector.buckets.collect_orphans(DAY).await.unwrap(), 0, "something names all of it");
+    assert_eq!(
+        collector.buckets.collect_orphans(DAY).await.unwrap(),
+        0,
+        "all chunks and blocks are referenced"
+    );
     if order == Order::CollectThenRepair {
         ring.repair(&TABLES);
     }

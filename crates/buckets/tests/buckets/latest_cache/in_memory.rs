@@ -1,20 +1,22 @@
-//! What is kept of a store that one process owns, and when it is forgotten; and that nothing is kept of others.
+//! The cache of a store that one process owns: which values it has, and when it drops them. A shared store
+//! has no cache.
 
 use std::sync::Arc;
 
 use rashomon_buckets::{Page, Property, Result, Settings};
+use rashomon_records::rows::partition_of;
 use rashomon_tables::{Call, Counting, Fault, Faulty, Gate, Kind, Plan, TableStore};
 use tokio::task::JoinHandle;
 
 use crate::support::{Altered, World, bytes, name, page, page_of};
 
 #[tokio::test]
-async fn a_hit_is_the_same_property_in_every_store_of_one_process() {
-    a_hit_is_the_same_property(World::in_memory().await).await;
-    a_hit_is_the_same_property(World::in_sqlite().await).await;
+async fn cache_hit_is_the_same_property_in_every_store_of_one_process() {
+    assert_cache_hit_is_the_same_property(World::in_memory().await).await;
+    assert_cache_hit_is_the_same_property(World::in_sqlite().await).await;
 }
 
-async fn a_hit_is_the_same_property(world: World) {
+async fn assert_cache_hit_is_the_same_property(world: World) {
     let page = page("Main_Page");
     let html = name("html");
     world.put_revision(&page, 5, &[("html", "one"), ("meta", "{}")]).await.unwrap();
@@ -22,20 +24,20 @@ async fn a_hit_is_the_same_property(world: World) {
     assert_eq!((world.buckets.cache_stats().hits, world.buckets.cache_stats().misses), (0, 1));
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
     assert_eq!((world.buckets.cache_stats().hits, world.buckets.cache_stats().misses), (1, 1));
-    // Others are apart.
+    // Another property, or another page, is another entry.
     assert_eq!(bytes(&world.buckets.latest(&page, &name("meta")).await.unwrap()).await, b"{}");
     assert!(world.buckets.latest(&page_of("dewiki", "Main_Page"), &html).await.is_err());
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
 }
 
-/// Memory answers nobody there: all who read at one time share their reads.
+/// There is no cache here, but concurrent readers share their reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_reader_of_a_shared_store_sees_what_an_acknowledged_write_has_replaced() {
+async fn no_reader_of_a_shared_store_sees_a_superseded_value() {
     let (world, _) = World::over_memory(Altered::shared).await;
-    crate::latest_cache::no_reader_sees_what_an_acknowledged_write_has_replaced(world).await;
+    crate::latest_cache::no_reader_sees_a_superseded_value(world).await;
 }
 
-/// Asks for the latest html, and comes back when the reader waits for it: these tests run on one thread.
+/// Starts a read of the latest html, and returns when the reader waits. These tests run on one thread.
 async fn ask(world: &World, page: &Page) -> JoinHandle<Result<Arc<Property>>> {
     let (buckets, page) = (world.buckets.clone(), page.clone());
     let reader = tokio::spawn(async move { buckets.latest(&page, &name("html")).await });
@@ -47,35 +49,34 @@ async fn answer(reader: JoinHandle<Result<Arc<Property>>>) -> String {
     String::from_utf8(bytes(&reader.await.unwrap().unwrap()).await).unwrap()
 }
 
-/// A reader that is slow keeps nothing that was replaced while it read.
+/// A slow reader does not cache a value that was replaced during its read.
 #[tokio::test]
-async fn what_was_replaced_while_it_was_read_is_not_kept() {
+async fn value_replaced_during_a_read_is_not_cached() {
     let (world, store) = World::over_memory(|memory| Faulty::new(memory, Plan::empty())).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "old")]).await.unwrap();
-    // The reader's third and last look, at the body, has happened and is answered only later.
+    // The reader's third and last scan, of the body, has happened, and is answered only later.
     let gate = Gate::new();
     store.set_plan(Plan::empty().on(Call::Scan, 3, Fault::PauseAfter(gate.clone())));
     let reader = ask(&world, &page).await;
     gate.reached().await;
     world.put_revision(&page, 6, &[("html", "new")]).await.unwrap();
     gate.open();
-    assert_eq!(answer(reader).await, "old", "it began before the write");
+    assert_eq!(answer(reader).await, "old", "the read began before the write");
     assert_eq!(world.read_latest(&page, "html").await, b"new");
 }
 
-/// Scans that one read of the latest makes, where nothing else is written.
+/// Scans that one read of the latest makes while nothing is written.
 const SCANS: u64 = 3;
 
-/// How many scans a hundred readers cost who come while the first of them reads, be it still otherwise or a
-/// commit under way.
+/// The number of scans of a hundred readers that come while the first of them reads, with or without a commit
+/// under way.
 async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
     let (world, store) = World::over_memory(|memory| Counting::new(Faulty::new(memory, Plan::empty()))).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
     let generations = store.generations().unwrap();
-    let partition = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
-    let slots = [generations.slot(&partition.map(Into::into))];
+    let slots = [generations.slot(&partition_of(&page))];
     let slots = if during_a_commit { &slots[..] } else { &[] };
     let before = store.counts();
     let gate = Gate::new();
@@ -94,22 +95,21 @@ async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
 }
 
 #[tokio::test]
-async fn many_readers_at_once_cost_few_reads() {
-    assert_eq!(scans_for_many_readers(false).await, SCANS, "the first put it into memory");
-    let one_for_all_others = scans_for_many_readers(true).await - SCANS;
-    assert_eq!(one_for_all_others, SCANS, "nothing is put into memory during a commit");
+async fn concurrent_readers_share_reads() {
+    assert_eq!(scans_for_many_readers(false).await, SCANS, "the first reader put the value into the cache");
+    let shared_by_the_others = scans_for_many_readers(true).await - SCANS;
+    assert_eq!(shared_by_the_others, SCANS, "nothing is put into the cache during a commit");
 }
 
-/// What is in memory is served until the commit that replaces it is over, and not after.
+/// A cached value is returned until the commit that replaces it is over, and not afterwards.
 #[tokio::test]
-async fn memory_answers_until_the_end_of_a_commit() {
+async fn cache_answers_until_the_end_of_a_commit() {
     let (world, store) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
     world.read_latest(&page, "html").await;
     let generations = store.generations().unwrap();
-    let partition = [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()];
-    let slots = [generations.slot(&partition.map(Into::into))];
+    let slots = [generations.slot(&partition_of(&page))];
     let before = store.counts();
     let scans = || (store.counts() - &before).total(Kind::Scan).operations;
     generations.begin(&slots);
@@ -120,8 +120,8 @@ async fn memory_answers_until_the_end_of_a_commit() {
     assert_eq!(scans(), SCANS);
 }
 
-/// A read that is under way when a write is acknowledged serves nobody who comes after that.
-async fn who_comes_after_a_write_does_not_share_a_read_from_before_it<S: TableStore>(
+/// A reader that comes after a write was acknowledged does not share a read that began before.
+async fn assert_reader_after_a_write_does_not_join_an_earlier_read<S: TableStore>(
     world: World,
     store: Arc<Faulty<S>>,
 ) {
@@ -141,16 +141,16 @@ async fn who_comes_after_a_write_does_not_share_a_read_from_before_it<S: TableSt
 }
 
 #[tokio::test]
-async fn who_comes_after_a_write_sees_it_whoever_reads() {
+async fn reader_after_a_write_does_not_join_an_earlier_read() {
     let (world, store) = World::over_memory(|memory| Faulty::new(memory, Plan::empty())).await;
-    who_comes_after_a_write_does_not_share_a_read_from_before_it(world, store).await;
+    assert_reader_after_a_write_does_not_join_an_earlier_read(world, store).await;
     let shared = |memory| Faulty::new(Altered::shared(memory), Plan::empty());
     let (world, store) = World::over_memory(shared).await;
-    who_comes_after_a_write_does_not_share_a_read_from_before_it(world, store).await;
+    assert_reader_after_a_write_does_not_join_an_earlier_read(world, store).await;
 }
 
 #[tokio::test]
-async fn a_reader_who_goes_away_does_not_hold_up_the_others() {
+async fn reader_that_goes_away_does_not_block_others() {
     let (world, store) = World::over_memory(|memory| Faulty::new(memory, Plan::empty())).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_reader_who_goes_away_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn an_error_is_not_that_of_who_comes_later() {
+async fn error_is_not_shared_with_later_readers() {
     let (world, store) = World::over_memory(|memory| Faulty::new(memory, Plan::empty())).await;
     let page = page("Main_Page");
     let gate = Gate::new();
@@ -179,9 +179,9 @@ async fn an_error_is_not_that_of_who_comes_later() {
     assert_eq!(answer(late).await, "text");
 }
 
-/// A write whose outcome is not known may have happened: nothing that was kept may be served.
+/// A write with an unknown outcome may have happened, so cached values must not be returned.
 #[tokio::test]
-async fn a_write_that_happened_unheard_is_seen() {
+async fn write_that_happened_without_an_answer_is_visible() {
     let (world, store) = World::over_memory(|memory| Faulty::new(memory, Plan::empty())).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "old")]).await.unwrap();
@@ -192,7 +192,7 @@ async fn a_write_that_happened_unheard_is_seen() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_of_a_store_that_others_write_to() {
+async fn shared_store_is_not_cached() {
     let (world, _) = World::over_memory(Altered::shared).await;
     let page = page("Main_Page");
     let other = world.reopened().await;
@@ -207,7 +207,7 @@ async fn nothing_is_kept_of_a_store_that_others_write_to() {
 }
 
 #[tokio::test]
-async fn no_more_is_kept_than_is_allowed() {
+async fn cache_stays_within_its_limit() {
     const ALLOWED: u64 = 200_000;
     let settings = Settings { cache_bytes: ALLOWED, ..Settings::default() };
     let world = World::in_memory_with(settings).await;
@@ -218,6 +218,6 @@ async fn no_more_is_kept_than_is_allowed() {
             world.read_latest(&page, "html").await;
         }
     }
-    // Moka puts its house in order now and then.
+    // Moka evicts entries only now and then.
     assert!(world.buckets.cache_stats().bytes <= 2 * ALLOWED, "{:?}", world.buckets.cache_stats());
 }

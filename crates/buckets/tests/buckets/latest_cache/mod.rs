@@ -1,4 +1,4 @@
-//! The memory for newest properties is exact: nobody sees what an acknowledged write has replaced.
+//! The cache of latest properties is exact: no reader sees a value that an acknowledged write has replaced.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod in_memory;
@@ -10,41 +10,38 @@ use std::sync::{
 
 use rashomon_buckets::Expect;
 
-use crate::support::{World, at, bytes, name, page, stands_on_cassandra};
+use crate::support::{World, at, bytes, name, page, runs_on_cassandra};
 
-crate::support::on_every_store![
-    every_kind_of_write_is_seen_at_once,
-    no_reader_sees_what_an_acknowledged_write_has_replaced,
-];
+crate::support::on_every_store![every_kind_of_write_is_visible_at_once, no_reader_sees_a_superseded_value,];
 
-async fn every_kind_of_write_is_seen_at_once(world: World) {
+async fn every_kind_of_write_is_visible_at_once(world: World) {
     let page = page("Main_Page");
-    let seen = async || {
+    let read_twice = async || {
         let twice = [world.read_latest(&page, "html").await, world.read_latest(&page, "html").await];
         assert_eq!(twice[0], twice[1]);
         String::from_utf8(twice[0].clone()).unwrap()
     };
     world.put_revision(&page, 5, &[("html", "posted")]).await.unwrap();
-    assert_eq!(seen().await, "posted");
+    assert_eq!(read_twice().await, "posted");
     world.put_revision(&page, 4, &[("html", "older")]).await.unwrap();
-    assert_eq!(seen().await, "posted");
+    assert_eq!(read_twice().await, "posted");
     let tid = world.put_render(&page, 5, &[("html", "rendered")]).await.unwrap().tid;
-    assert_eq!(seen().await, "rendered");
+    assert_eq!(read_twice().await, "rendered");
     world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
-    assert_eq!(seen().await, "rewritten");
+    assert_eq!(read_twice().await, "rewritten");
     let mut revision = world.history(&page, 6, at(-9), b"text").await;
     revision.renders[0].properties = world.untouched(&page, &[("html", "imported")]).await;
     world.buckets.import(&page, vec![revision]).await.unwrap();
-    assert_eq!(seen().await, "imported");
+    assert_eq!(read_twice().await, "imported");
     world.put_revision(&page, 7, &[("meta", "{}")]).await.unwrap();
-    assert!(world.buckets.latest(&page, &name("html")).await.is_err(), "the latest has none");
+    assert!(world.buckets.latest(&page, &name("html")).await.is_err(), "the latest revision has no html");
 }
 
-/// Four writers (revisions up, renders, rewrites) and four readers. Each body begins with its place in the
-/// order of the writes; a writer says when it is acknowledged, and from then on no reader may see one before.
-async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
-    // On a node each takes longer.
-    let writes = if stands_on_cassandra() { 60 } else { 600 };
+/// One writer (new revisions, renders, rewrites) and four readers. Each body is the number of its write.
+/// After a write is acknowledged, no reader may see the body of an earlier write.
+async fn no_reader_sees_a_superseded_value(world: World) {
+    // On a node each write takes longer.
+    let writes = if runs_on_cassandra() { 60 } else { 600 };
     let keeps = world.store.generations().is_some();
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("html", "0")]).await.unwrap();
@@ -59,8 +56,8 @@ async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
                 while !done.load(Ordering::SeqCst) {
                     let at_least = acknowledged.load(Ordering::SeqCst);
                     let property = buckets.latest(&page, &html).await.unwrap();
-                    let seen: i64 = String::from_utf8(bytes(&property).await).unwrap().parse().unwrap();
-                    assert!(seen >= at_least, "{seen} was seen after {at_least} was acknowledged");
+                    let read: i64 = String::from_utf8(bytes(&property).await).unwrap().parse().unwrap();
+                    assert!(read >= at_least, "{read} was read after {at_least} was acknowledged");
                     reads += 1;
                     if reads.is_multiple_of(16) {
                         tokio::task::yield_now().await;
@@ -92,7 +89,7 @@ async fn no_reader_sees_what_an_acknowledged_write_has_replaced(world: World) {
                     }
                 }
                 acknowledged.store(write, Ordering::SeqCst);
-                // Now and then readers find it in memory.
+                // Now and then readers find the value in memory.
                 if write % 10 == 0 {
                     tokio::task::yield_now().await;
                 }

@@ -1,4 +1,4 @@
-//! What a comparison finds.
+//! Differences that a comparison of two stores finds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ async fn difference(ends: &Ends) -> Option<(&'static str, String)> {
 async fn migrated() -> Ends {
     let ends = Ends::in_memory().await;
     fill(&ends.source, 300).await;
-    // What is swapped is stamped later in the target.
+    // The target gives swapped rows a later write time.
     ends.clock.advance(Duration::from_secs(60));
     ends.migrate().await.unwrap();
     ends
 }
 
 #[tokio::test]
-async fn what_was_copied_is_the_same_whatever_order_it_is_listed_in() {
+async fn comparison_does_not_depend_on_the_order_of_partitions() {
     let ends = migrated().await;
     let compared = compare(&ends).await;
     for one in &compared {
@@ -40,7 +40,7 @@ async fn what_was_copied_is_the_same_whatever_order_it_is_listed_in() {
 }
 
 #[tokio::test]
-async fn both_stores_are_read() {
+async fn comparison_reads_both_stores() {
     let ends = migrated().await;
     let mut read = Counts::default();
     ends.begin().await.unwrap().compare(&mut |counts| read = counts).await.unwrap();
@@ -54,7 +54,7 @@ async fn assert_found(ends: &Ends, table: &str, partition: &str) {
 }
 
 #[tokio::test]
-async fn every_part_of_a_row_counts() {
+async fn comparison_finds_a_difference_in_any_part_of_a_row() {
     let note = |text: &str| -> Vec<Option<Value>> { vec![Some(text.into()), None, None, None] };
     let changes = [
         (note("another note"), at(7), None),
@@ -72,7 +72,7 @@ async fn every_part_of_a_row_counts() {
 }
 
 #[tokio::test]
-async fn rows_that_are_missing_or_too_many_are_found_and_the_first_is_named() {
+async fn comparison_names_the_first_missing_or_extra_row() {
     let ends = migrated().await;
     put(&ends.target, "page 0299", 7, "one more", 7).await;
     assert_found(&ends, "notes", "page 0299").await;
@@ -89,7 +89,7 @@ async fn rows_that_are_missing_or_too_many_are_found_and_the_first_is_named() {
 }
 
 #[tokio::test]
-async fn rows_that_expire_while_it_compares_are_no_difference() {
+async fn rows_that_expire_during_a_comparison_are_no_difference() {
     let (manual, clock) = clock();
     let target = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
     let ends = Ends::of(Memory::new(clock), Arc::clone(&target), Arc::clone(&manual)).await;
@@ -101,12 +101,12 @@ async fn rows_that_expire_while_it_compares_are_no_difference() {
     }
     ends.migrate().await.unwrap();
     let mut migration = ends.begin().await.unwrap();
-    // A row expires after the source has listed its partitions, and another when, of the same partition,
-    // the source was read again and the target was not.
+    // One row expires after the source has listed its partitions. Another expires between two reads of its
+    // partition: the source was read again, and the target was not.
     let gates = [Gate::new(), Gate::new()];
     let plan = Plan::empty().on(Call::Partitions, 1, Fault::Pause(gates[0].clone()));
     target.set_plan(plan.on(Call::Scan, 5, Fault::Pause(gates[1].clone())));
-    let mut show = |_| {};
+    let mut ignore = |_| {};
     let expiring = async {
         for gate in gates {
             gate.reached().await;
@@ -114,9 +114,13 @@ async fn rows_that_expire_while_it_compares_are_no_difference() {
             gate.open();
         }
     };
-    let (compared, ()) = tokio::join!(migration.compare(&mut show), expiring);
+    let (compared, ()) = tokio::join!(migration.compare(&mut ignore), expiring);
     let compared = compared.unwrap();
-    assert_eq!((compared[0].source.rows, compared[0].target.rows), (5, 4), "it was seen in the source alone");
+    assert_eq!(
+        (compared[0].source.rows, compared[0].target.rows),
+        (5, 4),
+        "the row was read in the source alone"
+    );
     assert_eq!(compared[0].difference, None);
     copy(&mut migration).await.unwrap();
     put(&ends.target, "page 0001", 51, "a difference", 7).await;

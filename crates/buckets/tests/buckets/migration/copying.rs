@@ -1,4 +1,4 @@
-//! What is copied, and in what pieces.
+//! Which rows a migration copies, and in what pieces.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 use super::{Ends, clock, copy, fill, put, put_all, rows_of, take};
 use crate::support::{World, at, bytes, name, noise, page};
 
-/// A wiki with everything in it: large bodies, renders, rewritten and imported ones.
+/// Writes a varied wiki: large bodies, renders, rewrites and imports.
 async fn fill_world(world: &World) {
     for number in 1..=30 {
         let page = page(&format!("Page {number}"));
@@ -26,7 +26,7 @@ async fn fill_world(world: &World) {
     world.buckets.import(&page("Old"), vec![history]).await.unwrap();
 }
 
-/// Copies a world into a store, and looks at it through the buckets there.
+/// Copies a world into a store, and reads the copy through buckets.
 async fn assert_arrives(world: World, target: impl TableStore) {
     fill_world(&world).await;
     let ends = Ends {
@@ -37,8 +37,8 @@ async fn assert_arrives(world: World, target: impl TableStore) {
     };
     assert_eq!(ends.migrate().await.unwrap(), Standing::New);
     for table in schemas::all() {
-        let (there, here) = (rows_of(&ends.source, table).await, rows_of(&ends.target, table).await);
-        assert_eq!(there, here, "{}", table.name());
+        let (source, target) = (rows_of(&ends.source, table).await, rows_of(&ends.target, table).await);
+        assert_eq!(source, target, "{}", table.name());
     }
     let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
     let buckets = Revisioned::open(ends.target, clock, Settings::default(), 3).await.unwrap();
@@ -49,7 +49,7 @@ async fn assert_arrives(world: World, target: impl TableStore) {
 }
 
 #[tokio::test]
-async fn a_wiki_in_memory_arrives_in_sqlite_whole() {
+async fn migration_copies_a_wiki_from_memory_to_sqlite() {
     let world = World::in_memory().await;
     let directory = tempfile::tempdir().unwrap();
     let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
@@ -58,14 +58,14 @@ async fn a_wiki_in_memory_arrives_in_sqlite_whole() {
 }
 
 #[tokio::test]
-async fn a_wiki_in_sqlite_arrives_in_memory_whole() {
+async fn migration_copies_a_wiki_from_sqlite_to_memory() {
     let world = World::in_sqlite().await;
     let target = Memory::new(Arc::clone(&world.clock) as Arc<dyn Clock>);
     assert_arrives(world, target).await;
 }
 
 #[tokio::test]
-async fn rows_keep_their_times_and_what_is_empty_in_them() {
+async fn migration_keeps_times_and_empty_columns() {
     let ends = Ends::in_memory().await;
     put_all(&ends.source, "A", 1, vec![None; 4], at(-5), Some(at(1000))).await;
     put_all(&ends.source, "A", 2, vec![Some("".into()), Some(Bytes::new().into()), None, None], at(-7), None)
@@ -78,11 +78,11 @@ async fn rows_keep_their_times_and_what_is_empty_in_them() {
 }
 
 #[tokio::test]
-async fn rows_that_are_large_go_in_batches_that_a_store_takes() {
+async fn migration_writes_large_rows_in_batches_within_the_limit() {
     let ends = Ends::in_memory().await;
     let blob = |seed, bytes| Some(Bytes::from(noise(seed, bytes)).into());
     for number in 0..4 {
-        // Just below what is read at once, so that the row behind it is read with it.
+        // Just below the bytes that are read at once, so the next row is read with it.
         let below = vec![None, blob(number, 1_000_000), None, None];
         let text = Some("x".repeat(MAX_VALUE_BYTES).into());
         let most = [1, 2, 3].map(|seed| blob(number + seed, MAX_VALUE_BYTES));
@@ -95,7 +95,7 @@ async fn rows_that_are_large_go_in_batches_that_a_store_takes() {
 }
 
 #[tokio::test]
-async fn what_comes_again_is_copied_again_and_what_stood_stays() {
+async fn second_migration_copies_changes_and_keeps_later_rows() {
     let ends = Ends::in_memory().await;
     fill(&ends.source, 3).await;
     assert_eq!(ends.migrate().await.unwrap(), Standing::New);
@@ -103,7 +103,7 @@ async fn what_comes_again_is_copied_again_and_what_stood_stays() {
     put(&ends.source, "page 9999", 1, "new", 901).await;
     assert_eq!(ends.migrate().await.unwrap(), Standing::Again);
     ends.assert_same().await;
-    // What was written to the target since is later, and not undone.
+    // A later write to the target is not undone.
     put(&ends.target, "page 0001", 1, "changed there", 1000).await;
     ends.migrate().await.unwrap();
     put(&ends.source, "page 0001", 1, "changed there", 1000).await;
@@ -111,7 +111,7 @@ async fn what_comes_again_is_copied_again_and_what_stood_stays() {
 }
 
 #[tokio::test]
-async fn so_many_partitions_are_under_way_at_once_and_no_more() {
+async fn migration_copies_a_bounded_number_of_partitions_at_once() {
     let (manual, clock) = clock();
     let gate = Gate::new();
     let plan =
@@ -135,7 +135,7 @@ async fn so_many_partitions_are_under_way_at_once_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stores_that_fail_now_and_then_are_asked_again() {
+async fn migration_retries_failed_calls() {
     let (manual, clock) = clock();
     let rates = Rates { before: 100, after: 100, midway: 100 };
     let source = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));

@@ -1,4 +1,4 @@
-//! Rows of the source that are damaged: all others are copied, and the copies are not called the same.
+//! Damaged rows of the source: all other rows are copied, and a comparison does not call the stores equal.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -9,7 +9,7 @@ use super::{Ends, NOTES, clock, copy, fill, rows_of};
 use crate::support::Damaged;
 
 #[tokio::test]
-async fn damaged_rows_are_not_copied_and_are_told() {
+async fn damaged_rows_are_skipped_and_reported() {
     let (manual, clock) = clock();
     let source = Arc::new(Damaged::new(Memory::new(Arc::clone(&clock))));
     let ends = Ends::of(Arc::clone(&source), Memory::new(clock), manual).await;
@@ -29,7 +29,7 @@ async fn damaged_rows_are_not_copied_and_are_told() {
     assert!(notes.difference.is_some(), "{notes:?}");
     drop(migration);
 
-    // Another one finds it again, and copies it once it is repaired.
+    // Another migration finds the damage again, and copies the row once it is repaired.
     let mut migration = ends.begin().await.unwrap();
     copy(&mut migration).await.unwrap();
     assert_eq!(migration.damaged_rows(), 1);

@@ -1,4 +1,4 @@
-//! Targets that are refused.
+//! Targets that a migration refuses.
 
 use rashomon_buckets::migration::{MIGRATIONS, MigrationError, Standing};
 use rashomon_tables::TableStore;
@@ -6,7 +6,7 @@ use rashomon_tables::TableStore;
 use super::{Ends, copy, fill, rows_of, take};
 
 #[tokio::test]
-async fn a_target_with_other_data_is_refused_and_stays_as_it_is() {
+async fn target_with_other_data_is_refused_and_unchanged() {
     let ends = Ends::in_memory().await;
     fill(&ends.source, 3).await;
     for table in &ends.tables {
@@ -22,7 +22,7 @@ async fn a_target_with_other_data_is_refused_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_target_that_came_from_another_source_is_refused_and_says_from_which() {
+async fn target_of_another_source_is_refused_and_the_source_is_named() {
     let ends = Ends::in_memory().await;
     fill(&ends.source, 3).await;
     ends.migrate().await.unwrap();
@@ -31,7 +31,7 @@ async fn a_target_that_came_from_another_source_is_refused_and_says_from_which()
 }
 
 #[tokio::test]
-async fn a_target_that_was_begun_and_is_empty_still_is_taken() {
+async fn empty_target_of_another_migration_is_accepted() {
     let ends = Ends::in_memory().await;
     ends.begin_from("another").await.unwrap();
     fill(&ends.source, 3).await;
@@ -40,7 +40,7 @@ async fn a_target_that_was_begun_and_is_empty_still_is_taken() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_swapped_and_stands_otherwise_is_named() {
+async fn conflicting_swapped_row_is_reported() {
     let ends = Ends::in_memory().await;
     fill(&ends.source, 3).await;
     ends.migrate().await.unwrap();

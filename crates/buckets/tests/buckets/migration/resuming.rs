@@ -1,4 +1,4 @@
-//! Migrations that are cut off, at any point, and gone on with.
+//! Migrations that are interrupted at any point, and resumed.
 
 use std::{
     sync::{
@@ -9,9 +9,11 @@ use std::{
 };
 
 use rashomon_buckets::migration::{Counts, MIGRATIONS, MigrationError, Outcome, Standing};
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
+use rashomon_records::rows::TypedRow as _;
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 
 use super::{Ends, clock, copy, fill, put, rows_of};
+use crate::support::PositionRow;
 
 async fn faulty(pages: i64) -> (Ends, Arc<Faulty<Memory>>) {
     let (manual, clock) = clock();
@@ -21,7 +23,8 @@ async fn faulty(pages: i64) -> (Ends, Arc<Faulty<Memory>>) {
     (ends, target)
 }
 
-/// Migrates until the target's write of this number, in which the process is killed. Whether it was reached.
+/// Migrates until the call of this number in the target, during which the process is killed. Returns whether
+/// the call was reached.
 async fn killed_at(ends: &Ends, target: &Faulty<Memory>, call: Call, number: u64, after: bool) -> bool {
     let gate = Gate::new();
     let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
@@ -38,7 +41,7 @@ async fn killed_at(ends: &Ends, target: &Faulty<Memory>, call: Call, number: u64
 }
 
 #[tokio::test]
-async fn whenever_it_is_killed_a_second_run_ends_with_the_same() {
+async fn second_run_after_any_kill_completes_the_migration() {
     let calls = [(Call::Write, false), (Call::Write, true), (Call::Swap, false), (Call::Swap, true)];
     for (call, after) in calls {
         let mut number = 1;
@@ -50,7 +53,7 @@ async fn whenever_it_is_killed_a_second_run_ends_with_the_same() {
             if !killed {
                 break;
             }
-            // Between the first writes and the last ones all are alike.
+            // All writes between the first and the last ones are alike.
             number += if (4..250).contains(&number) { 49 } else { 1 };
         }
         assert!(number > 1, "{call:?}");
@@ -58,9 +61,9 @@ async fn whenever_it_is_killed_a_second_run_ends_with_the_same() {
 }
 
 #[tokio::test]
-async fn what_was_copied_is_not_copied_again() {
+async fn resumed_migration_does_not_copy_twice() {
     let (ends, target) = faulty(600).await;
-    // 256 partitions and a note of them, twice; and a few more.
+    // 256 partitions and a record of the position, twice, and a few more partitions.
     assert!(killed_at(&ends, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
     let mut migration = ends.begin().await.unwrap();
     let Standing::Resumed(before) = migration.standing() else { panic!("{:?}", migration.standing()) };
@@ -73,7 +76,7 @@ async fn what_was_copied_is_not_copied_again() {
 }
 
 #[tokio::test]
-async fn one_that_is_complete_and_not_finished_has_nothing_left() {
+async fn complete_unfinished_migration_copies_nothing_more() {
     let (ends, _) = faulty(3).await;
     copy(&mut ends.begin().await.unwrap()).await.unwrap();
     let mut migration = ends.begin().await.unwrap();
@@ -82,26 +85,26 @@ async fn one_that_is_complete_and_not_finished_has_nothing_left() {
 }
 
 #[tokio::test]
-async fn one_that_is_told_to_stop_stops_and_is_gone_on_with() {
+async fn stopped_migration_can_be_resumed() {
     let (ends, _) = faulty(600).await;
     let mut migration = ends.begin().await.unwrap();
     let stop = AtomicBool::new(false);
-    let mut seen = 0;
-    let mut show = |counts: Counts| {
-        seen = counts.rows;
-        if seen == 300 {
+    let mut copied = 0;
+    let mut report = |counts: Counts| {
+        copied = counts.rows;
+        if copied == 300 {
             stop.store(true, Ordering::Relaxed);
         }
     };
-    assert_eq!(migration.copy(&stop, &mut show).await.unwrap(), Outcome::Stopped);
-    assert!((300..330).contains(&seen), "{seen}");
+    assert_eq!(migration.copy(&stop, &mut report).await.unwrap(), Outcome::Stopped);
+    assert!((300..330).contains(&copied), "{copied}");
     let resumed = ends.migrate().await.unwrap();
     assert!(matches!(resumed, Standing::Resumed(Counts { rows: 256, .. })), "{resumed:?}");
     ends.assert_same().await;
 }
 
 #[tokio::test]
-async fn a_source_that_is_another_one_by_now_is_not_gone_on_with() {
+async fn migration_from_a_changed_source_is_not_resumed() {
     let (ends, target) = faulty(300).await;
     assert!(killed_at(&ends, &target, Call::Write, 280, false).await);
     put(&ends.source, "page 0000", 0, "another note", 1_000).await;
@@ -115,7 +118,7 @@ async fn a_source_that_is_another_one_by_now_is_not_gone_on_with() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_back_does_not_set_back_how_far_it_has_come() {
+async fn clock_set_back_does_not_undo_progress() {
     let (ends, _) = faulty(300).await;
     ends.clock.advance(Duration::from_secs(3600));
     let mut migration = ends.begin().await.unwrap();
@@ -124,6 +127,7 @@ async fn a_clock_that_was_set_back_does_not_set_back_how_far_it_has_come() {
     migration.finish().await.unwrap();
     let rows = rows_of(&ends.target, &MIGRATIONS).await;
     assert_eq!(rows.len(), 2);
-    assert!(rows.iter().all(|row| row.values[5].is_some()), "{rows:?}");
+    let is_finished = |row: &Row| PositionRow::from_row(row).unwrap().finished_at.is_some();
+    assert!(rows.iter().all(is_finished), "{rows:?}");
     assert_eq!(ends.begin().await.unwrap().standing(), Standing::Again);
 }

@@ -1,5 +1,5 @@
-//! The archive beside retention. A server that has both culls nothing: what its policy would delete is sealed. That is
-//! so whichever strategy wrote what stands when the archive is turned on.
+//! The archive beside retention. A server that has both culls nothing, and seals the values that its policy
+//! would delete. This holds for values of any strategy that are stored when the archive is turned on.
 
 use std::sync::Arc;
 
@@ -14,15 +14,16 @@ use crate::{
 };
 
 on_every_store![
-    what_was_kept_when_the_archive_was_turned_on_is_sealed,
-    what_is_read_from_a_block_is_kept_for_ever,
-    retention_alone_is_refused_where_something_is_sealed,
-    nothing_is_copied_for_readers_beside_an_archive,
+    values_kept_when_the_archive_is_turned_on_are_sealed,
+    sealed_revision_is_kept_permanently,
+    retention_alone_is_refused_if_revisions_are_sealed,
+    no_read_copies_are_made_beside_an_archive,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-/// As a server has it: no policy, and what was superseded for a day is sealed.
+/// The settings of a server with an archive: no policy of retention, and revisions are sealed a day after
+/// they were superseded.
 fn archive() -> Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
@@ -34,7 +35,7 @@ async fn seal(world: &World) -> Sealed {
     world.buckets.seal(&domain, &bucket, Sealing::default(), &mut |_| {}).await.unwrap()
 }
 
-async fn all_are_read(world: &World, title: &str, tids: &[Tid], strategy: Strategy) {
+async fn assert_all_are_read(world: &World, title: &str, tids: &[Tid], strategy: Strategy) {
     for tid in tids {
         for (property, body) in HTML {
             let read = world.read_if_kept(&page(title), *tid, property).await;
@@ -43,18 +44,18 @@ async fn all_are_read(world: &World, title: &str, tids: &[Tid], strategy: Strate
     }
 }
 
-async fn what_was_kept_when_the_archive_was_turned_on_is_sealed(world: World) {
+async fn values_kept_when_the_archive_is_turned_on_are_sealed(world: World) {
     let (mut world, mut kept) = (world, Vec::new());
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
         world = retaining(world, by(strategy)).await;
-        world.walk(&page).await;
+        world.rescan(&page).await;
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(10 * DAY);
         world.sweep().await;
         kept.push(vec![world.put_revision(&page, 2, HTML).await.unwrap().tid]);
     }
-    let world = world.under(archive()).await;
+    let world = world.restarted_with(archive()).await;
     for (number, kept) in kept.iter_mut().enumerate() {
         let page = page(&format!("Page_{number}"));
         for revision in 3..=4 {
@@ -69,35 +70,35 @@ async fn what_was_kept_when_the_archive_was_turned_on_is_sealed(world: World) {
         let sealed = seal(&world).await;
         assert_eq!(sealed.revisions > 0, round == 0, "{sealed:?}");
         for (number, kept) in kept.iter().enumerate() {
-            all_are_read(&world, &format!("Page_{number}"), kept, STRATEGIES[number]).await;
+            assert_all_are_read(&world, &format!("Page_{number}"), kept, STRATEGIES[number]).await;
         }
         world.assert_whole().await;
     }
 }
 
-async fn what_is_read_from_a_block_is_kept_for_ever(world: World) {
-    let (world, page) = (world.under(archive()).await, page("Main_Page"));
+async fn sealed_revision_is_kept_permanently(world: World) {
+    let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
     let mut tids = Vec::new();
     for number in 1..=3 {
         tids.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
     }
     world.pass(2 * DAY);
     assert_eq!(seal(&world).await.revisions, 2);
-    // Retention is turned on again, with the archive beside it: what a block has is none of its business.
+    // Retention is turned on again, beside the archive. It does not affect sealed revisions.
     let both = Settings { archive: archive().archive, ..crate::retention::settings(by(Strategy::AppTtl)) };
-    let world = world.under(both).await;
-    world.walk(&page).await;
+    let world = world.restarted_with(both).await;
+    world.rescan(&page).await;
     for _ in 0..3 {
         world.pass(40 * DAY);
         world.sweep().await;
-        all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
+        assert_all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
     }
     world.assert_whole().await;
 }
 
-/// Neither of what stands in the tables nor of what a block has: it goes from neither.
-async fn nothing_is_copied_for_readers_beside_an_archive(world: World) {
-    let (world, page) = (world.under(archive()).await, page("Main_Page"));
+/// Neither values in the tables nor values in a block are copied for readers, since neither are culled.
+async fn no_read_copies_are_made_beside_an_archive(world: World) {
+    let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
     let mut tids = Vec::new();
     for number in 1..=3 {
         tids.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
@@ -105,7 +106,7 @@ async fn nothing_is_copied_for_readers_beside_an_archive(world: World) {
     }
     for sealed in [0, 2] {
         for _ in 0..2 {
-            all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
+            assert_all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
             world.pass(HOUR);
         }
         assert_eq!(world.rows(&schemas::HISTORICAL).await, []);
@@ -114,15 +115,15 @@ async fn nothing_is_copied_for_readers_beside_an_archive(world: World) {
     }
 }
 
-/// It would write down of sealed revisions that they have gone: listings and exports would lack them.
-async fn retention_alone_is_refused_where_something_is_sealed(world: World) {
-    let (world, page) = (world.under(archive()).await, page("Main_Page"));
+/// Retention alone would record sealed revisions as culled, and lists and exports would lack them.
+async fn retention_alone_is_refused_if_revisions_are_sealed(world: World) {
+    let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
     let open = |settings: Settings| {
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
         async move { Revisioned::open(store, clock, settings, 7).await }
     };
     let alone = crate::retention::settings(by(Strategy::AppTtl));
-    open(alone.clone()).await.expect("nothing is sealed");
+    open(alone.clone()).await.expect("retention alone is accepted, since nothing is sealed");
     for number in 1..=3 {
         world.put_revision(&page, number, HTML).await.unwrap();
     }
@@ -130,6 +131,6 @@ async fn retention_alone_is_refused_where_something_is_sealed(world: World) {
     assert_eq!(seal(&world).await.revisions, 2);
     let refused = open(alone.clone()).await.unwrap_err();
     assert!(matches!(&refused, Error::Invalid(what) if what.contains("put [archive]")), "{refused}");
-    open(Settings { archive: archive().archive, ..alone }).await.expect("with [archive] beside it");
-    open(Settings::default()).await.expect("without either");
+    open(Settings { archive: archive().archive, ..alone }).await.expect("both are accepted");
+    open(Settings::default()).await.expect("settings without either are accepted");
 }

@@ -12,41 +12,41 @@ use crate::{
 };
 
 on_every_store![
-    after_a_jump_of_the_clock_nothing_goes_for_a_grace,
-    what_was_written_after_the_clock_was_set_back_goes,
-    what_was_culled_before_the_clock_was_set_back_hides_nothing,
-    after_a_jump_that_another_saw_nothing_goes_for_a_grace,
-    what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing,
-    what_a_clock_wrote_that_is_ahead_goes_too,
-    what_a_clock_culled_that_is_ahead_keeps_nothing_back,
+    clock_jump_pauses_culls_for_a_grace,
+    render_written_after_the_clock_was_set_back_is_culled,
+    culls_before_the_clock_was_set_back_hide_nothing,
+    clock_jump_seen_by_another_process_pauses_culls_for_a_grace,
+    culls_before_the_clock_was_set_back_while_no_server_ran_hide_nothing,
+    render_written_by_a_clock_ahead_is_culled,
+    cull_by_a_clock_ahead_does_not_delay_later_culls,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-async fn after_a_jump_of_the_clock_nothing_goes_for_a_grace(world: World) {
+async fn clock_jump_pauses_culls_for_a_grace(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.sweep().await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(HOUR);
-    // Held against each other once, so that the jump is seen.
+    // The sweep compares the clocks once, so that it sees the jump.
     world.sweep().await;
     world.put_revision(&page, 3, HTML).await.unwrap();
     world.clock.set(world.clock.now().saturating_add(30 * DAY));
     assert!(world.sweep().await.paused);
     world.assert_stored(first.tid, "html", true).await;
-    // By the clock as it is set now it was due long ago: whoever watches is told so.
-    let watched = world.buckets.retention_stats();
-    assert!(watched.paused && watched.overdue > 28 * DAY, "{watched:?}");
+    // By the new time of the clock the entry is long overdue, and the statistics say so.
+    let stats = world.buckets.retention_stats();
+    assert!(stats.paused && stats.overdue > 28 * DAY, "{stats:?}");
     world.pass(DAY + SECOND);
     assert!(!world.sweep().await.paused);
     world.assert_stored(first.tid, "html", false).await;
-    let watched = world.buckets.retention_stats();
-    assert!(!watched.paused && watched.overdue.is_zero(), "{watched:?}");
+    let stats = world.buckets.retention_stats();
+    assert!(!stats.paused && stats.overdue.is_zero(), "{stats:?}");
 }
 
-/// R8, for who begins after it: what was kept before he began counts.
-async fn after_a_jump_that_another_saw_nothing_goes_for_a_grace(world: World) {
+/// R8, for a server that starts after the jump: it waits for the rest of the grace.
+async fn clock_jump_seen_by_another_process_pauses_culls_for_a_grace(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -58,13 +58,13 @@ async fn after_a_jump_that_another_saw_nothing_goes_for_a_grace(world: World) {
     world.pass(DAY - HOUR - SECOND);
     assert!(world.sweep().await.paused);
     world.assert_stored(first.tid, "html", true).await;
-    // Of which the clock of who saw it may be behind.
+    // The clock of the process that saw the jump may be behind.
     world.pass(policy().skew + 2 * SECOND);
     assert!(!world.sweep().await.paused);
     world.assert_stored(first.tid, "html", false).await;
 }
 
-async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
+async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.sweep().await;
     world.clock.set(world.clock.now().saturating_sub(30 * DAY));
@@ -79,28 +79,38 @@ async fn what_was_written_after_the_clock_was_set_back_goes(world: World) {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// R8: what is written again where something was culled by a later clock can be read.
-async fn what_was_culled_before_the_clock_was_set_back_hides_nothing(world: World) {
-    hides_nothing(retaining(world, policy()).await, SetBack::WhileItRuns).await;
+/// R8: a value can be read though a clock that was ahead has culled the values around it.
+async fn culls_before_the_clock_was_set_back_hide_nothing(world: World) {
+    assert_culls_before_the_clock_was_set_back_hide_nothing(
+        retaining(world, policy()).await,
+        SetBack::WhileItRuns,
+    )
+    .await;
 }
 
-/// R8, for who begins after it.
-async fn what_was_culled_before_the_clock_was_set_back_while_nobody_ran_hides_nothing(world: World) {
-    hides_nothing(retaining(world, policy()).await, SetBack::WhileNobodyRuns).await;
+/// R8, for a server that starts after the clock was set back.
+async fn culls_before_the_clock_was_set_back_while_no_server_ran_hide_nothing(world: World) {
+    assert_culls_before_the_clock_was_set_back_hide_nothing(
+        retaining(world, policy()).await,
+        SetBack::WhileNoServerRuns,
+    )
+    .await;
 }
 
-/// The same on a cluster, where deletes are kept in mind.
+/// R8 on a cluster, where deletes leave tombstones.
 #[tokio::test]
-async fn on_a_cluster_what_was_culled_before_the_clock_was_set_back_hides_nothing() {
-    for set_back in [SetBack::WhileItRuns, SetBack::WhileNobodyRuns] {
+async fn culls_before_the_clock_was_set_back_hide_nothing_on_a_cluster() {
+    for set_back in [SetBack::WhileItRuns, SetBack::WhileNoServerRuns] {
         let (world, _) = World::over_memory(Cluster::new).await;
-        hides_nothing(retaining(world, policy()).await, set_back).await;
+        assert_culls_before_the_clock_was_set_back_hide_nothing(retaining(world, policy()).await, set_back)
+            .await;
     }
 }
 
-/// Nor does what was taken back, or is by whoever finds it: a write on a condition that did not come.
+/// A conditional write that failed is taken back, by its writer or by a later one. Its deletes hide no later
+/// write.
 #[tokio::test]
-async fn what_was_taken_back_before_the_clock_was_set_back_hides_nothing() {
+async fn write_taken_back_before_the_clock_was_set_back_hides_nothing() {
     for writes in 1..=2 {
         let (world, faulty) =
             World::over_memory(|store| Faulty::new(Arc::new(Cluster::new(store)) as AnyStore, Plan::empty()))
@@ -110,7 +120,7 @@ async fn what_was_taken_back_before_the_clock_was_set_back_hides_nothing() {
         world.pass(HOUR);
         let new = world.new_revision(&page, 2, HTML).await;
         let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(1))), ..new };
-        // The second is that which takes it back.
+        // The second write is the roll-back.
         let plan = (1..=writes).fold(Plan::empty(), |plan, write| plan.on(Call::Write, write, Fault::Before));
         faulty.set_plan(plan);
         world.buckets.put_revision(&page, conditional).await.unwrap_err();
@@ -119,7 +129,7 @@ async fn what_was_taken_back_before_the_clock_was_set_back_hides_nothing() {
         let again = world.put_revision(&page, 2, &[("html", "again")]).await.unwrap();
         assert_eq!(world.read_latest(&page, "html").await, b"again");
         assert_eq!(world.read(&page, again.tid, "html").await, b"again");
-        // On a condition, so that he sees to what was left.
+        // A conditional write first takes back the incomplete write.
         world.pass(60 * SECOND);
         let new = world.new_revision(&page, 3, HTML).await;
         let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
@@ -132,10 +142,10 @@ async fn what_was_taken_back_before_the_clock_was_set_back_hides_nothing() {
 #[derive(PartialEq)]
 enum SetBack {
     WhileItRuns,
-    WhileNobodyRuns,
+    WhileNoServerRuns,
 }
 
-async fn hides_nothing(mut world: World, set_back: SetBack) {
+async fn assert_culls_before_the_clock_was_set_back_hide_nothing(mut world: World, set_back: SetBack) {
     let page = page("Main_Page");
     for number in [1, 2, 4] {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -148,7 +158,7 @@ async fn hides_nothing(mut world: World, set_back: SetBack) {
     let swept = world.sweep().await;
     assert_eq!(swept.renders, 5, "{swept:?}");
     world.clock.set(world.clock.now().saturating_sub(10 * DAY));
-    if set_back == SetBack::WhileNobodyRuns {
+    if set_back == SetBack::WhileNoServerRuns {
         world = world.reopened().await;
     }
     assert!(world.sweep().await.notes == 0);
@@ -170,8 +180,8 @@ async fn hides_nothing(mut world: World, set_back: SetBack) {
     world.assert_whole().await;
 }
 
-/// The second render is written later than the third, which supersedes it.
-async fn what_a_clock_wrote_that_is_ahead_goes_too(world: World) {
+/// The second render has a later write time than the third, which supersedes it.
+async fn render_written_by_a_clock_ahead_is_culled(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let now = world.clock.now();
@@ -182,19 +192,19 @@ async fn what_a_clock_wrote_that_is_ahead_goes_too(world: World) {
     world.pass(DAY + policy().skew + SECOND);
     world.sweep().await;
     world.assert_stored(second.tid, "html", true).await;
-    // Where others write too, either may have been written early, and goes as much later.
+    // With several writers, both renders may have early write times, so they are culled later.
     world.pass(policy().slack);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", false).await;
 }
 
-/// R4: what a clock that is ahead culled is no reason for one that is behind to leave what is due by its own.
-async fn what_a_clock_culled_that_is_ahead_keeps_nothing_back(world: World) {
+/// R4: a clock ahead has culled. A process with a clock behind still culls what is eligible by its own clock.
+async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
     let culling = Policy { delete_probability: 1.0, ..policy() };
     let (world, page) = (retaining(world, culling).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    // The second is noted in no timeline, which has one entry a minute.
+    // The second render has no entry in the timeline, which has one entry a minute.
     let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
     world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
     world.pass(DAY + policy().slack);
@@ -209,9 +219,10 @@ async fn what_a_clock_culled_that_is_ahead_keeps_nothing_back(world: World) {
     world.assert_stored(second.tid, "html", false).await;
 }
 
-/// What a write deletes of what is below it, by a clock that is ahead, is not what comes after it.
+/// A write by a clock ahead deletes values below it. This does not hide a lower revision that is imported
+/// afterwards.
 #[tokio::test]
-async fn what_is_imported_by_a_clock_that_is_behind_is_there() {
+async fn import_by_a_clock_behind_is_readable() {
     for strategy in STRATEGIES {
         let (world, _) = World::over_memory(Cluster::new).await;
         let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
@@ -228,16 +239,17 @@ async fn what_is_imported_by_a_clock_that_is_behind_is_there() {
     }
 }
 
-/// A copy that has expired by the clock of who replaces a property stands by one that is behind.
+/// A copy has expired by the clock of the process that replaces a property, and is still valid by a clock
+/// behind.
 #[tokio::test]
-async fn what_was_replaced_is_read_from_no_copy_by_a_clock_that_is_behind() {
+async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
     let properties = [("html", "wikitext"), ("wikitext", "html")];
     for (strategy, (replaced, other)) in STRATEGIES.iter().flat_map(|of| properties.map(|pair| (*of, pair))) {
         let (world, _) = World::over_memory(Cluster::new).await;
         let policy = Policy { grace: HOUR, ttl: HOUR, ..by(strategy) };
         let (world, page) = (retaining(world, policy).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
-        // Where reading copies, it copies all of it.
+        // If reads make copies, this read copies the whole render.
         world.read(&page, first.tid, replaced).await;
         world.pass(2 * HOUR);
         let now = world.clock.now();
@@ -245,7 +257,7 @@ async fn what_was_replaced_is_read_from_no_copy_by_a_clock_that_is_behind() {
         world.rewrite(&page, first.tid, replaced, "replaced").await.unwrap();
         world.clock.set(now.saturating_sub(SECOND));
         world.put_revision(&page, 2, HTML).await.unwrap();
-        // Reading what was not replaced copies what can be read of the rest again.
+        // A read of the other property may copy the whole render again.
         for property in [other, replaced] {
             let read = world.read_if_kept(&page, first.tid, property).await;
             let is_it = |read: Vec<u8>| property == other || read == b"replaced";
@@ -254,9 +266,9 @@ async fn what_was_replaced_is_read_from_no_copy_by_a_clock_that_is_behind() {
     }
 }
 
-/// What is copied for a reader at the very time at which it was replaced is kept.
+/// A read copy that is made at the very time of a rewrite is kept.
 #[tokio::test]
-async fn what_is_read_when_it_is_replaced_is_kept() {
+async fn read_copy_made_at_the_time_of_a_rewrite_is_kept() {
     let (world, _) = World::over_memory(Cluster::new).await;
     let policy = Policy { ttl: 2 * DAY, skew: Duration::ZERO, ..policy() };
     let (world, page) = (retaining(world, policy).await, page("Main_Page"));

@@ -1,4 +1,4 @@
-//! What goes, and when (R1, R2, R4 to R8).
+//! Which values are culled, and when (R1, R2, R4 to R8).
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -16,33 +16,33 @@ use crate::{
 };
 
 on_every_store![
-    a_superseded_render_stays_for_the_grace_and_goes_within_the_slack,
-    what_came_late_is_superseded_when_it_comes,
-    what_two_writers_superseded_is_found_by_the_times_of_storing,
-    all_properties_of_a_render_go_together,
-    what_belongs_to_the_revision_goes_with_the_revision,
-    a_replaced_property_gets_its_time_again,
-    what_falls_due_together_goes_as_a_whole,
-    large_bodies_are_collected,
-    the_newest_stay,
-    what_was_kept_below_what_was_culled_goes,
-    what_a_revision_had_before_it_got_more_goes_with_its_chunks,
-    what_came_late_keeps_its_chunks_until_it_goes,
-    where_only_renders_go_every_revision_keeps_its_newest,
-    what_was_culled_is_no_memento,
-    a_write_culls_by_the_timeline,
+    superseded_render_stays_for_the_grace_and_is_culled_within_the_slack,
+    late_revision_is_superseded_when_it_arrives,
+    revision_superseded_by_a_concurrent_writer_is_culled,
+    all_properties_of_a_render_are_culled_together,
+    property_of_the_revision_is_culled_with_the_revision,
+    rewrite_restarts_the_grace_period,
+    cull_by_another_queue_entry_deletes_whole_renders,
+    chunks_of_culled_bodies_are_collected,
+    newest_revisions_are_kept,
+    value_kept_below_the_watermark_is_culled_later,
+    older_property_of_a_revision_is_culled_with_its_chunks,
+    late_property_keeps_its_chunks_until_it_is_culled,
+    cull_of_renders_keeps_the_newest_of_each_revision,
+    culled_renders_are_no_mementos,
+    write_culls_by_the_timeline,
     nothing_is_culled_early_without_the_timeline,
-    culling_twice_is_culling_once,
-    a_repeated_revision_is_known_after_its_bodies_went,
+    second_cull_changes_nothing,
+    repeat_of_a_culled_revision_is_recognized,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-async fn a_superseded_render_stays_for_the_grace_and_goes_within_the_slack(world: World) {
+async fn superseded_render_stays_for_the_grace_and_is_culled_within_the_slack(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
-    assert_eq!(world.sweep().await.renders, 0, "the latest stays for ever");
+    assert_eq!(world.sweep().await.renders, 0, "the latest is kept permanently");
     let second = world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY);
     world.sweep().await;
@@ -56,11 +56,11 @@ async fn a_superseded_render_stays_for_the_grace_and_goes_within_the_slack(world
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     assert_eq!(world.read(&page, second.tid, "data-parsoid").await, b"{}");
     let history = world.buckets.revisions(&page, None, 10).await.unwrap();
-    assert_eq!(history.items.len(), 2, "records stay");
+    assert_eq!(history.items.len(), 2, "records are kept");
     world.assert_whole().await;
 }
 
-async fn what_came_late_is_superseded_when_it_comes(world: World) {
+async fn late_revision_is_superseded_when_it_arrives(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
     world.pass(10 * DAY);
@@ -73,7 +73,7 @@ async fn what_came_late_is_superseded_when_it_comes(world: World) {
     world.sweep().await;
     world.assert_stored(late.tid, "html", false).await;
     assert_eq!(world.latest_rev(&page).await, Some(5));
-    // And one that comes below what has been culled already.
+    // A late revision below the cull watermark.
     let later = world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY);
     world.sweep().await;
@@ -84,8 +84,8 @@ async fn what_came_late_is_superseded_when_it_comes(world: World) {
     world.assert_whole().await;
 }
 
-/// Both read 5, and write 6 and 7: neither knows that 6 was superseded.
-async fn what_two_writers_superseded_is_found_by_the_times_of_storing(world: World) {
+/// Two writers both find 5 as the latest, and write 6 and 7. Neither knows that 6 was superseded.
+async fn revision_superseded_by_a_concurrent_writer_is_culled(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
     world.pass(HOUR);
@@ -98,7 +98,7 @@ async fn what_two_writers_superseded_is_found_by_the_times_of_storing(world: Wor
     world.assert_stored(seven.tid, "html", true).await;
 }
 
-async fn all_properties_of_a_render_go_together(world: World) {
+async fn all_properties_of_a_render_are_culled_together(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_render(&page, 1, &[("html", "<b>"), ("meta", "{}")]).await.unwrap();
@@ -120,21 +120,25 @@ async fn all_properties_of_a_render_go_together(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_belongs_to_the_revision_goes_with_the_revision(world: World) {
+async fn property_of_the_revision_is_culled_with_the_revision(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
     world.pass(2 * DAY);
     world.sweep().await;
-    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "not with its first render");
+    assert_eq!(
+        world.rows(&schemas::REVISION_CONTENT).await.len(),
+        1,
+        "the property is not culled with the first render"
+    );
     assert_eq!(world.read(&page, second.tid, "wikitext").await, b"text");
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(2 * DAY);
     world.sweep().await;
-    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "that of the second");
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "the property of the second revision");
 }
 
-async fn a_replaced_property_gets_its_time_again(world: World) {
+async fn rewrite_restarts_the_grace_period(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -150,8 +154,9 @@ async fn a_replaced_property_gets_its_time_again(world: World) {
     world.assert_stored(first.tid, "data-parsoid", false).await;
 }
 
-/// Some came late, to where all has been culled: working off the one does not cut the other in two.
-async fn what_falls_due_together_goes_as_a_whole(world: World) {
+/// Some revisions come late, below the cull watermark. The queue entry of one of them does not cull a part of
+/// another.
+async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
     world.put_revision(&page, 9, HTML).await.unwrap();
@@ -166,13 +171,13 @@ async fn what_falls_due_together_goes_as_a_whole(world: World) {
     world.pass(SECOND);
     world.put_revision(&page, 6, &[("html", "<p>")]).await.unwrap();
     world.pass(2 * DAY);
-    // One note of a shard, where there are more: that of the first.
+    // The sweep processes one queue entry of the shard, that of revision 3, though there are more.
     world.buckets.sweep(std::num::NonZeroUsize::MIN).await.unwrap();
     world.assert_stored(other.tid, "html", false).await;
     world.assert_stored(other.tid, "meta", false).await;
 }
 
-async fn large_bodies_are_collected(world: World) {
+async fn chunks_of_culled_bodies_are_collected(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let large = noise(1, 2_500_000);
     let bodies = [("html", &large), ("wikitext", &large)];
@@ -188,7 +193,7 @@ async fn large_bodies_are_collected(world: World) {
     world.assert_whole().await;
 }
 
-async fn the_newest_stay(world: World) {
+async fn newest_revisions_are_kept(world: World) {
     let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..policy() };
     let (world, page) = (retaining(world, policy).await, page("Main_Page"));
     let mut written = Vec::new();
@@ -205,9 +210,9 @@ async fn the_newest_stay(world: World) {
     world.assert_whole().await;
 }
 
-/// What was replaced below what had been culled, and was among the newest that a policy had come to keep when it fell
-/// due, goes when it is one of them no longer.
-async fn what_was_kept_below_what_was_culled_goes(world: World) {
+/// A value is rewritten below the cull watermark. When it becomes eligible, a new policy keeps it among the
+/// newest. It is culled when it is no longer among the newest.
+async fn value_kept_below_the_watermark_is_culled_later(world: World) {
     let keeping = |newest| Policy { min_keep: NonZeroU32::new(newest).unwrap(), ..policy() };
     let (world, page) = (retaining(world, keeping(1)).await, page("Main_Page"));
     let mut replaced = Vec::new();
@@ -235,8 +240,9 @@ async fn what_was_kept_below_what_was_culled_goes(world: World) {
     world.assert_whole().await;
 }
 
-/// What belongs to a revision goes by its own time, with its chunks, though the revision has got something else since.
-async fn what_a_revision_had_before_it_got_more_goes_with_its_chunks(world: World) {
+/// A property of the revision is culled by its own time, with its chunks, though the revision has got another
+/// property since.
+async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let large = noise(1, 1_500_000);
     let bodies: [(&str, &[u8]); 2] = [("html", b"<p>"), ("slot-notes", &large)];
@@ -246,7 +252,7 @@ async fn what_a_revision_had_before_it_got_more_goes_with_its_chunks(world: Worl
     let render = world.put_render(&page, 5, &[("html", "<b>"), ("wikitext", "late")]).await.unwrap().tid;
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, first, "slot-notes").await, None);
-    // Were it kept from now on, nothing of it would be half gone.
+    // If a policy keeps the revision from now on, no property is partly gone.
     let keeping = Policy { min_keep: NonZeroU32::new(4).unwrap(), ..policy() };
     let world = retaining(world, keeping).await;
     world.pass(2 * DAY);
@@ -257,11 +263,12 @@ async fn what_a_revision_had_before_it_got_more_goes_with_its_chunks(world: Worl
     world.assert_whole().await;
 }
 
-/// Nor do its chunks go without it, when what lies above it is culled before it falls due by its own note.
-async fn what_came_late_keeps_its_chunks_until_it_goes(world: World) {
+/// The chunks of a late property are not deleted before the property, when a higher revision is culled before
+/// the late one becomes eligible.
+async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
     let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
     settings.retention.sample = Duration::ZERO;
-    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(settings).await, page("Main_Page"));
     for number in [3, 5, 6] {
         world.put_revision(&page, number, HTML).await.unwrap();
     }
@@ -284,7 +291,7 @@ async fn what_came_late_keeps_its_chunks_until_it_goes(world: World) {
     world.assert_whole().await;
 }
 
-async fn where_only_renders_go_every_revision_keeps_its_newest(world: World) {
+async fn cull_of_renders_keeps_the_newest_of_each_revision(world: World) {
     let policy = Policy { cull: Cull::Renders, ..policy() };
     let (world, page) = (retaining(world, policy).await, page("Main_Page"));
     let one = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -302,8 +309,8 @@ async fn where_only_renders_go_every_revision_keeps_its_newest(world: World) {
     world.assert_whole().await;
 }
 
-/// The timemap lists, and the timegate selects, what can be read.
-async fn what_was_culled_is_no_memento(mut world: World) {
+/// The timemap lists, and the timegate selects, only renders that can be read.
+async fn culled_renders_are_no_mementos(mut world: World) {
     for (cull, of_html, of_wikitext) in [(policy().cull, 1, 1), (Cull::Renders, 3, 4)] {
         world = retaining(world, Policy { cull, ..policy() }).await;
         let (page, begun) = (page(&format!("{cull:?}")), world.clock.now());
@@ -332,10 +339,10 @@ async fn what_was_culled_is_no_memento(mut world: World) {
     }
 }
 
-async fn a_write_culls_by_the_timeline(world: World) {
+async fn write_culls_by_the_timeline(world: World) {
     let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
     settings.retention.sample = Duration::ZERO;
-    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(settings).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_revision(&page, 2, HTML).await.unwrap();
     let again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
@@ -345,7 +352,7 @@ async fn a_write_culls_by_the_timeline(world: World) {
     world.put_revision(&page, 3, HTML).await.unwrap();
     world.buckets.settle().await;
     world.assert_stored(first.tid, "html", false).await;
-    // Superseded just now.
+    // This render was superseded just now.
     world.assert_stored(again.tid, "html", true).await;
     world.put_render(&page, 2, &[("html", "<i>")]).await.unwrap();
     world.buckets.settle().await;
@@ -359,7 +366,7 @@ async fn nothing_is_culled_early_without_the_timeline(world: World) {
     let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
     settings.retention.timeline = Some(Arc::clone(&timeline) as Arc<dyn Timeline>);
     settings.retention.sample = Duration::ZERO;
-    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(settings).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_revision(&page, 2, HTML).await.unwrap();
     assert_eq!(timeline.revision(&page, world.clock.now()).await.unwrap(), Some(rev(1)));
@@ -369,14 +376,14 @@ async fn nothing_is_culled_early_without_the_timeline(world: World) {
     world.buckets.settle().await;
     world.assert_stored(first.tid, "html", true).await;
     world.assert_stored(second.tid, "html", true).await;
-    // The sweep does not need it.
+    // The sweep does not need the timeline.
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", true).await;
     world.assert_stored(third.tid, "html", true).await;
 }
 
-async fn culling_twice_is_culling_once(world: World) {
+async fn second_cull_changes_nothing(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     for number in 1..=4 {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -385,13 +392,13 @@ async fn culling_twice_is_culling_once(world: World) {
     world.pass(2 * DAY);
     assert_eq!(world.sweep().await.renders, 7);
     let once = world.dump().await;
-    // Another process that has not got that far, with the queue from its beginning.
+    // Another process starts again at the beginning of the queue.
     for cursor in world.rows(&schemas::DUE_CURSORS).await {
         let mut forget = rashomon_tables::Batch::new(cursor.key.partition.clone());
         forget.delete(&schemas::DUE_CURSORS, Vec::new(), world.clock.now());
         world.store.write(Vec::new(), forget).await.unwrap();
     }
-    // What is deleted in a moment stays deleted in it.
+    // A write at the time of a delete would stay deleted.
     world.pass(Duration::from_micros(1));
     let other = world.reopened().await;
     assert_eq!(other.sweep().await.renders, 0);
@@ -401,7 +408,7 @@ async fn culling_twice_is_culling_once(world: World) {
     assert_eq!(without_cursors(other.dump().await), without_cursors(once));
 }
 
-async fn a_repeated_revision_is_known_after_its_bodies_went(world: World) {
+async fn repeat_of_a_culled_revision_is_recognized(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -414,9 +421,10 @@ async fn a_repeated_revision_is_known_after_its_bodies_went(world: World) {
     assert!(taken_over.unwrap_err().to_string().contains("is gone"));
 }
 
-/// Who begins after some days does not ask for each hour of them: on a cluster each is a request.
+/// A server that starts after some days does not scan each of the hours, since on a cluster each scan is a
+/// request.
 #[tokio::test]
-async fn a_sweep_after_days_looks_up_which_hours_have_notes() {
+async fn sweep_after_days_looks_up_which_hours_have_entries() {
     let (world, counting) = World::with(Counting::new, settings(policy())).await;
     let page = page("Main_Page");
     world.sweep().await;
@@ -428,18 +436,18 @@ async fn a_sweep_after_days_looks_up_which_hours_have_notes() {
         assert_eq!(world.sweep().await.renders, renders);
         world.assert_stored(first.tid, "html", false).await;
         let scans = (counting.counts() - &before).of(schemas::DUE.name(), Kind::Scan).operations;
-        // The hours of a day in each shard, and the notes.
+        // The hours of a day in each shard, and the queue entries.
         assert!((16 * 24..16 * 60).contains(&scans), "{scans}");
     }
     world.put_revision(&page, 3, HTML).await.unwrap();
     world.pass(DAY + policy().slack);
-    assert_eq!(world.sweep().await.renders, 1, "what is noted after that is found");
+    assert_eq!(world.sweep().await.renders, 1, "a later queue entry is found");
 }
 
-/// A cull that fails is no error for the writer, and is made up for.
+/// A failed cull is no error for the writer, and the sweep culls later.
 #[tokio::test]
-async fn a_cull_that_fails_only_delays() {
-    // The fourth write is the cull that the third begins.
+async fn failed_cull_is_completed_by_the_sweep() {
+    // The fourth write is the cull that the third write starts.
     let plan = Plan::empty().on(Call::Write, 4, Fault::Before);
     let always = settings(Policy { delete_probability: 1.0, ..policy() });
     let (world, _) = World::with(|store| Faulty::new(store, plan), always).await;
@@ -455,9 +463,9 @@ async fn a_cull_that_fails_only_delays() {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// What a sweep did that failed halfway counts, and what it did not get to is overdue.
+/// The statistics count what a failed sweep has culled, and show the rest as overdue.
 #[tokio::test]
-async fn a_sweep_that_fails_is_seen_by_whoever_watches() {
+async fn failed_sweep_shows_in_the_statistics() {
     let mut most_overdue = Duration::ZERO;
     for number in 1.. {
         let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), settings(policy())).await;
@@ -469,23 +477,23 @@ async fn a_sweep_that_fails_is_seen_by_whoever_watches() {
         world.sweep().await;
         world.pass(2 * DAY);
         store.set_plan(Plan::empty().on(Call::Write, number, Fault::Before));
-        let cut_off = world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await;
+        let interrupted = world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await;
         most_overdue = most_overdue.max(world.buckets.retention_stats().overdue);
         store.set_plan(Plan::empty());
         world.sweep().await;
-        let watched = world.buckets.retention_stats();
-        assert_eq!((watched.culled_renders, watched.overdue), (2, Duration::ZERO), "{number}: {watched:?}");
-        if cut_off.is_ok() {
+        let stats = world.buckets.retention_stats();
+        assert_eq!((stats.culled_renders, stats.overdue), (2, Duration::ZERO), "{number}: {stats:?}");
+        if interrupted.is_ok() {
             break;
         }
     }
     assert!(most_overdue > DAY / 2, "{most_overdue:?}");
 }
 
-/// Under a reservation rows get an earlier time than they are stored at. What goes by that with what was stored
-/// then is known to have gone.
+/// Under a page lease, rows get a write time that is earlier than the time at which they are stored. A cull
+/// that takes such a row by its write time, together with older rows, records that it has culled it.
 #[tokio::test]
-async fn what_was_written_early_and_goes_early_is_gone_and_not_damaged() {
+async fn render_with_an_early_write_time_is_culled_and_not_damaged() {
     let clock = Arc::new(ManualClock::new(START));
     let store = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
     let (world, page) = (World::on(store, clock, settings(policy()), 1).await, page("Main_Page"));
@@ -495,10 +503,10 @@ async fn what_was_written_early_and_goes_early_is_gone_and_not_damaged() {
     world.sweep().await;
     world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
     world.pass(2 * policy().skew);
-    // One that brings what its revision lacks.
+    // A render that adds a property to its revision.
     let early = world.put_render(&page, 1, &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
     world.pass(DAY + policy().skew);
-    assert_eq!(world.sweep().await.renders, 1, "the note is that of revision 2");
+    assert_eq!(world.sweep().await.renders, 1, "the queue entry is that of revision 2");
     assert_eq!(world.read_if_kept(&page, early.tid, "html").await, None);
     assert_eq!(world.read_if_kept(&page, early.tid, "wikitext").await, None);
     let revision = world.buckets.revision(&page, rev(1)).await.unwrap();

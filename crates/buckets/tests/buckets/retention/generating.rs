@@ -1,4 +1,4 @@
-//! What is stored nowhere is made when somebody asks for it, once for all who ask.
+//! Properties that are not stored are generated when they are requested, once for all concurrent requests.
 
 use std::{
     sync::{
@@ -21,22 +21,22 @@ use crate::{
 };
 
 on_every_store![
-    an_old_revision_is_rendered_once_and_kept,
-    what_is_made_of_the_latest_is_a_render_of_it,
-    what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once,
-    what_stays_for_its_time_by_the_grace_is_not_copied,
-    what_was_made_takes_no_place_of_what_stands,
-    many_who_ask_at_once_wait_for_one_round,
-    a_failure_stores_nothing_and_is_remembered_for_a_moment,
-    what_is_made_larger_than_it_may_be_is_a_failure,
-    without_retention_what_is_made_is_a_render,
+    old_revision_is_rendered_once_and_kept,
+    generated_render_of_the_latest_is_stored_as_a_render,
+    generated_render_of_the_latest_stays_for_its_ttl_though_superseded,
+    generated_render_kept_by_the_grace_is_not_copied,
+    generated_render_does_not_replace_a_stored_property,
+    concurrent_requests_share_one_render,
+    failed_render_stores_nothing_and_is_remembered_briefly,
+    oversized_render_is_a_failure,
+    generated_render_is_stored_as_a_render_without_retention,
 ];
 
-/// A renderer that counts.
+/// A renderer that counts its requests.
 #[derive(Debug)]
 struct Fake {
     makes: Vec<PropertyName>,
-    asked: AtomicU64,
+    requests: AtomicU64,
     fails: Mutex<Option<GenerateError>>,
     takes: Duration,
 }
@@ -45,14 +45,14 @@ impl Fake {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             makes: vec![name("html"), name("data-parsoid")],
-            asked: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             fails: Mutex::new(None),
             takes: Duration::ZERO,
         })
     }
 
-    fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
@@ -63,7 +63,7 @@ impl Generator for Fake {
     }
 
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
-        let round = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let round = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         tokio::time::sleep(self.takes).await;
         if let Some(error) = self.fails.lock().unwrap().clone() {
             return Err(error);
@@ -87,9 +87,9 @@ fn generating_under(policy: Policy, generator: &Arc<Fake>) -> Settings {
     settings
 }
 
-/// A page of two revisions of which the first has lost its bodies.
+/// A page of two revisions. The bodies of the first were culled.
 async fn culled(world: World, generator: &Arc<Fake>) -> (World, Page) {
-    let (world, page) = (world.under(generating(generator)).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(generating(generator)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "first"), ("wikitext", "text")]).await.unwrap();
     world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
     world.pass(2 * DAY);
@@ -97,7 +97,7 @@ async fn culled(world: World, generator: &Arc<Fake>) -> (World, Page) {
     (world, page)
 }
 
-async fn an_old_revision_is_rendered_once_and_kept(world: World) {
+async fn old_revision_is_rendered_once_and_kept(world: World) {
     let generator = Fake::new();
     let (world, page) = culled(world, &generator).await;
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
@@ -109,25 +109,25 @@ async fn an_old_revision_is_rendered_once_and_kept(world: World) {
     assert_eq!(names, ["data-parsoid", "html", "wikitext"]);
     world.pass(DAY - SECOND);
     assert_eq!(world.buckets.newest_with(&page, rev(1), &name("data-parsoid")).await.unwrap(), made);
-    assert_eq!(generator.asked(), 1);
+    assert_eq!(generator.requests(), 1);
     assert_eq!(world.latest_rev(&page).await, Some(2));
-    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "it is no render of history");
-    // It has been read, so it stays for twice its time at most.
+    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "the generated render is not in the history");
+    // The render has been read, so it stays for at most twice its ttl.
     world.pass(3 * DAY);
     let again = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_ne!(again, made);
     assert_eq!(world.read(&page, again, "html").await, b"Main_Page 1 made in round 2");
-    let gone = world.buckets.property(&page, made, &name("html")).await.unwrap_err();
-    assert!(matches!(gone, Error::NotFound(Missing::Render(tid)) if tid == made), "{gone}");
-    // What is not made is gone.
+    let error = world.buckets.property(&page, made, &name("html")).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(Missing::Render(tid)) if tid == made), "{error}");
+    // The renderer does not make wikitext, which was culled.
     let wikitext = world.buckets.newest_with(&page, rev(1), &name("wikitext")).await.unwrap_err();
     assert!(matches!(wikitext, Error::NotFound(Missing::Culled { .. })), "{wikitext}");
     world.assert_whole().await;
 }
 
-async fn what_is_made_of_the_latest_is_a_render_of_it(world: World) {
+async fn generated_render_of_the_latest_is_stored_as_a_render(world: World) {
     let generator = Fake::new();
-    let (world, page) = (world.under(generating(&generator)).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(generating(&generator)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
@@ -135,53 +135,55 @@ async fn what_is_made_of_the_latest_is_a_render_of_it(world: World) {
     world.pass(30 * DAY);
     world.sweep().await;
     assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
-    assert_eq!(generator.asked(), 1);
+    assert_eq!(generator.requests(), 1);
 }
 
-async fn what_is_made_of_the_latest_stays_for_its_time_though_it_is_superseded_at_once(world: World) {
+async fn generated_render_of_the_latest_stays_for_its_ttl_though_superseded(world: World) {
     let mut world = world;
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
         let policy = Policy { ttl: 3 * DAY, ..by(strategy) };
-        world = world.under(generating_under(policy, &generator)).await;
+        world = world.restarted_with(generating_under(policy, &generator)).await;
         world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
         let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
-        // What supersedes it copies it once more, if the strategy does, and for a shorter time.
+        // The write that supersedes the render copies it once more, if the strategy makes copies, for a
+        // shorter time.
         world.pass(HOUR);
         world.put_revision(&page, 2, &[("wikitext", "other"), ("html", "second")]).await.unwrap();
         world.pass(3 * DAY - HOUR - SECOND);
         world.sweep().await;
         for property in ["html", "data-parsoid"] {
-            let places = world.places(made, property).await;
+            let places = world.tables_with(made, property).await;
             assert!(!places.is_empty(), "{property}, {strategy:?}");
             let read = world.read(&page, made, property).await;
             assert_eq!(read, format!("Page_{number} 1 made in round 1").into_bytes(), "{strategy:?}");
         }
-        assert_eq!(generator.asked(), 1);
-        // It has been read, so it stays for twice its time at most.
+        assert_eq!(generator.requests(), 1);
+        // The render has been read, so it stays for at most twice its ttl.
         world.pass(6 * DAY + HOUR);
         world.sweep().await;
-        world.assert_somewhere(made, "html", false).await;
+        world.assert_in_some_table(made, "html", false).await;
     }
 }
 
-async fn what_stays_for_its_time_by_the_grace_is_not_copied(world: World) {
+async fn generated_render_kept_by_the_grace_is_not_copied(world: World) {
     let generator = Fake::new();
-    let (world, page) = (world.under(generating(&generator)).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(generating(&generator)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
-    assert_eq!(world.places(made, "html").await, [schemas::RENDER_CONTENT.name()]);
+    assert_eq!(world.tables_with(made, "html").await, [schemas::RENDER_CONTENT.name()]);
 }
 
-/// What a render has is read of it, though another was made, since it lacks something else.
-async fn what_was_made_takes_no_place_of_what_stands(world: World) {
+/// A render lacks one property, so another render was generated. The properties that the first render has are
+/// still read from the first.
+async fn generated_render_does_not_replace_a_stored_property(world: World) {
     let mut world = world;
     let keep = STRATEGIES.into_iter().filter(|strategy| {
         !matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     });
     for (number, strategy) in keep.enumerate() {
         let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
-        world = world.under(generating_under(by(strategy), &generator)).await;
+        world = world.restarted_with(generating_under(by(strategy), &generator)).await;
         let first = world.put_revision(&page, 1, &[("data-parsoid", "{}")]).await.unwrap().tid;
         world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
         world.pass(SECOND);
@@ -194,7 +196,7 @@ async fn what_was_made_takes_no_place_of_what_stands(world: World) {
     }
 }
 
-async fn many_who_ask_at_once_wait_for_one_round(world: World) {
+async fn concurrent_requests_share_one_render(world: World) {
     let generator =
         Arc::new(Fake { takes: Duration::from_millis(100), ..Arc::into_inner(Fake::new()).unwrap() });
     let (world, page) = culled(world, &generator).await;
@@ -205,10 +207,10 @@ async fn many_who_ask_at_once_wait_for_one_round(world: World) {
     });
     let mut made = futures::future::try_join_all(readers).await.unwrap();
     made.dedup();
-    assert_eq!((made.len(), generator.asked()), (1, 1));
+    assert_eq!((made.len(), generator.requests()), (1, 1));
 }
 
-async fn a_failure_stores_nothing_and_is_remembered_for_a_moment(world: World) {
+async fn failed_render_stores_nothing_and_is_remembered_briefly(world: World) {
     let generator = Fake::new();
     let (world, page) = culled(world, &generator).await;
     let before = world.dump().await;
@@ -217,7 +219,7 @@ async fn a_failure_stores_nothing_and_is_remembered_for_a_moment(world: World) {
         let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
         assert!(matches!(error, Error::Generate(GenerateError::TimedOut(_))), "{error}");
     }
-    assert_eq!(generator.asked(), 1);
+    assert_eq!(generator.requests(), 1);
     assert_eq!(world.dump().await, before);
     // Other pages are not affected.
     *generator.fails.lock().unwrap() = None;
@@ -226,12 +228,12 @@ async fn a_failure_stores_nothing_and_is_remembered_for_a_moment(world: World) {
     world.pass(HOUR);
 }
 
-async fn what_is_made_larger_than_it_may_be_is_a_failure(world: World) {
+async fn oversized_render_is_a_failure(world: World) {
     let generator = Fake::new();
     let mut settings = generating(&generator);
     let small = Definition { max_size: 10, ..settings.definitions.get(&name("html")).clone() };
     settings.definitions.define(name("data-parsoid"), small);
-    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(settings).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     let before = world.dump().await;
     let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
@@ -244,7 +246,7 @@ async fn what_is_made_larger_than_it_may_be_is_a_failure(world: World) {
     assert_eq!((stats.generator_misses, stats.generator_failures, stats.generator_in_flight), (1, 1, 0));
 }
 
-async fn without_retention_what_is_made_is_a_render(world: World) {
+async fn generated_render_is_stored_as_a_render_without_retention(world: World) {
     let generator = Fake::new();
     let settings = Settings {
         retention: Retention {
@@ -253,22 +255,22 @@ async fn without_retention_what_is_made_is_a_render(world: World) {
         },
         ..Settings::default()
     };
-    let (world, page) = (world.under(settings).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(settings).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     world.pass(100 * DAY);
     assert_eq!(world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap(), made);
-    assert_eq!(generator.asked(), 1);
+    assert_eq!(generator.requests(), 1);
     assert!(matches!(
         world.buckets.newest_with(&page, rev(2), &name("meta")).await,
         Err(Error::NotFound(Missing::Property { .. }))
     ));
 }
 
-/// It is made again as soon as somebody asks.
+/// The next request generates the property again.
 #[tokio::test]
-async fn a_store_that_fails_is_not_remembered_as_a_renderer_that_does() {
+async fn failure_of_the_store_is_not_remembered() {
     let generator = Fake::new();
     let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), generating(&generator)).await;
     let page = page("Main_Page");
@@ -278,5 +280,5 @@ async fn a_store_that_fails_is_not_remembered_as_a_renderer_that_does() {
     assert!(matches!(failed, Error::Store(_)), "{failed}");
     store.set_plan(Plan::empty());
     world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
-    assert_eq!(generator.asked(), 2);
+    assert_eq!(generator.requests(), 2);
 }

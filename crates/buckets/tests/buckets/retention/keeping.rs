@@ -1,4 +1,4 @@
-//! What somebody read stays until he may come back (R3).
+//! A superseded value that was read stays readable for a ttl (R3).
 
 use rashomon_buckets::{Policy, schemas};
 use rashomon_clock::Clock;
@@ -9,30 +9,30 @@ use crate::{
 };
 
 on_every_store![
-    what_was_read_stays_for_its_time,
-    the_whole_render_stays,
-    what_is_read_again_and_again_is_copied_once_a_ttl,
-    a_read_rewrites_nothing_that_is_current,
-    large_bodies_stay_too,
-    a_read_of_the_latest_copies_nothing,
-    what_is_kept_outlives_a_restart,
-    what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went,
-    a_replaced_render_is_read_after_its_revision_lost_its_own,
-    what_a_revision_got_later_is_kept_too,
-    what_was_read_stays_for_its_time_though_less_is_promised_by_now,
-    what_a_revision_got_after_its_own_went_can_be_read,
-    a_copy_is_replaced_with_what_it_is_a_copy_of,
-    a_copy_stands_long_enough_for_a_clock_that_is_ahead,
-    a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render,
-    a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not,
-    what_came_again_after_its_revision_went_is_gone_and_not_damaged,
-    what_its_revision_has_still_is_kept_with_a_copy_that_is_kept_longer,
+    read_value_stays_for_the_ttl,
+    read_keeps_the_whole_render,
+    repeated_reads_make_one_copy_per_ttl,
+    read_does_not_rewrite_the_content_tables,
+    large_bodies_are_kept_after_a_read,
+    read_of_the_latest_makes_no_copy,
+    read_copy_survives_a_restart,
+    property_of_the_revision_is_readable_by_the_tid_of_a_culled_render,
+    rewritten_render_is_readable_after_properties_of_its_revision_are_culled,
+    property_added_later_is_kept_after_a_read,
+    read_value_stays_for_the_ttl_of_its_read_after_the_ttl_is_shortened,
+    property_added_after_a_cull_is_readable,
+    rewrite_replaces_the_read_copy_too,
+    read_copy_lasts_long_enough_for_a_clock_ahead,
+    read_copy_replaced_by_a_clock_ahead_is_extended_with_its_render,
+    read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one,
+    property_written_again_after_a_cull_is_culled_and_not_damaged,
+    property_of_the_revision_is_extended_with_a_read_copy,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-/// A page whose first render was superseded at once, a grace ago but for a second.
-async fn almost_due(world: World) -> (World, rashomon_buckets::Page, rashomon_buckets::Tid) {
+/// A page whose first render was superseded at once. Its grace ends in a second.
+async fn almost_eligible(world: World) -> (World, rashomon_buckets::Page, rashomon_buckets::Tid) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -40,15 +40,15 @@ async fn almost_due(world: World) -> (World, rashomon_buckets::Page, rashomon_bu
     (world, page, first.tid)
 }
 
-async fn what_was_read_stays_for_its_time(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn read_value_stays_for_the_ttl(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     assert_eq!(world.read(&page, tid, "html").await, b"<p>");
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(tid, "html", false).await;
     world.pass(DAY - HOUR - SECOND);
     assert_eq!(world.read(&page, tid, "html").await, b"<p>");
-    // Read again, so that its time begins again.
+    // The value was read again, so its ttl starts again.
     world.pass(DAY - SECOND);
     assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(&b"<p>"[..]));
     world.pass(3 * DAY);
@@ -56,8 +56,8 @@ async fn what_was_read_stays_for_its_time(world: World) {
     world.assert_whole().await;
 }
 
-async fn the_whole_render_stays(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn read_keeps_the_whole_render(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     world.read(&page, tid, "html").await;
     world.pass(HOUR);
     world.sweep().await;
@@ -66,8 +66,8 @@ async fn the_whole_render_stays(world: World) {
     assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
 }
 
-async fn what_is_read_again_and_again_is_copied_once_a_ttl(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn repeated_reads_make_one_copy_per_ttl(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     let copies = async || {
         let mut copies: Vec<_> =
             world.rows(&schemas::HISTORICAL).await.iter().map(|row| row.written_at).collect();
@@ -87,17 +87,17 @@ async fn what_is_read_again_and_again_is_copied_once_a_ttl(world: World) {
     world.read(&page, tid, "html").await;
     let second = copies().await;
     assert_ne!(second, first);
-    assert_eq!(second.len(), 1, "the whole render at once");
+    assert_eq!(second.len(), 1, "the whole render is copied at once");
 }
 
-async fn a_read_rewrites_nothing_that_is_current(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn read_does_not_rewrite_the_content_tables(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     let before = world.rows(&schemas::RENDER_CONTENT).await;
     world.read(&page, tid, "html").await;
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await, before);
 }
 
-async fn large_bodies_stay_too(world: World) {
+async fn large_bodies_are_kept_after_a_read(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let (large, middling) = (noise(1, 2_500_000), noise(2, 900_000));
     let bodies = [("html", &large), ("meta", &middling), ("data-parsoid", &middling), ("wikitext", &large)];
@@ -118,7 +118,7 @@ async fn large_bodies_stay_too(world: World) {
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
 }
 
-async fn a_read_of_the_latest_copies_nothing(world: World) {
+async fn read_of_the_latest_makes_no_copy(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(DAY);
@@ -127,13 +127,13 @@ async fn a_read_of_the_latest_copies_nothing(world: World) {
     assert!(world.rows(&schemas::HISTORICAL).await.is_empty());
 }
 
-async fn what_is_kept_outlives_a_restart(world: World) {
+async fn read_copy_survives_a_restart(world: World) {
     let long = Policy { grace: 3 * DAY, ..policy() };
     let (world, page) = (retaining(world, long).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.read(&page, first.tid, "html").await;
-    assert!(world.rows(&schemas::HISTORICAL).await.is_empty(), "it stays for longer than the ttl anyway");
+    assert!(world.rows(&schemas::HISTORICAL).await.is_empty(), "the grace lasts longer than the ttl");
     world.pass(5 * DAY / 2);
     world.read(&page, first.tid, "html").await;
     let world = world.reopened().await;
@@ -143,7 +143,7 @@ async fn what_is_kept_outlives_a_restart(world: World) {
     assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
 }
 
-async fn what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went(world: World) {
+async fn property_of_the_revision_is_readable_by_the_tid_of_a_culled_render(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
@@ -154,8 +154,8 @@ async fn what_belongs_to_the_revision_is_read_by_the_tid_of_a_render_that_went(w
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
 }
 
-async fn a_replaced_render_is_read_after_its_revision_lost_its_own(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn rewritten_render_is_readable_after_properties_of_its_revision_are_culled(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     world.rewrite(&page, tid, "html", "mended").await.unwrap();
     world.pass(HOUR);
     world.sweep().await;
@@ -163,7 +163,7 @@ async fn a_replaced_render_is_read_after_its_revision_lost_its_own(world: World)
     assert_eq!(world.read_if_kept(&page, tid, "wikitext").await, None);
 }
 
-async fn what_a_revision_got_later_is_kept_too(world: World) {
+async fn property_added_later_is_kept_after_a_read(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -177,9 +177,9 @@ async fn what_a_revision_got_later_is_kept_too(world: World) {
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await.as_deref(), Some(&b"text"[..]));
 }
 
-/// It is copied once more, by a shorter time to live, for what its revision has got since.
-async fn what_was_read_stays_for_its_time_though_less_is_promised_by_now(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+/// The render is copied once more, with a shorter ttl, since its revision has got another property.
+async fn read_value_stays_for_the_ttl_of_its_read_after_the_ttl_is_shortened(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     world.read(&page, tid, "html").await;
     world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "notes")]).await.unwrap();
     let world = retaining(world, Policy { ttl: HOUR, ..policy() }).await;
@@ -190,8 +190,8 @@ async fn what_was_read_stays_for_its_time_though_less_is_promised_by_now(world: 
     assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(&b"<p>"[..]));
 }
 
-async fn what_a_revision_got_after_its_own_went_can_be_read(world: World) {
-    let (world, page, _) = almost_due(world).await;
+async fn property_added_after_a_cull_is_readable(world: World) {
+    let (world, page, _) = almost_eligible(world).await;
     world.pass(DAY);
     world.sweep().await;
     let bodies = [("html", "<b>"), ("data-parsoid", "[]"), ("slot-notes", "notes")];
@@ -205,8 +205,8 @@ async fn what_a_revision_got_after_its_own_went_can_be_read(world: World) {
     world.assert_whole().await;
 }
 
-async fn a_copy_is_replaced_with_what_it_is_a_copy_of(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn rewrite_replaces_the_read_copy_too(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     world.read(&page, tid, "html").await;
     world.rewrite(&page, tid, "html", "mended").await.unwrap();
     world.pass(DAY + policy().slack);
@@ -215,8 +215,8 @@ async fn a_copy_is_replaced_with_what_it_is_a_copy_of(world: World) {
     assert_eq!(world.read(&page, tid, "html").await, b"mended");
 }
 
-async fn what_came_again_after_its_revision_went_is_gone_and_not_damaged(world: World) {
-    let (world, page, _) = almost_due(world).await;
+async fn property_written_again_after_a_cull_is_culled_and_not_damaged(world: World) {
+    let (world, page, _) = almost_eligible(world).await;
     world.pass(DAY);
     world.sweep().await;
     let again = world.put_render(&page, 1, &[("html", "<b>"), ("data-parsoid", "[]"), ("wikitext", "text")]);
@@ -226,21 +226,21 @@ async fn what_came_again_after_its_revision_went_is_gone_and_not_damaged(world: 
     world.assert_whole().await;
 }
 
-async fn a_copy_stands_long_enough_for_a_clock_that_is_ahead(world: World) {
-    let (world, page, tid) = almost_due(world).await;
+async fn read_copy_lasts_long_enough_for_a_clock_ahead(world: World) {
+    let (world, page, tid) = almost_eligible(world).await;
     world.read(&page, tid, "html").await;
     let skew = policy().skew;
     world.pass(DAY - skew + SECOND);
     world.read(&page, tid, "html").await;
-    // To another process the same time may come sooner, by as much as clocks differ.
+    // By the clock of another process the copy may expire sooner, by as much as clocks may differ.
     let needed = rashomon_clock::Clock::now(&*world.clock).saturating_add(DAY).saturating_add(skew);
     let copies = world.rows(&schemas::HISTORICAL).await;
     assert!(copies.iter().all(|row| row.expires_at >= Some(needed)), "{copies:?}");
 }
 
-/// Two processes, of which one has a clock that is ahead: it replaces a property, and then the other one's reader
-/// has the copies kept for longer.
-async fn a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render(world: World) {
+/// The clock of one of two processes is ahead. That process rewrites a property, and then a read of the other
+/// process extends the copies.
+async fn read_copy_replaced_by_a_clock_ahead_is_extended_with_its_render(world: World) {
     let two_days = Policy { ttl: 2 * DAY, ..policy() };
     let (world, page) = (retaining(world, two_days).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -259,8 +259,8 @@ async fn a_copy_that_a_clock_ahead_replaced_is_kept_longer_with_its_render(world
     assert_eq!(world.read_if_kept(&page, first.tid, "data-parsoid").await.as_deref(), Some(&b"[]"[..]));
 }
 
-/// It stands for as long as whoever read it last may come back, though the clock was set right in between.
-async fn a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not(world: World) {
+/// The copy lasts for a ttl after the last read, though the clock was corrected in between.
+async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not(world:
     world.clock.set(now.saturating_add(policy().skew));
     world.read(&page, first.tid, "html").await;
     world.clock.set(now);
-    // By another ttl the copies do not stand for long enough.
+    // For a longer ttl the copies do not last long enough.
     let world = retaining(world, Policy { ttl: 10 * DAY, ..policy() }).await;
     world.read(&page, first.tid, "html").await;
     world.pass(10 * DAY - SECOND);
@@ -278,8 +278,9 @@ async fn a_copy_that_a_clock_ahead_made_is_kept_longer_by_one_that_is_not(world:
     }
 }
 
-/// Of what belongs to the revision one has gone, and is read from its copy; the other, which came later, is about to go.
-async fn what_its_revision_has_still_is_kept_with_a_copy_that_is_kept_longer(world: World) {
+/// One property of the revision was culled, and is read from its copy. Another one, which was added later, is
+/// about to be culled.
+async fn property_of_the_revision_is_extended_with_a_read_copy(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();

@@ -1,4 +1,4 @@
-//! Writes of which nobody knows whether they happened, and which come to pass later, as a cluster may have it.
+//! Writes with an unknown outcome that arrive later. A cluster may behave so.
 
 use std::sync::{
     Arc, Mutex,
@@ -22,14 +22,15 @@ use crate::{
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
 
-/// Keeps the next write of a page back, when it was told to.
+/// A store that holds the next write of a page back on request, and delivers it later.
 #[derive(Debug)]
 struct Post {
     cluster: Cluster,
+    /// The next write of a page is held back.
     keeps: AtomicBool,
     kept: Mutex<Option<Batch>>,
-    /// It is to come right behind the next cull.
-    comes_behind_a_cull: AtomicBool,
+    /// The write is delivered right after the next cull.
+    delivers_after_a_cull: AtomicBool,
 }
 
 #[async_trait]
@@ -42,7 +43,7 @@ impl Decorator for Post {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let is_cull = |mutation: &Mutation| matches!(mutation, Mutation::DeleteRange { .. });
-        if then.mutations.iter().any(is_cull) && self.comes_behind_a_cull.swap(false, Ordering::SeqCst) {
+        if then.mutations.iter().any(is_cull) && self.delivers_after_a_cull.swap(false, Ordering::SeqCst) {
             TableStore::write(&self.cluster, first, then).await?;
             self.deliver().await;
             return Ok(());
@@ -60,7 +61,7 @@ impl Decorator for Post {
 
 impl Post {
     async fn deliver(&self) {
-        let late = self.kept.lock().unwrap().take().expect("a write");
+        let late = self.kept.lock().unwrap().take().expect("a write was held back");
         TableStore::write(&self.cluster, Vec::new(), late).await.unwrap();
     }
 }
@@ -76,14 +77,15 @@ async fn world_with_post_and(policy: Policy) -> (World, Arc<Post>) {
         cluster,
         keeps: AtomicBool::new(false),
         kept: Mutex::new(None),
-        comes_behind_a_cull: AtomicBool::new(false),
+        delivers_after_a_cull: AtomicBool::new(false),
     });
     (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy), 1).await, post)
 }
 
-/// The note of the late render falls due before it comes, and its revision has another.
+/// The queue entry of the late render is processed before the render arrives. Its revision has another
+/// render.
 #[tokio::test]
-async fn a_render_that_comes_late_supersedes_when_it_comes() {
+async fn late_render_supersedes_when_it_arrives() {
     let ((world, post), page) = (world_with_post().await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(HOUR);
@@ -98,9 +100,9 @@ async fn a_render_that_comes_late_supersedes_when_it_comes() {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// However late the sweep was when it looked for it first.
+/// This holds however late the sweep is when it first looks for the write.
 #[tokio::test]
-async fn it_is_looked_for_as_long_as_it_may_come_and_no_longer() {
+async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
     let ((world, post), page) = (world_with_post().await, page("Main_Page"));
     world.put_revision(&page, 2, HTML).await.unwrap();
     post.keeps.store(true, Ordering::SeqCst);
@@ -113,18 +115,18 @@ async fn it_is_looked_for_as_long_as_it_may_come_and_no_longer() {
     assert_eq!((sweep.notes, sweep.renders), (1, 1), "{sweep:?}");
 }
 
-/// It was sent before retention was turned on, so that nobody noted it, and what it supersedes was looked through
-/// before it came.
+/// The write was sent before retention was turned on, so it has no queue entry. The rescan saw the value that
+/// the write supersedes before the write arrived.
 #[tokio::test]
-async fn what_comes_late_after_retention_was_turned_on_goes() {
+async fn late_write_after_retention_was_turned_on_is_culled() {
     let ((world, post), page) = (world_with_post().await, page("Main_Page"));
-    let world = world.under(rashomon_buckets::Settings::default()).await;
+    let world = world.restarted_with(rashomon_buckets::Settings::default()).await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(HOUR);
     post.keeps.store(true, Ordering::SeqCst);
     world.put_revision(&page, 2, HTML).await.unwrap_err();
-    let world = world.under(settings(policy())).await;
-    let walked = async || {
+    let world = world.restarted_with(settings(policy())).await;
+    let rescanned = async || {
         let mut pages = 0;
         loop {
             let walk = world.buckets.walk(&page.domain, &page.bucket).await.unwrap();
@@ -134,22 +136,23 @@ async fn what_comes_late_after_retention_was_turned_on_goes() {
             }
         }
     };
-    assert_eq!(walked().await, 1);
+    assert_eq!(rescanned().await, 1);
     world.pass(3 * HOUR);
-    assert_eq!(walked().await, 0);
+    assert_eq!(rescanned().await, 0);
     post.deliver().await;
     world.pass(2 * HOUR);
-    assert_eq!(walked().await, 1, "once more");
+    assert_eq!(rescanned().await, 1, "there is a second rescan");
     world.pass(100 * HOUR);
-    assert_eq!(walked().await, 0, "and never again");
+    assert_eq!(rescanned().await, 0, "there is no third rescan");
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// What was culled before it came hides it, but not what it says of chunks: those go when it is looked for again.
+/// The write arrives below the cull watermark, and the cull hides its bodies, but not its references to
+/// chunks. The chunks are collected when the sweep looks for the write again.
 #[tokio::test]
-async fn of_what_comes_when_it_has_been_culled_the_chunks_go() {
-    for behind_the_cull in [false, true] {
+async fn chunks_of_a_late_write_below_the_watermark_are_collected() {
+    for after_the_cull in [false, true] {
         let ((world, post), page) = (world_with_post().await, page("Main_Page"));
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(2 * HOUR);
@@ -159,28 +162,28 @@ async fn of_what_comes_when_it_has_been_culled_the_chunks_go() {
         world.put_render(&page, 1, &html).await.unwrap_err();
         let kept = world.put_revision(&page, 2, &html).await.unwrap();
         let of_one = world.rows(&schemas::CHUNKS).await.len() / 2;
-        // Its note is the only one to be worked off when its revision is culled.
+        // When the revision is culled, the queue entry of the late render is the only one left to process.
         world.pass(DAY - HOUR);
         assert_eq!(world.sweep().await.renders, 0);
         world.pass(2 * HOUR);
-        post.comes_behind_a_cull.store(behind_the_cull, Ordering::SeqCst);
+        post.delivers_after_a_cull.store(after_the_cull, Ordering::SeqCst);
         assert_eq!(world.sweep().await.renders, 1);
-        if !behind_the_cull {
+        if !after_the_cull {
             post.deliver().await;
         }
         world.pass(4 * HOUR);
         world.sweep().await;
         world.pass(DAY);
         world.buckets.collect_orphans(HOUR).await.unwrap();
-        assert_eq!(world.rows(&schemas::CHUNKS).await.len(), of_one, "{behind_the_cull}");
+        assert_eq!(world.rows(&schemas::CHUNKS).await.len(), of_one, "{after_the_cull}");
         assert_eq!(world.read(&page, kept.tid, "html").await, large);
     }
 }
 
-/// Nobody sets the rows of the latest for a write that comes late but the sweep, from its copies. Where those may have
-/// expired by then, it comes with its bodies.
+/// For a late write, only the sweep sets the rows of the latest, from the copies of the write. If the copies
+/// may have expired by then, the batch of the write has the bodies too.
 #[tokio::test]
-async fn what_comes_late_is_found_when_its_copies_have_expired() {
+async fn late_write_is_readable_after_its_copies_expired() {
     for (grace, slack) in [(DAY, DAY / 4), (DAY, HOUR), (HOUR, DAY), (HOUR, HOUR / 4)] {
         for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
             let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
@@ -212,9 +215,9 @@ async fn what_comes_late_is_found_when_its_copies_have_expired() {
     }
 }
 
-/// A write copies what it brings before it has come.
+/// A write makes copies of its values before its own batch arrives.
 #[tokio::test]
-async fn what_has_not_come_is_not_the_newest_of_its_revision() {
+async fn render_that_has_not_arrived_is_not_the_newest_of_its_revision() {
     for current in [Current::OneRow, Current::WideRow] {
         let copied = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
         let ((world, post), page) = (world_with_post_and(copied).await, page("Main_Page"));
@@ -224,7 +227,7 @@ async fn what_has_not_come_is_not_the_newest_of_its_revision() {
         world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
         let newest = async || world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
         assert_eq!(newest().await, first.tid);
-        // What nothing has that has come.
+        // No render that has arrived has this property.
         post.keeps.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("meta", "{}")]).await.unwrap_err();
         let meta = world.buckets.newest_with(&page, rev(1), &name("meta")).await;
@@ -236,23 +239,23 @@ async fn what_has_not_come_is_not_the_newest_of_its_revision() {
     }
 }
 
-/// A clock that is set ahead meanwhile does not have it done too early.
+/// A clock that is set ahead does not make the second rescan happen too early.
 #[tokio::test]
-async fn what_stands_is_not_looked_through_again_too_early() {
+async fn second_rescan_is_not_made_too_early() {
     let ((world, _), page) = (world_with_post().await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
-    let walked = async || world.buckets.walk(&page.domain, &page.bucket).await.unwrap().pages;
-    assert_eq!(walked().await, 1);
+    let rescanned = async || world.buckets.walk(&page.domain, &page.bucket).await.unwrap().pages;
+    assert_eq!(rescanned().await, 1);
     world.clock.set(world.clock.now().saturating_add(DAY));
-    assert_eq!(walked().await, 0);
+    assert_eq!(rescanned().await, 0);
     world.pass(4 * HOUR);
-    assert_eq!(walked().await, 1);
+    assert_eq!(rescanned().await, 1);
 }
 
-/// A write on a condition is taken back where nobody knows whether it happened. What it was to supersede stands,
-/// also when it comes.
+/// A conditional write with an unknown outcome is taken back. The value that it would have superseded is
+/// kept, even when the write arrives.
 #[tokio::test]
-async fn a_write_that_was_taken_back_deletes_nothing_when_it_comes() {
+async fn write_that_was_taken_back_deletes_nothing_when_it_arrives() {
     let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
     let ((world, post), page) = (world_with_post_and(written_through).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
@@ -269,10 +272,10 @@ async fn a_write_that_was_taken_back_deletes_nothing_when_it_comes() {
     }
 }
 
-/// A write makes its copies first. Where nobody knows whether the rest happened, the render that it was to bring is
-/// given to nobody who asks for its revision, nor is anything of it given as another's.
+/// A write makes its copies first. If the outcome of the rest is unknown, its render is not returned for its
+/// revision, and none of its values is returned as a value of another render.
 #[tokio::test]
-async fn copies_of_a_write_that_did_not_happen_are_not_read() {
+async fn copies_of_a_failed_write_are_not_read() {
     let per_query = |current, fill| Strategy::TablePerQuery(current, fill);
     for strategy in [
         Strategy::TwoTable,
@@ -285,7 +288,8 @@ async fn copies_of_a_write_that_did_not_happen_are_not_read() {
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         world.pass(HOUR);
-        // What is new of a revision is taken back where nobody knows whether it happened; its copies stand.
+        // A new property of the revision is taken back if the outcome of its write is unknown. Its copies
+        // still exist.
         post.keeps.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("slot-notes", "n")]).await.unwrap_err();
         let notes = world.buckets.property(&page, first.tid, &name("slot-notes")).await;
@@ -303,9 +307,9 @@ async fn copies_of_a_write_that_did_not_happen_are_not_read() {
     }
 }
 
-/// What it was to take the place of is put back as it was, copies that expire among it.
+/// The rows that the rewrite would have replaced are restored as they were. Copies among them still expire.
 #[tokio::test]
-async fn a_replacement_that_was_taken_back_leaves_no_copy_for_ever() {
+async fn rewrite_that_was_taken_back_leaves_no_permanent_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
         let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
@@ -327,9 +331,9 @@ async fn a_replacement_that_was_taken_back_leaves_no_copy_for_ever() {
     }
 }
 
-/// Nor does it show when it comes, in a copy that was made by a clock that is ahead.
+/// The rewrite does not show when it arrives, even in a copy that was made by a clock ahead.
 #[tokio::test]
-async fn a_replacement_that_was_taken_back_shows_in_no_copy() {
+async fn rewrite_that_was_taken_back_shows_in_no_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
         let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
@@ -342,7 +346,7 @@ async fn a_replacement_that_was_taken_back_shows_in_no_copy() {
         post.keeps.store(true, Ordering::SeqCst);
         world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
         post.deliver().await;
-        // Until it is read from a copy alone.
+        // In the second round the value is read from a copy alone.
         for _ in 0..2 {
             assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
             world.pass(DAY + HOUR);
@@ -351,11 +355,11 @@ async fn a_replacement_that_was_taken_back_shows_in_no_copy() {
     }
 }
 
-/// What a write that failed put back has its time again, and goes by that.
+/// Rows that a failed write restored get another grace, and are culled by that.
 #[tokio::test]
-async fn what_was_put_back_goes_when_it_is_due() {
+async fn rows_restored_by_a_failed_write_are_culled_when_eligible() {
     let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
-    let (world, page) = (world.under(settings(policy())).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(settings(policy())).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("slot-notes", "of it")]).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(12 * HOUR);
@@ -370,9 +374,10 @@ async fn what_was_put_back_goes_when_it_is_due() {
     assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
 }
 
-/// A replacement that never came is taken back when what it was of has been culled: that is said, and not that it is lost.
+/// A rewrite that never arrived is taken back after its render was culled. The values are then reported as
+/// culled, and not as lost.
 #[tokio::test]
-async fn what_was_culled_before_a_replacement_was_taken_back_is_not_lost() {
+async fn values_culled_before_a_rewrite_was_taken_back_are_not_lost() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let faulty = Arc::new(Faulty::new(cluster, Plan::empty()));
@@ -381,13 +386,13 @@ async fn what_was_culled_before_a_replacement_was_taken_back_is_not_lost() {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY);
-    // Neither it nor what takes it back.
+    // Neither the rewrite nor its roll-back succeeds.
     faulty.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before).on(Call::Write, 2, Fault::Before));
     world.rewrite(&page, first.tid, "html", "replaced").await.unwrap_err();
     faulty.set_plan(Plan::empty());
     world.pass(HOUR);
     assert_eq!(world.sweep().await.renders, 1);
-    // Whoever holds the page next sees to it.
+    // The next owner of the page lease takes the rewrite back.
     let new = world.new_revision(&page, 3, HTML).await;
     let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
     world.buckets.put_revision(&page, conditional).await.unwrap();

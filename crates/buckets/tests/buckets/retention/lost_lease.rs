@@ -1,6 +1,6 @@
-//! A writer loses its lease on the page while the store still works on its write, and another process takes the
-//! write back. The write has superseded nothing then, although the store reported success to the writer, and the writer
-//! added an entry to the timeline. Such an entry must not make a later write cull early.
+//! A writer loses its lease on the page while the store still works on its write, and another process takes
+//! the write back. The write has superseded nothing then, although the store reported success to the writer,
+//! and the writer added an entry to the timeline. Such an entry must not make a later write cull early.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ enum Place {
     Memory,
 }
 
-/// Two processes on one store, with one timeline and one clock. Calls of the slow one can be stopped.
+/// Two processes on one store, with one timeline and one clock. Calls of the slow one can be halted.
 struct Two {
     slow: World,
     calls_of_slow: Arc<Faulty<AnyStore>>,
@@ -46,18 +46,18 @@ struct Two {
 impl Two {
     async fn with_timeline_in(place: Place) -> Self {
         let clock = Arc::new(ManualClock::new(START));
-        let shown = || Arc::clone(&clock) as Arc<dyn Clock>;
-        let store: AnyStore = Arc::new(Cluster::new(Memory::new(shown())));
+        let shared_clock = || Arc::clone(&clock) as Arc<dyn Clock>;
+        let store: AnyStore = Arc::new(Cluster::new(Memory::new(shared_clock())));
         let calls_of_slow = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));
         let timeline = match place {
             Place::Tables => None,
-            Place::Memory => Some(Arc::new(MemoryTimeline::new(shown(), 100)) as Arc<dyn Timeline>),
+            Place::Memory => Some(Arc::new(MemoryTimeline::new(shared_clock(), 100)) as Arc<dyn Timeline>),
         };
         let settings = settings(Policy { delete_probability: 1.0, ..policy() });
         let retention = Retention { timeline, sample: Duration::ZERO, ..settings.retention };
         let settings = Settings { retention, ..settings };
-        let seen = Arc::clone(&calls_of_slow) as Arc<dyn TableStore>;
-        let slow = World::on(seen, Arc::clone(&clock), settings.clone(), 1).await;
+        let slow_store = Arc::clone(&calls_of_slow) as Arc<dyn TableStore>;
+        let slow = World::on(slow_store, Arc::clone(&clock), settings.clone(), 1).await;
         let other = World::on(store, clock, settings, 2).await;
         Self { slow, calls_of_slow, other, page: page("Main_Page") }
     }
@@ -81,7 +81,7 @@ impl Two {
         }
     }
 
-    /// A write of the other process, without a condition, that supersedes what stands.
+    /// A write of the other process, without a condition, that supersedes the latest.
     async fn supersede(&self, kind: Kind, number: i64) {
         let body = format!("html {number}");
         let bodies = [("html", body.as_str())];
@@ -100,8 +100,9 @@ impl Two {
     }
 }
 
-/// The slow writer is told that its write may not have happened, and it has not. The render of revision 5 stays the
-/// newest for two days more, and is superseded only then: it can be read for a whole grace from that time on.
+/// The slow writer is told that its write may not have happened, and it has not. The render of revision 5
+/// stays the newest for two days more, and is superseded only then: it can be read for a whole grace from
+/// that time on.
 async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place) {
     let two = Two::with_timeline_in(place).await;
     let old = two.other.put_revision(&two.page, 4, HTML).await.unwrap().tid;

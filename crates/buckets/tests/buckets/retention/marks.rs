@@ -1,26 +1,26 @@
-//! What is written down of what went is true, and stays true: by other clocks, and under other policies.
+//! Cull watermarks are true and remain true, by other clocks and under other policies.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use rashomon_buckets::{Policy, schemas};
+use rashomon_buckets::Policy;
 use rashomon_clock::Clock;
-use rashomon_tables::{Call, Fault, Faulty, Plan, Value};
+use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
     retention::{DAY, HOUR, SECOND, policy, retaining, settings},
-    support::{Cluster, World, on_every_store, page, rev},
+    support::{Cluster, CulledRow, World, on_every_store, page, rev},
 };
 
 on_every_store![
-    what_a_shorter_grace_culled_is_known_under_a_longer_one,
-    what_a_shorter_grace_culled_hides_nothing_after_the_clock_was_set_back,
+    culls_by_a_shorter_grace_are_known_under_a_longer_one,
+    culls_by_a_shorter_grace_hide_nothing_after_the_clock_was_set_back,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>")];
 
-/// Two who cull one after the other: the first is cut off, and the clock of the second is behind.
+/// Two culls, one after the other. The first is interrupted, and the clock of the second is behind.
 #[tokio::test]
-async fn what_was_culled_by_a_clock_that_is_behind_is_written_down() {
+async fn cull_by_a_clock_behind_is_recorded() {
     let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -31,20 +31,21 @@ async fn what_was_culled_by_a_clock_that_is_behind_is_written_down() {
     world.pass(10 * SECOND);
     world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "late")]).await.unwrap();
     world.pass(2 * DAY);
-    // Revision 2 goes, and not what came later: after the cursors of three shards that have nothing, and one cull.
+    // Revision 2 is culled, and not the later render: the writes are the cursors of three empty shards, one
+    // cull, and then the one that fails.
     faulty.set_plan(Plan::empty().on(Call::Write, 5, Fault::Before));
     world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap_err();
     faulty.set_plan(Plan::empty());
-    assert_eq!(world.rows(&schemas::CULLED).await[0].key.clustering, [Value::Int(3)]);
+    assert_eq!(world.typed_rows::<CulledRow>().await[0].rev, rev(3));
     world.clock.set(world.clock.now().saturating_sub(3 * SECOND));
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
     world.assert_whole().await;
 }
 
-/// A render went by a grace of an hour; its revision goes by one of a day, at a time at which that render would have
-/// had to stay.
-async fn what_a_shorter_grace_culled_is_known_under_a_longer_one(world: World) {
+/// A render was culled by a grace of an hour. Its revision is culled by a grace of a day, at a time at which
+/// the longer grace would have kept that render.
+async fn culls_by_a_shorter_grace_are_known_under_a_longer_one(world: World) {
     let page = page("Main_Page");
     let short = Policy { grace: HOUR, min_keep: NonZeroU32::new(2).unwrap(), ..policy() };
     let world = retaining(world, short).await;
@@ -58,16 +59,16 @@ async fn what_a_shorter_grace_culled_is_known_under_a_longer_one(world: World) {
     assert_eq!(world.sweep().await.renders, 2);
     let world = retaining(world, policy()).await;
     world.pass(8 * HOUR);
-    world.walk(&page).await;
+    world.rescan(&page).await;
     world.pass(20 * SECOND);
-    assert_eq!(world.sweep().await.renders, 1, "the third stays for its time");
+    assert_eq!(world.sweep().await.renders, 1, "the third render stays for its grace");
     for tid in [first.tid, second.tid] {
         assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
     }
     world.assert_whole().await;
 }
 
-async fn what_a_shorter_grace_culled_hides_nothing_after_the_clock_was_set_back(world: World) {
+async fn culls_by_a_shorter_grace_hide_nothing_after_the_clock_was_set_back(world: World) {
     let page = page("Main_Page");
     let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
     for number in [1, 3, 4] {
@@ -76,7 +77,7 @@ async fn what_a_shorter_grace_culled_hides_nothing_after_the_clock_was_set_back(
     world.pass(10 * HOUR);
     assert_eq!(world.sweep().await.renders, 2);
     world.clock.set(world.clock.now().saturating_sub(5 * HOUR));
-    let world = world.under(settings(policy())).await;
+    let world = world.restarted_with(settings(policy())).await;
     let late = world.put_revision(&page, 2, HTML).await.unwrap();
     assert_eq!(world.read_if_kept(&page, late.tid, "html").await.as_deref(), Some(b"<p>".as_slice()));
     let revision = world.buckets.revision(&page, rev(2)).await.unwrap();

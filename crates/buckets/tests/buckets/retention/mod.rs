@@ -1,4 +1,4 @@
-//! What was superseded goes after its time, and nothing before: R1 to R8 of the design, one after another, over
+//! Superseded values are culled after their time, and not before: the promises R1 to R8 of the design, over
 //! each store.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
@@ -22,15 +22,15 @@ use std::{num::NonZeroUsize, time::Duration};
 use rashomon_buckets::{
     Current, Error, Fill, Missing, Page, Policy, Retention, Settings, Strategy, Sweep, Tid, schemas,
 };
-use rashomon_tables::{Row, Value};
+use rashomon_records::rows::{HistoricalKey, RenderBodyKey};
 
-use crate::support::{World, bytes, name};
+use crate::support::{ByRevRow, CurrentRow, World, bytes, name};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// All there are, with each of their settings.
+/// All strategies, with each of their settings.
 pub(crate) const STRATEGIES: [Strategy; 8] = [
     Strategy::AppTtl,
     Strategy::TwoTable,
@@ -42,13 +42,13 @@ pub(crate) const STRATEGIES: [Strategy; 8] = [
     Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
 ];
 
-/// The defaults, and no culling but by the sweep.
+/// The default policy, except that only the sweep culls.
 pub(crate) fn policy() -> Policy {
     Policy { delete_probability: 0.0, ..Policy::default() }
 }
 
 pub(crate) fn settings(policy: Policy) -> Settings {
-    // So that the margin for writes under a reservation, where there are such, is that of the policy.
+    // The margin for writes under a page lease is then that of the policy.
     let skew = policy.skew;
     Settings {
         retention: Retention { policy: Some(policy), ..Retention::default() },
@@ -57,18 +57,18 @@ pub(crate) fn settings(policy: Policy) -> Settings {
     }
 }
 
-/// Every write deletes what it supersedes.
+/// A policy by which every write deletes the values that it supersedes.
 pub(crate) fn by(strategy: Strategy) -> Policy {
     Policy { strategy, delete_probability: 1.0, ..policy() }
 }
 
-/// A world in which superseded values go.
+/// A world with retention.
 pub(crate) async fn retaining(world: World, policy: Policy) -> World {
-    world.under(settings(policy)).await
+    world.restarted_with(settings(policy)).await
 }
 
 impl World {
-    /// Works off all that is due.
+    /// Processes all overdue queue entries.
     pub(crate) async fn sweep(&self) -> Sweep {
         let mut all = Sweep::default();
         loop {
@@ -84,8 +84,8 @@ impl World {
         }
     }
 
-    /// Notes what stands in the bucket of a page as due. Gives the number of pages that were looked at.
-    pub(crate) async fn walk(&self, page: &Page) -> u64 {
+    /// Rescans the bucket of a page. Returns the number of pages that were examined.
+    pub(crate) async fn rescan(&self, page: &Page) -> u64 {
         let mut pages = 0;
         for _ in 0..100 {
             let walk = self.buckets.walk(&page.domain, &page.bucket).await.unwrap();
@@ -94,10 +94,10 @@ impl World {
                 return pages;
             }
         }
-        panic!("a walk that comes to no end, {pages} pages so far");
+        panic!("the rescan does not end, {pages} pages so far");
     }
 
-    /// The bytes of a property of a render, unless it was culled.
+    /// The bytes of a property of a render. `None` if it was culled.
     pub(crate) async fn read_if_kept(&self, page: &Page, tid: Tid, property: &str) -> Option<Vec<u8>> {
         match self.buckets.property(page, tid, &name(property)).await {
             Ok(property) => Some(bytes(&property).await),
@@ -106,40 +106,39 @@ impl World {
         }
     }
 
-    /// Panics unless a property of a render is there or not, as expected. A read that finds it keeps it, so
-    /// this looks at the store.
+    /// Panics unless the body of a property of a render is in its content table, or is not, as expected. This
+    /// looks at the table, since a read of the property would keep it.
     pub(crate) async fn assert_stored(&self, tid: Tid, property: &str, expected: bool) {
-        use rashomon_buckets::schemas::RENDER_CONTENT;
-        let key = [Value::from(property), tid_value(tid)];
-        let stored = (self.rows(&RENDER_CONTENT).await.iter())
-            .any(|row| row.key.clustering[0] == key[0] && row.key.clustering[2] == key[1]);
+        let is_it = |key: &RenderBodyKey| key.tid == tid && key.property == name(property);
+        let stored = self.keys::<RenderBodyKey>().await.iter().any(is_it);
         assert_eq!(stored, expected, "{property} of {tid}");
     }
 
-    /// Where a property of a render lies. This looks at the tables, since a read that finds it keeps it.
-    pub(crate) async fn places(&self, tid: Tid, property: &str) -> Vec<&'static str> {
-        let (tid, property) = (tid_value(tid), Value::from(property));
-        let mut places = Vec::new();
-        for table in [&*schemas::RENDER_CONTENT, &*schemas::HISTORICAL, &*schemas::BY_REV, &*schemas::CURRENT]
-        {
-            let is_it = |row: &Row| {
-                let values = row.key.clustering.iter().chain(row.values.iter().flatten());
-                row.key.clustering.contains(&property) && values.clone().any(|value| *value == tid)
-            };
-            if self.rows(table).await.iter().any(is_it) {
-                places.push(table.name());
-            }
-        }
-        places
+    /// The tables that have a property of a render. This looks at the tables, since a read of the property
+    /// would keep it.
+    pub(crate) async fn tables_with(&self, tid: Tid, property: &str) -> Vec<&'static str> {
+        let (tid, property) = (Some(tid), name(property));
+        let content = self.keys::<RenderBodyKey>().await;
+        let historical = self.keys::<HistoricalKey>().await;
+        let by_rev = self.typed_rows::<ByRevRow>().await;
+        let current = self.typed_rows::<CurrentRow>().await;
+        let found = [
+            (
+                &*schemas::RENDER_CONTENT,
+                content.iter().any(|key| Some(key.tid) == tid && key.property == property),
+            ),
+            (
+                &*schemas::HISTORICAL,
+                historical.iter().any(|key| Some(key.tid) == tid && key.property == property),
+            ),
+            (&*schemas::BY_REV, by_rev.iter().any(|row| Some(row.tid) == tid && row.property == property)),
+            (&*schemas::CURRENT, current.iter().any(|row| row.tid == tid && row.property == property)),
+        ];
+        found.into_iter().filter(|(_, is_there)| *is_there).map(|(table, _)| table.name()).collect()
     }
 
-    pub(crate) async fn assert_somewhere(&self, tid: Tid, property: &str, expected: bool) {
-        let places = self.places(tid, property).await;
+    pub(crate) async fn assert_in_some_table(&self, tid: Tid, property: &str, expected: bool) {
+        let places = self.tables_with(tid, property).await;
         assert_eq!(!places.is_empty(), expected, "{property} of {tid}: {places:?}");
     }
-}
-
-pub(crate) fn tid_value(tid: Tid) -> Value {
-    let uuid: uuid::Uuid = tid.to_string().parse().unwrap();
-    rashomon_tables::TimeUuid::new(uuid).unwrap().into()
 }

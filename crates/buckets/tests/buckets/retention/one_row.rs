@@ -1,5 +1,5 @@
-//! Option A of table-per-query: what becomes of the one row a property in which the latest lies, when it is superseded
-//! by something that copies nothing, and when it is replaced.
+//! Option A of table-per-query, in which each property has one row for its latest value: the row is
+//! superseded by a write that makes no copies, or is rewritten.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     retention::{DAY, HOUR, SECOND, by, policy, retaining, settings},
-    support::{AnyStore, Cluster, START, World, at, name, on_every_store, page, rev, stands_on_cassandra},
+    support::{AnyStore, Cluster, START, World, at, name, on_every_store, page, rev, runs_on_cassandra},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -18,13 +18,13 @@ const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikit
 const ONE_ROW: Strategy = Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate);
 
 on_every_store![
-    what_an_import_superseded_stays_for_a_grace,
-    what_an_import_superseded_goes_as_a_whole,
-    what_an_import_superseded_and_was_replaced_stays_for_a_grace,
+    value_superseded_by_an_import_stays_for_a_grace,
+    render_superseded_by_an_import_is_culled_as_a_whole,
+    value_superseded_by_an_import_and_rewritten_stays_for_a_grace,
 ];
 
-/// R2 and R4 of what lies in the row of the latest when an import supersedes it: the next write takes its place there.
-async fn what_an_import_superseded_stays_for_a_grace(world: World) {
+/// R2 and R4 for a value in the row of the latest that an import supersedes. The next write takes the row.
+async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
     let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
     let with_meta = [HTML, &[("meta", "{}")]].concat();
     let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
@@ -38,22 +38,23 @@ async fn what_an_import_superseded_stays_for_a_grace(world: World) {
     world.pass(DAY - HOUR - SECOND);
     world.sweep().await;
     for (property, body) in &with_meta {
-        assert!(!world.places(first.tid, property).await.is_empty() || *property == "wikitext");
+        assert!(!world.tables_with(first.tid, property).await.is_empty() || *property == "wikitext");
         assert_eq!(world.read(&page, first.tid, property).await, body.as_bytes(), "{property}");
     }
     world.assert_whole().await;
-    // The reads copied it.
+    // The reads copied the value.
     world.pass(3 * DAY);
     world.sweep().await;
     for property in ["html", "data-parsoid", "meta"] {
-        world.assert_somewhere(first.tid, property, false).await;
+        world.assert_in_some_table(first.tid, property, false).await;
     }
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     world.assert_whole().await;
 }
 
-/// R6 of the same, where the sweep has not come in its time: a write takes the place of some of it, and so of all.
-async fn what_an_import_superseded_goes_as_a_whole(world: World) {
+/// R6 for such a value, if the sweep is late: a write takes the rows of some of its properties, and so of
+/// all.
+async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     for (after, goes) in [(DAY - SECOND, false), (DAY + HOUR, true)] {
         let world = retaining(world.reopened().await, by(ONE_ROW)).await;
         let page = page(&format!("Page after {after:?}"));
@@ -64,13 +65,13 @@ async fn what_an_import_superseded_goes_as_a_whole(world: World) {
         world.pass(after);
         world.put_revision(&page, 6, HTML).await.unwrap();
         for property in ["html", "data-parsoid", "meta"] {
-            world.assert_somewhere(first.tid, property, !goes).await;
+            world.assert_in_some_table(first.tid, property, !goes).await;
         }
     }
 }
 
-/// R6 of what is replaced then: it gets its time again, as a whole.
-async fn what_an_import_superseded_and_was_replaced_stays_for_a_grace(world: World) {
+/// R6 for such a value that is rewritten: the whole render gets another grace.
+async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: World) {
     let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
@@ -86,9 +87,10 @@ async fn what_an_import_superseded_and_was_replaced_stays_for_a_grace(world: Wor
     world.assert_whole().await;
 }
 
-/// R2 of what was cut off before its rows were set, and superseded by an import before the sweep finished it.
+/// R2 for a write that was interrupted before it set its rows, and superseded by an import before the sweep
+/// set them.
 #[tokio::test]
-async fn what_was_not_set_and_an_import_superseded_stays_for_a_grace() {
+async fn unset_row_superseded_by_an_import_stays_for_a_grace() {
     let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(ONE_ROW))).await;
     let page = page("Main_Page");
@@ -105,10 +107,10 @@ async fn what_was_not_set_and_an_import_superseded_stays_for_a_grace() {
     }
 }
 
-/// A replacement of the latest that is cut off has happened or has not: it is read so by whoever asks, before and
-/// after its copies expire, and the index says the same.
+/// An interrupted rewrite of the latest has happened or has not. All reads agree, before and after the copies
+/// expire, and so does the index.
 #[tokio::test]
-async fn a_replacement_that_was_cut_off_has_happened_or_has_not() {
+async fn interrupted_rewrite_has_happened_or_has_not() {
     let (mut failed, mut happened) = (0, 0);
     for (call, fault) in [Call::Write, Call::Swap]
         .into_iter()
@@ -139,36 +141,36 @@ async fn a_replacement_that_was_cut_off_has_happened_or_has_not() {
             }
         }
     }
-    // On a cluster it is looked at what became of it: it is taken back, or has not failed.
-    assert!(failed > 3 && (happened > 0 || stands_on_cassandra()), "{failed} {happened}");
+    // On a cluster, the writer reads the outcome of its write: the write is taken back, or has not failed.
+    assert!(failed > 3 && (happened > 0 || runs_on_cassandra()), "{failed} {happened}");
 }
 
-/// What is replaced lies where any strategy has it, until the next write, and is copied from there.
+/// A rewritten value is in the content table until the next write, and is copied from there.
 #[tokio::test]
-async fn what_was_replaced_is_superseded_as_what_was_not() {
+async fn rewritten_value_is_superseded_like_any_other() {
     let (world, page) = (retaining(World::in_memory().await, by(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
-    assert_eq!(world.places(first.tid, "html").await, ["render_content"]);
-    assert_eq!(world.places(first.tid, "data-parsoid").await, ["render_content"]);
+    assert_eq!(world.tables_with(first.tid, "html").await, ["render_content"]);
+    assert_eq!(world.tables_with(first.tid, "data-parsoid").await, ["render_content"]);
     world.put_revision(&page, 2, HTML).await.unwrap();
     for property in ["html", "data-parsoid"] {
-        assert_eq!(world.places(first.tid, property).await, ["historical", "by_rev"]);
+        assert_eq!(world.tables_with(first.tid, property).await, ["historical", "by_rev"]);
     }
     assert_eq!(world.rows(&schemas::CURRENT).await.len(), HTML.len());
     world.pass(DAY - SECOND);
     assert_eq!(world.read(&page, first.tid, "html").await, b"mended");
     world.pass(4 * DAY);
     world.sweep().await;
-    world.assert_somewhere(first.tid, "html", false).await;
+    world.assert_in_some_table(first.tid, "html", false).await;
     world.assert_whole().await;
 }
 
-/// By a clock that is ahead the copies have expired, so that they are not replaced with what they are copies of. By
-/// another they stand, and are not what is read.
+/// By a clock ahead the copies have expired, so a rewrite does not replace them. By another clock they still
+/// exist, and a read must not return them.
 #[tokio::test]
-async fn what_is_replaced_as_its_copies_expire_is_read_as_it_is() {
+async fn value_replaced_as_its_copies_expire_is_read_as_replaced() {
     for current in [Current::OneRow, Current::WideRow] {
         for fill in [Fill::CopyOnUpdate, Fill::WriteThrough] {
             let strategy = by(Strategy::TablePerQuery(current, fill));
@@ -186,10 +188,11 @@ async fn what_is_replaced_as_its_copies_expire_is_read_as_it_is() {
     }
 }
 
-/// What a revision has, and its writer was cut off before he had set, is read of the render that came after his: from
-/// the copies of his, and for good once the sweep has set it.
+/// A writer was interrupted before it set the row of a property of the revision. The property can be read
+/// through the next render: first from the copies of the interrupted write, and permanently once the sweep
+/// has set the row.
 #[tokio::test]
-async fn what_was_not_set_is_read_of_the_next_render() {
+async fn unset_row_is_readable_through_the_next_render() {
     for swap in 1..=HTML.len() as u64 {
         let plan = Plan::empty().on(Call::Swap, swap, Fault::Before);
         let (world, _) = World::with(|store| Faulty::new(store, plan.clone()), settings(by(ONE_ROW))).await;
@@ -208,10 +211,10 @@ async fn what_was_not_set_is_read_of_the_next_render() {
     }
 }
 
-/// R6 on a cluster, of a write whose rows were set by half: where its batch had its bodies too, they go with the sweep,
-/// as a whole, and not some of them with their copies.
+/// R6 on a cluster, for a write whose rows were set in part. Its batch had the bodies too, so the sweep culls
+/// the render as a whole, and no part of it expires earlier with its copies.
 #[tokio::test]
-async fn what_was_set_by_half_goes_as_a_whole() {
+async fn partly_set_render_is_culled_as_a_whole() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
     let store = Arc::new(Faulty::new(cluster, Plan::empty().on(Call::Swap, 3, Fault::Before)));
@@ -221,18 +224,18 @@ async fn what_was_set_by_half_goes_as_a_whole() {
     let first = world.buckets.latest_render(&page).await.unwrap().tid;
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY + HOUR);
-    assert_eq!(world.places(first, "html").await, ["render_content"]);
-    assert_eq!(world.places(first, "data-parsoid").await, ["render_content"]);
+    assert_eq!(world.tables_with(first, "html").await, ["render_content"]);
+    assert_eq!(world.tables_with(first, "data-parsoid").await, ["render_content"]);
     world.sweep().await;
-    world.assert_somewhere(first, "html", false).await;
-    world.assert_somewhere(first, "data-parsoid", false).await;
+    world.assert_in_some_table(first, "html", false).await;
+    world.assert_in_some_table(first, "data-parsoid", false).await;
     world.assert_whole().await;
 }
 
-/// R6 on a cluster, of what a clock ahead set: that was later than the import counts as stored that superseded it, and than
-/// what is culled is deleted.
+/// R6 on a cluster, for rows that a clock ahead set. They have later times than the import that superseded
+/// them, and than the deletes of the cull.
 #[tokio::test]
-async fn what_a_clock_ahead_set_and_an_import_superseded_goes() {
+async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let policy = by(ONE_ROW);
@@ -242,13 +245,13 @@ async fn what_a_clock_ahead_set_and_an_import_superseded_goes() {
     world.pass(HOUR);
     let now = world.clock.now();
     world.clock.set(now.saturating_add(policy.skew));
-    // What is new of a revision is written as of earlier, and then set.
+    // A new property of the revision is written with an earlier time, and then set.
     let second = world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "n")]).await.unwrap();
     world.clock.set(now);
     let imported = world.history(&page, 5, at(5), b"text 5").await;
     world.buckets.import(&page, vec![imported]).await.unwrap();
     world.put_revision(&page, 6, &[HTML, &[("slot-notes", "m")]].concat()).await.unwrap();
-    // As soon as it falls due.
+    // The sweep runs as soon as the value becomes eligible.
     world.pass(policy.grace + policy.skew * 2);
     for _ in 0..10 {
         world.pass(SECOND);
@@ -257,14 +260,14 @@ async fn what_a_clock_ahead_set_and_an_import_superseded_goes() {
     world.pass(10 * DAY);
     world.sweep().await;
     for property in ["html", "data-parsoid", "slot-notes"] {
-        assert!(world.places(second.tid, property).await.is_empty(), "{property}");
+        assert!(world.tables_with(second.tid, property).await.is_empty(), "{property}");
     }
     world.assert_whole().await;
 }
 
-/// One process of a cluster has written a revision on the condition that 8 is the latest, and stops before it gives the
-/// page back, until the gate is opened. Gives another process, and the write.
-async fn written_and_not_given_back(
+/// One process of a cluster has written a revision on the condition that 8 is the latest. It halts before it
+/// releases the page lease, until the gate is opened. Returns another process, the gate, and the write.
+async fn written_before_the_lease_was_released(
     page: &Page,
     strategy: Strategy,
     number: i64,
@@ -289,15 +292,15 @@ async fn written_and_not_given_back(
     (other, gate, write)
 }
 
-/// A write on a condition had happened, bodies that lie elsewhere and all, and its process died before it could say so:
-/// whoever finds that does not take back what somebody may have read.
+/// A conditional write had happened, with bodies in other tables too, and its process died before it released
+/// the lease. The next writer does not take the write back, since its values may have been read.
 #[tokio::test]
-async fn what_was_written_whole_stands_though_its_process_died() {
+async fn complete_write_of_a_dead_process_is_kept() {
     for current in [Current::OneRow, Current::WideRow] {
         let page = page("Main_Page");
-        // The bodies of a lower revision lie among the copies.
+        // The bodies of a lower revision are among the copies.
         let strategy = Strategy::TablePerQuery(current, Fill::CopyOnUpdate);
-        let (other, gate, write) = written_and_not_given_back(&page, strategy, 3).await;
+        let (other, gate, write) = written_before_the_lease_was_released(&page, strategy, 3).await;
         let written = other.buckets.newest_with(&page, rev(3), &name("html")).await.unwrap();
         other.pass(60 * SECOND);
         other.rewrite(&page, written, "html", "mended").await.unwrap();
@@ -309,20 +312,21 @@ async fn what_was_written_whole_stands_though_its_process_died() {
     }
 }
 
-/// Nor if others have superseded it since, and have deleted what they had copied of it.
+/// The write is not taken back either if others have superseded it since, and have deleted the values that
+/// they copied.
 #[tokio::test]
-async fn what_was_written_whole_and_superseded_stands_though_its_process_died() {
+async fn complete_write_of_a_dead_process_is_kept_after_it_was_superseded() {
     let per_query = |current| Strategy::TablePerQuery(current, Fill::CopyOnUpdate);
     for strategy in
         [Strategy::AppTtl, Strategy::TwoTable, per_query(Current::OneRow), per_query(Current::WideRow)]
     {
         let page = page("Main_Page");
-        let (other, gate, write) = written_and_not_given_back(&page, strategy, 9).await;
+        let (other, gate, write) = written_before_the_lease_was_released(&page, strategy, 9).await;
         other.pass(SECOND);
         let last = other.put_revision(&page, 10, HTML).await.unwrap();
         let written = other.buckets.newest_with(&page, rev(9), &name("html")).await.unwrap();
         if strategy == Strategy::AppTtl {
-            // It is the sweep that deletes.
+            // Under this strategy the sweep deletes.
             other.pass(2 * DAY);
             other.sweep().await;
         }

@@ -1,48 +1,55 @@
-//! What is one strategy's alone: two-table's corner case and what it keeps, and what becomes of a delete or a row of
-//! the latest that fails.
+//! Behaviour of single strategies: which values two-table keeps, and what follows when a delete, or a write
+//! of a row of the latest, fails.
 
 use std::num::NonZeroU32;
 
 use rashomon_buckets::{Cull, Current, Fill, Policy, Strategy, schemas};
-use rashomon_tables::{Call, Fault, Faulty, Plan, Row, Swap, Value};
+use rashomon_records::rows::TypedRow as _;
+use rashomon_tables::{Call, Fault, Faulty, Plan, Row, Swap};
 
 use crate::{
     retention::{DAY, HOUR, SECOND, by, policy, retaining, settings},
-    support::{World, noise, on_every_store, page},
+    support::{CurrentRow, World, name, noise, on_every_store, page, rev},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
 on_every_store![
-    two_table_does_not_keep_what_it_finds_among_the_current,
+    two_table_does_not_copy_a_value_that_it_reads_from_the_content_table,
     two_table_keeps_the_newest_revisions,
-    two_table_keeps_what_it_finds_among_the_current_while_its_copy_stands,
-    where_only_renders_go_two_table_keeps_one_of_each_revision,
+    two_table_keeps_a_read_value_while_its_copy_exists,
+    two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled,
 ];
 
-/// Not R3: what is found among the current ones is not copied, and goes with the next delete.
-async fn two_table_does_not_keep_what_it_finds_among_the_current(world: World) {
-    // No write deletes, so that what is superseded waits for the sweep.
+/// An exception to R3: a value that a read finds in the content table is not copied, and the next delete
+/// takes it.
+async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(world: World) {
+    // No write deletes, so superseded values wait for the sweep.
     let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
     let (world, page) = (retaining(world, never).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY + 6 * HOUR);
-    assert_eq!(world.places(first.tid, "html").await, ["render_content"], "its copy has expired");
+    assert_eq!(world.tables_with(first.tid, "html").await, ["render_content"], "the copy has expired");
     assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
     world.sweep().await;
     world.pass(SECOND);
-    assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None, "less than a ttl after it was read");
+    assert_eq!(
+        world.read_if_kept(&page, first.tid, "html").await,
+        None,
+        "it is gone less than a ttl after the read"
+    );
 }
 
-/// R3: of what is found among the current ones, too, since nothing has deleted it there, the copy is what stays.
-async fn two_table_keeps_what_it_finds_among_the_current_while_its_copy_stands(world: World) {
+/// R3: the value is still in the content table too, since nothing has deleted it there. The read keeps the
+/// copy.
+async fn two_table_keeps_a_read_value_while_its_copy_exists(world: World) {
     let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
     let (world, page) = (retaining(world, never).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY - HOUR);
-    let places = world.places(first.tid, "html").await;
+    let places = world.tables_with(first.tid, "html").await;
     assert!(places.contains(&"render_content") && places.contains(&"historical"), "{places:?}");
     for property in ["html", "wikitext"] {
         world.read(&page, first.tid, property).await;
@@ -72,7 +79,7 @@ async fn two_table_keeps_the_newest_revisions(world: World) {
     world.assert_whole().await;
 }
 
-async fn where_only_renders_go_two_table_keeps_one_of_each_revision(world: World) {
+async fn two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled(world: World) {
     let renders = Policy { cull: Cull::Renders, ..by(Strategy::TwoTable) };
     let (world, page) = (retaining(world, renders).await, page("Main_Page"));
     let one = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -86,10 +93,10 @@ async fn where_only_renders_go_two_table_keeps_one_of_each_revision(world: World
     world.assert_whole().await;
 }
 
-/// R5: a delete that fails is no error for the writer, and the sweep makes up for it.
+/// R5: a failed delete is no error for the writer, and the sweep deletes the value later.
 #[tokio::test]
-async fn a_delete_that_fails_only_delays() {
-    // Of each revision a write is what two-table does, and the next its delete.
+async fn failed_delete_is_completed_by_the_sweep() {
+    // Under two-table each revision is one write; the delete is another. So the third write is the delete.
     let plan = Plan::empty().on(Call::Write, 3, Fault::Before);
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(Strategy::TwoTable))).await;
     let page = page("Main_Page");
@@ -98,13 +105,13 @@ async fn a_delete_that_fails_only_delays() {
     world.assert_stored(first.tid, "html", true).await;
     world.pass(DAY + policy().slack);
     world.sweep().await;
-    world.assert_somewhere(first.tid, "html", false).await;
+    world.assert_in_some_table(first.tid, "html", false).await;
     world.assert_whole().await;
 }
 
-/// R5 in option B, where the delete is part of the write: it fails with the write, and is done when that is done.
+/// R5 in option B, where the delete is part of the write: both happen, or neither.
 #[tokio::test]
-async fn in_a_wide_row_a_delete_happens_with_its_write_or_not_at_all() {
+async fn wide_row_delete_happens_with_its_write_or_not_at_all() {
     for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
         for fault in [Fault::Before, Fault::After] {
             let wide_row = by(Strategy::TablePerQuery(Current::WideRow, fill));
@@ -126,10 +133,10 @@ async fn in_a_wide_row_a_delete_happens_with_its_write_or_not_at_all() {
     }
 }
 
-/// A write that was cut off between its batch and the rows of the latest has not been acknowledged. It is read
-/// all the same, and either the same again or the sweep finishes it before its copies expire.
+/// A write that is interrupted between its batch and the rows of the latest is not acknowledged. It can be
+/// read all the same. A repeat of the write, or the sweep, sets the rows before the copies expire.
 #[tokio::test]
-async fn a_row_that_was_not_set_is_set_later() {
+async fn unset_row_is_set_later() {
     for (fill, again) in [
         (Fill::CopyOnUpdate, true),
         (Fill::CopyOnUpdate, false),
@@ -137,7 +144,7 @@ async fn a_row_that_was_not_set_is_set_later() {
         (Fill::WriteThrough, false),
     ] {
         let one_row = by(Strategy::TablePerQuery(Current::OneRow, fill));
-        // The first three are those of the first revision; then data-parsoid is set, and html last.
+        // The first three swaps are those of the first revision. Then data-parsoid is set, and html last.
         let plan = Plan::empty().on(Call::Swap, 5, Fault::Before);
         let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
         let page = page("Main_Page");
@@ -161,26 +168,27 @@ async fn a_row_that_was_not_set_is_set_later() {
     }
 }
 
-/// A writer that goes away between the rows of the latest leaves the html that was: html is set last.
+/// A writer that is interrupted between the rows of the latest leaves the old html, since html is set last.
 #[tokio::test]
-async fn html_is_set_after_what_belongs_to_it() {
+async fn html_is_set_after_the_other_properties_of_its_render() {
     for number in 4..=6 {
-        // The first three are those of the first revision.
+        // The first three swaps are those of the first revision.
         let plan = Plan::empty().on(Call::Swap, number, Fault::Before);
         let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
         let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
         let page = page("Main_Page");
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap_err();
-        let rows = world.rows(&schemas::CURRENT).await;
-        let html = rows.iter().find(|row| row.key.clustering == [Value::from("html")]).unwrap();
-        assert_eq!(html.values[6], Some(Value::Int(1)), "the call that failed is number {number}");
+        let rows = world.typed_rows::<CurrentRow>().await;
+        let html = rows.iter().find(|row| row.property == name("html")).unwrap();
+        assert_eq!(html.rev, rev(1), "the call that failed is number {number}");
     }
 }
 
-/// R5: where the row of what the latest lacks cannot be cleared, the writer is none the wiser, and the sweep does it.
+/// R5: if the row of a property that the latest lacks cannot be cleared, this is no error for the writer, and
+/// the sweep clears it later.
 #[tokio::test]
-async fn a_row_that_was_not_cleared_is_cleared_later() {
+async fn uncleared_row_is_cleared_later() {
     // Four rows are set for the first revision and three for the second; then that of meta is cleared.
     let plan = Plan::empty().on(Call::Swap, 8, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
@@ -189,16 +197,16 @@ async fn a_row_that_was_not_cleared_is_cleared_later() {
     let with_meta = [HTML, &[("meta", "{}")]].concat();
     let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
-    assert!(world.places(first.tid, "meta").await.contains(&"current"), "it was to be cleared");
+    assert!(world.tables_with(first.tid, "meta").await.contains(&"current"), "the row was not cleared");
     world.pass(DAY + policy().slack);
     world.sweep().await;
-    world.assert_somewhere(first.tid, "meta", false).await;
+    world.assert_in_some_table(first.tid, "meta", false).await;
     world.assert_whole().await;
 }
 
-/// The same of a large body, whose chunks then stay as well.
+/// A row of a large body is set later too, and its chunks stay.
 #[tokio::test]
-async fn a_large_row_that_was_not_set_is_set_later() {
+async fn unset_row_of_a_large_body_is_set_later() {
     let plan = Plan::empty().on(Call::Swap, 6, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
@@ -215,9 +223,9 @@ async fn a_large_row_that_was_not_set_is_set_later() {
     world.assert_whole().await;
 }
 
-/// R2 of what was cut off before its rows were set, and superseded before the sweep finished it.
+/// R2 for a write that was interrupted before it set its rows, and superseded before the sweep set them.
 #[tokio::test]
-async fn what_was_not_set_can_be_read_for_a_grace() {
+async fn unset_row_is_readable_for_a_grace() {
     let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
@@ -234,15 +242,15 @@ async fn what_was_not_set_can_be_read_for_a_grace() {
     }
 }
 
-/// R2 and R4 of the latest that lies in its one row, once another strategy writes what supersedes it: neither write
+/// R2 and R4 for a latest value in its one row, when a write of another strategy supersedes it. Neither write
 /// copies it.
 #[tokio::test]
-async fn what_lies_in_the_row_of_the_latest_stays_for_a_grace() {
+async fn value_in_the_row_of_the_latest_stays_for_a_grace() {
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     for by_a_render in [true, false] {
         let (world, page) = (retaining(World::in_memory().await, one_row.clone()).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
-        // Its copies expire, and its note waits for the sweep.
+        // Its copies expire, and its queue entry waits for the sweep.
         world.pass(2 * DAY);
         let world = retaining(world, policy()).await;
         match by_a_render {
@@ -251,18 +259,18 @@ async fn what_lies_in_the_row_of_the_latest_stays_for_a_grace() {
         };
         world.pass(DAY - SECOND);
         world.sweep().await;
-        assert_eq!(world.places(first.tid, "html").await, ["current"]);
+        assert_eq!(world.tables_with(first.tid, "html").await, ["current"]);
         assert_eq!(world.read(&page, first.tid, "wikitext").await, b"text");
         world.pass(4 * DAY);
         world.sweep().await;
-        world.assert_somewhere(first.tid, "html", false).await;
+        world.assert_in_some_table(first.tid, "html", false).await;
         world.assert_whole().await;
     }
 }
 
-/// The one row that the latest lies in is missed when it is lost, and looked at byte by byte.
+/// `verify` reports a lost row of the latest, and checks the bytes of each row.
 #[tokio::test]
-async fn a_row_of_the_latest_that_is_lost_or_altered_is_found() {
+async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, page) = (retaining(World::in_memory().await, one_row).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
@@ -275,8 +283,8 @@ async fn a_row_of_the_latest_that_is_lost_or_altered_is_found() {
         };
         set(Some(&row), None).await;
         assert_eq!(world.verify().await.problems.len(), 1, "{:?}", row.key);
-        let mut altered = row.clone();
-        altered.values[1] = Some(Value::Int(1000));
+        let typed = CurrentRow::from_row(&row).unwrap();
+        let altered = Row { values: CurrentRow { size: 1000, ..typed }.values(), ..row.clone() };
         set(None, Some(altered.clone())).await;
         assert!(!world.verify().await.problems.is_empty(), "{:?}", row.key);
         set(Some(&altered), Some(row.clone())).await;

@@ -1,21 +1,21 @@
-//! Two processes on a cluster that write a page at the same time, where superseded values expire: what one deletes or
-//! sets is not what the other has written meanwhile.
+//! Two processes on a cluster write a page at the same time, under strategies whose superseded values expire.
+//! One process does not delete or overwrite values that the other has written meanwhile.
 
 use std::sync::Arc;
 
-use rashomon_buckets::{Current, Fill, NewRevision, Page, Result, Strategy, Written, schemas};
+use rashomon_buckets::{Current, Fill, NewRevision, Page, Result, Strategy, Written};
 use rashomon_clock::{Clock, ManualClock};
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore, Value};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore};
 use tokio::task::JoinHandle;
 
 use crate::{
     retention::{DAY, HOUR, SECOND, by, settings},
-    support::{AnyStore, Cluster, START, World, page},
+    support::{AnyStore, Cluster, CurrentRow, START, World, page, rev},
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-/// The first of two processes can be stopped at a call of the store.
+/// Two processes. The first can be halted at a call of the store.
 pub(crate) struct Two {
     pub(crate) one: World,
     pub(crate) calls_of_one: Arc<Faulty<AnyStore>>,
@@ -27,15 +27,15 @@ impl Two {
         let clock = Arc::new(ManualClock::new(START));
         let store: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let calls_of_one = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));
-        let seen = Arc::clone(&calls_of_one) as Arc<dyn TableStore>;
+        let store_of_one = Arc::clone(&calls_of_one) as Arc<dyn TableStore>;
         let settings = settings(by(strategy));
-        let one = World::on(seen, Arc::clone(&clock), settings.clone(), 1).await;
+        let one = World::on(store_of_one, Arc::clone(&clock), settings.clone(), 1).await;
         let other = World::on(store, clock, settings, 2).await;
         Self { one, calls_of_one, other }
     }
 
-    /// The first writes a revision, and waits before a call until the gate is opened.
-    async fn stopped(
+    /// The first process writes a revision, and halts before a call until the gate is opened.
+    async fn stopped_write(
         &self,
         page: &Page,
         number: i64,
@@ -51,26 +51,27 @@ impl Two {
     }
 }
 
-/// R1, where the latest lies in one row a property: whoever is about to set it finds a higher one, and leaves it.
+/// R1, if the latest value of each property is in one row: a process that is about to set the row finds a
+/// higher revision there, and leaves the row alone.
 #[tokio::test]
-async fn a_lower_revision_does_not_take_the_row_of_a_higher_one() {
+async fn lower_revision_does_not_take_the_row_of_a_higher_one() {
     for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
         let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
         let (two, page) = (Two::under(one_row).await, page("Main_Page"));
         two.other.put_revision(&page, 1, HTML).await.unwrap();
         for number in 1..=HTML.len() as u64 {
             let (lower, higher) = (number as i64 * 10, number as i64 * 10 + 1);
-            let (gate, writer) = two.stopped(&page, lower, (Call::Swap, number)).await;
+            let (gate, writer) = two.stopped_write(&page, lower, (Call::Swap, number)).await;
             two.other.put_revision(&page, higher, HTML).await.unwrap();
             gate.open();
             assert!(writer.await.unwrap().unwrap().created);
-            let rows = two.other.rows(&schemas::CURRENT).await;
+            let rows = two.other.typed_rows::<CurrentRow>().await;
             assert_eq!(rows.len(), HTML.len());
             for row in rows {
-                assert_eq!(row.values[6], Some(Value::Int(higher)), "{:?}", row.key.clustering);
+                assert_eq!(row.rev, rev(higher), "{}", row.property);
             }
         }
-        // When no copy is left to help.
+        // All copies have expired.
         two.other.pass(100 * DAY);
         for (property, body) in HTML {
             assert_eq!(two.other.read_latest(&page, property).await, body.as_bytes());
@@ -78,15 +79,15 @@ async fn a_lower_revision_does_not_take_the_row_of_a_higher_one() {
     }
 }
 
-/// R6 where a write deletes after it what it has copied: what was replaced in between has its own time, with all of its
-/// render.
+/// R6, if a write first copies a value and then deletes it: a value that was replaced in between has its own
+/// time, with the whole render.
 #[tokio::test]
-async fn a_delete_spares_what_was_replaced_after_it_was_copied() {
+async fn delete_spares_a_value_replaced_after_it_was_copied() {
     let (two, page) = (Two::under(Strategy::TwoTable).await, page("Main_Page"));
     let first = two.other.put_revision(&page, 1, HTML).await.unwrap();
     two.other.pass(HOUR);
-    let (gate, writer) = two.stopped(&page, 2, (Call::Write, 2)).await;
-    // The copy is almost over.
+    let (gate, writer) = two.stopped_write(&page, 2, (Call::Write, 2)).await;
+    // The copy has almost expired.
     two.other.pass(DAY - HOUR);
     two.other.rewrite(&page, first.tid, "html", "mended").await.unwrap();
     gate.open();
@@ -99,14 +100,14 @@ async fn a_delete_spares_what_was_replaced_after_it_was_copied() {
     assert_eq!(two.other.read(&page, first.tid, "data-parsoid").await, b"{}");
 }
 
-/// The same where the delete is part of the write.
+/// R6, if the delete is part of the write.
 #[tokio::test]
-async fn a_write_that_deletes_spares_what_was_replaced_after_it_was_copied() {
+async fn write_with_a_delete_spares_a_value_replaced_after_it_was_copied() {
     let wide_row = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     let (two, page) = (Two::under(wide_row).await, page("Main_Page"));
     let first = two.other.put_revision(&page, 1, HTML).await.unwrap();
     two.other.pass(HOUR);
-    let (gate, writer) = two.stopped(&page, 2, (Call::Write, 1)).await;
+    let (gate, writer) = two.stopped_write(&page, 2, (Call::Write, 1)).await;
     two.other.rewrite(&page, first.tid, "html", "mended").await.unwrap();
     gate.open();
     assert!(writer.await.unwrap().unwrap().created);

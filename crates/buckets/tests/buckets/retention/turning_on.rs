@@ -1,4 +1,4 @@
-//! What stands already when retention is turned on, or set to free more.
+//! Values that are stored already when retention is turned on, or when its policy is changed.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use crate::{
 };
 
 on_every_store![
-    what_stands_goes_when_it_is_turned_on,
-    what_stands_and_is_not_due_yet_goes_when_it_is,
-    a_shorter_grace_frees_what_a_longer_one_kept,
-    what_was_written_while_it_was_off_goes_after_it_is_on_again,
-    a_longer_grace_keeps_what_was_noted_for_a_shorter_one,
-    a_dry_run_says_what_goes,
-    what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over,
-    what_came_again_stays_where_the_policy_came_to_keep_it,
-    what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_more,
-    a_longer_grace_delays_nothing_that_it_frees,
-    what_was_due_goes_though_its_notes_have_expired,
+    stored_values_are_culled_when_retention_is_turned_on,
+    stored_values_are_culled_when_they_become_eligible,
+    shorter_grace_culls_values_kept_by_a_longer_one,
+    value_superseded_while_retention_was_off_is_culled_later,
+    longer_grace_keeps_values_enqueued_under_a_shorter_one,
+    dry_run_reports_what_a_sweep_culls,
+    value_rewritten_while_retention_was_off_is_culled_after_a_new_grace,
+    late_revision_stays_if_a_new_policy_keeps_it,
+    value_kept_by_a_new_policy_is_culled_when_no_longer_among_the_newest,
+    longer_grace_does_not_delay_eligible_values,
+    overdue_value_is_culled_though_its_queue_entry_expired,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("wikitext", "text")];
 
-async fn what_stands_goes_when_it_is_turned_on(world: World) {
+async fn stored_values_are_culled_when_retention_is_turned_on(world: World) {
     let first_page = page("Page_0");
     let mut first = Vec::new();
     for number in 0..450 {
@@ -38,15 +38,15 @@ async fn what_stands_goes_when_it_is_turned_on(world: World) {
     }
     world.pass(5 * DAY);
     let world = retaining(world, policy()).await;
-    assert_eq!(world.sweep().await.renders, 0, "nobody noted it");
-    // Cut off after some of it, and begun again.
+    assert_eq!(world.sweep().await.renders, 0, "the values have no queue entries");
+    // The rescan is interrupted by a restart, and continued.
     let begun = world.buckets.walk(&first_page.domain, &first_page.bucket).await.unwrap();
     assert!(begun.pages > 0 && !begun.finished);
     let world = world.reopened().await;
-    // By one whose clock is behind.
+    // The clock is behind after the restart.
     world.clock.set(world.clock.now().saturating_sub(Duration::from_secs(3)));
-    assert_eq!(begun.pages + world.walk(&first_page).await, 450);
-    assert_eq!(world.walk(&first_page).await, 0, "once");
+    assert_eq!(begun.pages + world.rescan(&first_page).await, 450);
+    assert_eq!(world.rescan(&first_page).await, 0, "there is one rescan only");
     world.pass(HOUR);
     assert_eq!(world.sweep().await.renders, 5);
     world.assert_stored(first[0].tid, "html", false).await;
@@ -54,14 +54,14 @@ async fn what_stands_goes_when_it_is_turned_on(world: World) {
     world.assert_whole().await;
 }
 
-async fn what_stands_and_is_not_due_yet_goes_when_it_is(world: World) {
+async fn stored_values_are_culled_when_they_become_eligible(world: World) {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(HOUR);
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY / 2);
     let world = retaining(world, policy()).await;
-    world.walk(&page).await;
+    world.rescan(&page).await;
     world.pass(DAY / 2);
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
@@ -70,37 +70,37 @@ async fn what_stands_and_is_not_due_yet_goes_when_it_is(world: World) {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-async fn a_shorter_grace_frees_what_a_longer_one_kept(world: World) {
+async fn shorter_grace_culls_values_kept_by_a_longer_one(world: World) {
     let (world, page) = (retaining(world, Policy { grace: 30 * DAY, ..policy() }).await, page("Main_Page"));
-    world.walk(&page).await;
+    world.rescan(&page).await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(5 * DAY);
     let world = retaining(world, policy()).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
-    assert_eq!(world.walk(&page).await, 1);
+    assert_eq!(world.rescan(&page).await, 1);
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
 }
 
-async fn what_was_written_while_it_was_off_goes_after_it_is_on_again(world: World) {
+async fn value_superseded_while_retention_was_off_is_culled_later(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    world.walk(&page).await;
+    world.rescan(&page).await;
     world.pass(HOUR);
-    let world = world.under(rashomon_buckets::Settings::default()).await;
+    let world = world.restarted_with(rashomon_buckets::Settings::default()).await;
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(5 * DAY);
-    let world = world.under(settings(policy())).await;
-    assert_eq!(world.walk(&page).await, 1);
+    let world = world.restarted_with(settings(policy())).await;
+    assert_eq!(world.rescan(&page).await, 1);
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
 }
 
-async fn what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over(world: World) {
+async fn value_rewritten_while_retention_was_off_is_culled_after_a_new_grace(world: World) {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_revision(&page, 2, HTML).await.unwrap();
@@ -110,7 +110,7 @@ async fn what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over(world
     world.pass(12 * HOUR);
     world.rewrite(&page, second.tid, "wikitext", "mended").await.unwrap();
     let world = retaining(world, policy()).await;
-    world.walk(&page).await;
+    world.rescan(&page).await;
     world.pass(HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
@@ -118,13 +118,13 @@ async fn what_was_replaced_while_it_was_off_goes_when_its_new_time_is_over(world
     world.pass(DAY + policy().slack - 13 * HOUR);
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
-    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 2, "those of 2 and 3");
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 2, "the wikitext of 2 and 3");
     world.pass(13 * HOUR);
     world.sweep().await;
-    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "that of 3");
+    assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "the wikitext of 3");
 }
 
-async fn a_longer_grace_keeps_what_was_noted_for_a_shorter_one(world: World) {
+async fn longer_grace_keeps_values_enqueued_under_a_shorter_one(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_longer_grace_keeps_what_was_noted_for_a_shorter_one(world: World) {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-async fn a_dry_run_says_what_goes(world: World) {
+async fn dry_run_reports_what_a_sweep_culls(world: World) {
     let page = page("Main_Page");
     for number in 1..=4 {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -147,22 +147,22 @@ async fn a_dry_run_says_what_goes(world: World) {
     world.put_revision(&page, 5, HTML).await.unwrap();
     let world = retaining(world, policy()).await;
     let dry = async || world.buckets.dry_run(&page.domain, &page.bucket, &mut |_| {}).await.unwrap();
-    let said = dry().await;
+    let reported = dry().await;
     // Revision 4 was superseded just now.
-    assert_eq!((said.pages, said.pages_culled), (1, 1));
-    assert_eq!((said.renders, said.renders_culled, said.revisions_culled), (9, 7, 3));
-    assert_eq!((said.bytes, said.bytes_culled), (9 * 3 + 5 * 4, 7 * 3 + 3 * 4));
-    world.walk(&page).await;
+    assert_eq!((reported.pages, reported.pages_culled), (1, 1));
+    assert_eq!((reported.renders, reported.renders_culled, reported.revisions_culled), (9, 7, 3));
+    assert_eq!((reported.bytes, reported.bytes_culled), (9 * 3 + 5 * 4, 7 * 3 + 3 * 4));
+    world.rescan(&page).await;
     world.pass(HOUR);
     let swept = world.sweep().await;
-    assert_eq!((swept.renders, swept.bytes), (said.renders_culled, said.bytes_culled));
+    assert_eq!((swept.renders, swept.bytes), (reported.renders_culled, reported.bytes_culled));
     let then = dry().await;
     assert_eq!((then.renders, then.renders_culled, then.bytes_culled), (2, 0, 0));
-    assert_eq!(then.bytes, said.bytes - said.bytes_culled);
+    assert_eq!(then.bytes, reported.bytes - reported.bytes_culled);
 }
 
-/// Revision 30 comes after it and its like were culled, and then the policy keeps it.
-async fn what_came_again_stays_where_the_policy_came_to_keep_it(world: World) {
+/// Revision 30 arrives after revisions around it were culled, and then a new policy keeps it.
+async fn late_revision_stays_if_a_new_policy_keeps_it(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     for number in [10, 20, 40, 50] {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -184,8 +184,8 @@ async fn what_came_again_stays_where_the_policy_came_to_keep_it(world: World) {
     world.assert_whole().await;
 }
 
-/// Revision 30 comes below what has been culled, and is one of the newest four until 45 comes.
-async fn what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_more(world: World) {
+/// Revision 30 arrives below the cull watermark. It is one of the newest four until revision 45 arrives.
+async fn value_kept_by_a_new_policy_is_culled_when_no_longer_among_the_newest(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     for number in [10, 20, 35, 50] {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -208,33 +208,34 @@ async fn what_the_policy_came_to_keep_goes_when_it_is_none_of_the_newest_any_mor
     world.assert_stored(late.tid, "html", false).await;
 }
 
-/// What was noted as due by a shorter grace is due by a longer one too, if it was superseded for as long.
-async fn a_longer_grace_delays_nothing_that_it_frees(world: World) {
+/// A value that was enqueued under a shorter grace is eligible under a longer one too, if it was superseded
+/// for as long.
+async fn longer_grace_does_not_delay_eligible_values(world: World) {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(10 * DAY);
     let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
-    assert_eq!(world.walk(&page).await, 1);
+    assert_eq!(world.rescan(&page).await, 1);
     let world = retaining(world, policy()).await;
-    assert_eq!(world.walk(&page).await, 0);
+    assert_eq!(world.rescan(&page).await, 0);
     world.pass(Duration::from_secs(20));
     assert_eq!(world.sweep().await.renders, 1);
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// Where nobody sweeps for as long as notes stand, they are made again.
-async fn what_was_due_goes_though_its_notes_have_expired(world: World) {
+/// If no sweep runs for so long that queue entries expire, a rescan enqueues them again.
+async fn overdue_value_is_culled_though_its_queue_entry_expired(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
-    world.walk(&page).await;
+    world.rescan(&page).await;
     world.sweep().await;
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.clock.advance(policy().index_ttl + 2 * DAY);
     let world = world.reopened().await;
     let sweep = world.sweep().await;
     assert!(sweep.lapsed && sweep.renders == 0, "{sweep:?}");
-    assert_eq!(world.walk(&page).await, 1);
+    assert_eq!(world.rescan(&page).await, 1);
     world.pass(Duration::from_secs(20));
     let sweep = world.sweep().await;
     assert!(!sweep.lapsed && sweep.renders == 1, "{sweep:?}");

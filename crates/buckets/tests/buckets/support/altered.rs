@@ -1,4 +1,4 @@
-//! A store that is as others are but in one thing.
+//! Stores that differ from a usual store in one respect.
 
 use std::{collections::BTreeSet, sync::Mutex};
 
@@ -8,7 +8,7 @@ use rashomon_tables::{
     Schema, TableStore,
 };
 
-/// Passes every call on, but for what it was told to do otherwise.
+/// Passes every call on. Scans, and whether there are partition versions, can be altered.
 #[derive(Debug)]
 pub(crate) struct Altered<S> {
     store: S,
@@ -17,12 +17,12 @@ pub(crate) struct Altered<S> {
 }
 
 impl<S: TableStore> Altered<S> {
-    /// A store that others may write to as well: it has no generations.
+    /// A store to which other processes may write: it has no partition versions.
     pub(crate) fn shared(store: S) -> Self {
         Self { store, scan: |scan| scan, is_alone: false }
     }
 
-    /// A store whose pages are short, as those of a scan that is bounded in bytes may be.
+    /// A store with short result pages. A scan that is bounded in bytes may return such pages.
     pub(crate) fn terse(store: S) -> Self {
         Self { store, scan: |scan| Scan { max_bytes: 1, ..scan }, is_alone: true }
     }
@@ -45,8 +45,8 @@ impl<S: TableStore> Decorator for Altered<S> {
     }
 }
 
-/// Some rows are damaged: a `get` of one is `Corrupt`, and so is a scan of it, unless it asks for a report. A row that is
-/// written again is whole.
+/// A store in which some rows are damaged. A `get` of such a row is `Corrupt`, and so is a scan, unless the
+/// scan asks for a report. A damaged row that is written again is whole.
 #[derive(Debug)]
 pub(crate) struct Damaged<S> {
     store: S,

@@ -1,11 +1,12 @@
-//! What the tests of this crate share: a world of a clock, a store and the buckets over it, and short ways to
-//! say what is written and read.
+//! Support that the tests of this crate share: a world of a clock, a store and the buckets over it, and short
+//! ways to write and to read.
 //!
-//! The store is the one in memory, or in Cassandra where the environment names a node: each test is written
-//! once, and holds on both.
-#![allow(dead_code, unused_imports, unused_macros)] // Each file of tests uses some of it.
+//! The store is in memory, or in Cassandra if the environment names a node. Each test is written once, for
+//! both.
+#![allow(dead_code, unused_imports, unused_macros)] // Typed rows have all columns of their tables.
 
 mod altered;
+mod rows;
 mod wanted;
 
 use std::{
@@ -23,28 +24,33 @@ use rashomon_buckets::{
     Revisioned, Settings, Tid, Title, VerifyReport, Written, schemas,
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_records::rows::{RowKey, TypedRow};
 use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
 pub(crate) use self::{
     altered::{Altered, Damaged},
+    rows::{
+        BlockEntry, BlockId, BlockPiece, ByRevRow, CulledRow, CurrentRow, IndexRow, LeaseRow, PositionRow,
+        block_bytes, block_id, block_partition, column_mut, hour_partition, with_block_bytes,
+    },
     wanted::{Wanted, letters, noise},
 };
 pub(crate) use rashomon_test_stores::Cluster;
 
-/// The store that a test stands on, whichever it is.
+/// The store of a test.
 pub(crate) type AnyStore = Arc<dyn TableStore>;
 
-/// Whether tests stand on Cassandra now, and not in memory or in SQLite.
-pub(crate) fn stands_on_cassandra() -> bool {
+/// Whether the tests run on Cassandra.
+pub(crate) fn runs_on_cassandra() -> bool {
     rashomon_test_stores::node().is_some()
 }
 
-/// When the tests begin: 2026-01-01T00:00:00Z.
+/// The time at which the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// So many seconds after [`START`].
+/// The time `seconds` after [`START`].
 pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(START.as_micros() + seconds * 1_000_000)
 }
@@ -75,17 +81,17 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn TableStore>,
     pub(crate) buckets: Revisioned,
-    /// What goes when the store is closed.
+    /// The directory of the store, deleted when the store is closed.
     directory: Option<Arc<TempDir>>,
 }
 
 impl World {
-    /// Over the store that the environment gives.
+    /// A world over the store that the environment names.
     pub(crate) async fn new() -> Self {
         Self::over(|store| store).await.0
     }
 
-    /// Over the store in memory, wherever other tests stand.
+    /// A world over the store in memory, whatever the environment names.
     pub(crate) async fn in_memory() -> Self {
         Self::in_memory_with(Settings::default()).await
     }
@@ -96,7 +102,7 @@ impl World {
         Self::on(Arc::new(memory), clock, settings, 1).await
     }
 
-    /// Over the store in SQLite.
+    /// A world over a store in SQLite.
     pub(crate) async fn in_sqlite() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let clock = Arc::new(ManualClock::new(START));
@@ -106,7 +112,7 @@ impl World {
         Self { directory: Some(Arc::new(directory)), ..world }
     }
 
-    /// Over a decorator of that store, which is also given back for those who want to meddle with it.
+    /// A world over a decorator of the store that the environment names. Also returns the decorator.
     pub(crate) async fn over<S: TableStore>(decorate: impl FnOnce(AnyStore) -> S) -> (Self, Arc<S>) {
         Self::with(decorate, Settings::default()).await
     }
@@ -121,45 +127,45 @@ impl World {
         (Self::on(Arc::clone(&store) as AnyStore, clock, settings, 1).await, store)
     }
 
-    /// Over a decorator of the store in memory.
+    /// A world over a decorator of the store in memory.
     pub(crate) async fn over_memory<S: TableStore>(decorate: impl FnOnce(Memory) -> S) -> (Self, Arc<S>) {
         let clock = Arc::new(ManualClock::new(START));
         let store = Arc::new(decorate(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         (Self::on(Arc::clone(&store) as AnyStore, clock, Settings::default(), 1).await, store)
     }
 
-    /// A process of its own on a store that is there.
+    /// A new process on an existing store.
     pub(crate) async fn on(store: AnyStore, clock: Arc<ManualClock>, settings: Settings, seed: u64) -> Self {
-        let shown = Arc::clone(&clock) as Arc<dyn Clock>;
-        let buckets = Revisioned::open(Arc::clone(&store), shown, settings, seed).await;
-        let buckets = buckets.expect("a store that takes the tables");
+        let shared_clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        let buckets = Revisioned::open(Arc::clone(&store), shared_clock, settings, seed).await;
+        let buckets = buckets.expect("the store accepts the tables");
         Self { buckets, clock, store, directory: None }
     }
 
-    /// The same store and clock under other buckets, as after a restart.
+    /// The same store and clock after a restart.
     pub(crate) async fn reopened(&self) -> Self {
-        self.under(self.buckets.settings().clone()).await
+        self.restarted_with(self.buckets.settings().clone()).await
     }
 
     /// The same store and clock, after a restart with other settings.
-    pub(crate) async fn under(&self, settings: Settings) -> Self {
-        // Of two processes each has its own.
+    pub(crate) async fn restarted_with(&self, settings: Settings) -> Self {
+        // Each process has its own seed.
         static SEEDS: AtomicU64 = AtomicU64::new(1000);
         let seed = SEEDS.fetch_add(1, Ordering::Relaxed);
         let world = Self::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings, seed).await;
         Self { directory: self.directory.clone(), ..world }
     }
 
-    /// Where the store is, if it is in files.
+    /// The directory of the store, which is in SQLite.
     pub(crate) fn directory(&self) -> &std::path::Path {
-        self.directory.as_ref().expect("it is in files").path()
+        self.directory.as_ref().expect("the store is in files").path()
     }
 
     pub(crate) fn pass(&self, time: Duration) {
         self.clock.advance(time);
     }
 
-    /// Properties that are received and not yet stored.
+    /// Receives properties, without storing them yet.
     pub(crate) async fn stage<B: AsRef<[u8]>>(&self, page: &Page, bodies: &[(&str, B)]) -> Vec<NewProperty> {
         let mut properties = Vec::new();
         for (property, body) in bodies {
@@ -168,13 +174,13 @@ impl World {
                 name: name(property),
                 content_type: None,
                 other_headers: BTreeMap::new(),
-                body: body.expect("a body within its limit"),
+                body: body.expect("the body is within its limit"),
             });
         }
         properties
     }
 
-    /// A revision of these properties, of which nothing else is said.
+    /// A revision of these properties, without parent, user or other fields.
     pub(crate) async fn new_revision<B: AsRef<[u8]>>(
         &self,
         page: &Page,
@@ -213,7 +219,7 @@ impl World {
         NewRender { base, timestamp: None, if_latest: None, properties: self.stage(page, bodies).await }
     }
 
-    /// A render based on the newest of its revision.
+    /// Stores a render that is based on the newest render of its revision.
     pub(crate) async fn put_render<B: AsRef<[u8]>>(
         &self,
         page: &Page,
@@ -265,26 +271,28 @@ impl World {
         Ok(self.buckets.rewrite(page, tid, property, expect).await?.version)
     }
 
-    /// The bytes of a property of a render, which has it.
+    /// The bytes of a property of a render. Panics if the render does not have the property.
     pub(crate) async fn read(&self, page: &Page, tid: Tid, property: &str) -> Vec<u8> {
-        bytes(&self.buckets.property(page, tid, &name(property)).await.expect("it has it")).await
+        bytes(&self.buckets.property(page, tid, &name(property)).await.expect("the render has the property"))
+            .await
     }
 
-    /// The bytes of a property of the latest render, which has it.
+    /// The bytes of a property of the latest render. Panics if the render does not have the property.
     pub(crate) async fn read_latest(&self, page: &Page, property: &str) -> Vec<u8> {
-        bytes(&self.buckets.latest(page, &name(property)).await.expect("it has it")).await
+        bytes(&self.buckets.latest(page, &name(property)).await.expect("the latest render has the property"))
+            .await
     }
 
-    /// The latest revision, if there is a page.
+    /// The number of the latest revision. `None` if the page does not exist.
     pub(crate) async fn latest_rev(&self, page: &Page) -> Option<i64> {
         self.buckets.latest_render(page).await.ok().map(|render| render.record.rev.get())
     }
 
     pub(crate) async fn verify(&self) -> VerifyReport {
-        self.buckets.verify(&mut |_| {}).await.expect("a store that answers")
+        self.buckets.verify(&mut |_| {}).await.expect("the store answers")
     }
 
-    /// Panics unless the store is whole; gives what was counted.
+    /// Panics if `verify` finds a problem. Returns its counts.
     pub(crate) async fn assert_whole(&self) -> VerifyReport {
         let report = self.verify().await;
         assert_eq!(report.problems, Vec::<String>::new());
@@ -297,13 +305,13 @@ impl World {
         let limit = std::num::NonZeroUsize::new(1000).expect("not zero");
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let partitions = self.store.partitions(table, after, limit).await.expect("a store that answers");
+            let partitions = self.store.partitions(table, after, limit).await.expect("the store answers");
             for partition in partitions.items {
                 let mut cursor = None;
                 loop {
                     let scan = Scan::new(partition.clone(), limit).after(cursor);
                     let page =
-                        self.store.scan(table, scan.reporting_damage()).await.expect("a store that answers");
+                        self.store.scan(table, scan.reporting_damage()).await.expect("the store answers");
                     rows.extend(page.items);
                     cursor = page.next;
                     if cursor.is_none() {
@@ -318,7 +326,17 @@ impl World {
         }
     }
 
-    /// All that is stored, but the times at which it was: what two ways to one state are compared by.
+    /// All rows of a table that are not damaged, with named columns.
+    pub(crate) async fn typed_rows<T: TypedRow>(&self) -> Vec<T> {
+        self.rows(T::table()).await.iter().map(|row| T::from_row(row).unwrap()).collect()
+    }
+
+    /// The keys of all rows of a table that are not damaged.
+    pub(crate) async fn keys<K: RowKey>(&self) -> Vec<K> {
+        self.rows(K::table()).await.iter().map(|row| K::of(row).unwrap()).collect()
+    }
+
+    /// All rows of the store, without the times at which they were stored. Tests compare two stores by this.
     pub(crate) async fn dump(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for table in schemas::all() {
@@ -334,13 +352,13 @@ impl World {
     }
 }
 
-/// The bytes of a property, however they are stored.
+/// The bytes of a property, inline or in chunks.
 pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
-    property.body.clone().whole().await.expect("chunks that are there").to_vec()
+    property.body.clone().whole().await.expect("the chunks are in the store").to_vec()
 }
 
-/// Makes a test of each function over each store, on several threads. `cargo xtask test` leaves out what is in a
-/// module `in_sqlite` or `in_memory` where it runs the tests on a node.
+/// Makes a test of each function over each store, on several threads. When `cargo xtask test` runs the tests
+/// on a node of Cassandra, it skips the modules `in_sqlite` and `in_memory`.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
         mod in_the_given_store {
@@ -364,7 +382,7 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// A revision of history of which only these things are known.
+/// The record of a revision of history, with a number and a time.
 pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
     RevisionRecord {
         rev: rev(number),
@@ -379,7 +397,7 @@ pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
 }
 
 impl World {
-    /// A revision of history as an XML export has it: wikitext, and no render that is known.
+    /// A revision of history as an XML export has it: wikitext, and no known render.
     pub(crate) async fn history(
         &self,
         page: &Page,
@@ -407,10 +425,10 @@ impl World {
     }
 }
 
-/// So many cases of a random test, and fewer on a node, where each takes longer; a failing one is printed, not
-/// kept in a file.
+/// Settings for `cases` cases of a random test. A node runs fewer, since each takes longer there. A failing
+/// case is printed, and not kept in a file.
 pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
-    let cases = if stands_on_cassandra() { cases.div_ceil(20) } else { cases };
+    let cases = if runs_on_cassandra() { cases.div_ceil(20) } else { cases };
     proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
 }
 

@@ -1,17 +1,18 @@
-//! Pieces of bytes that are looked for in files.
+//! A search for pieces of bytes in files.
 
 use std::collections::{HashMap, HashSet};
 
-/// Bytes that are searched for together.
+/// Bytes of a piece.
 const WINDOW: usize = 32;
 
-/// Bytes by which a piece may be found.
+/// Bytes at the beginning of a piece by which it is found.
 const FIRST: usize = 8;
 
-/// Marks, of which each piece sets one: of most places in a file it is seen by these that no piece begins there.
+/// Size of a table of marks. Each piece sets one mark, and most places of a file, where no piece begins, have
+/// none.
 const MARKS: usize = 1 << 22;
 
-/// Bytes that no compressor makes smaller, others for each seed.
+/// Bytes that no compressor makes smaller. Each seed gives other bytes.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = (0..length.div_ceil(8)).flat_map(|_| {
@@ -23,7 +24,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-/// Letters without any order, which are theirs alone.
+/// Random letters. Each seed gives other letters.
 pub(crate) fn letters(seed: u64, length: usize) -> String {
     noise(seed, length).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
@@ -42,7 +43,7 @@ impl Wanted {
 
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         for piece in bytes.as_chunks::<WINDOW>().0 {
-            // What repeats one byte is everywhere.
+            // Repeated bytes occur in every file.
             if piece.iter().collect::<HashSet<_>>().len() > WINDOW / 4 {
                 let first = piece[..FIRST].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
                 self.marks[mark(first)] = true;
@@ -51,7 +52,7 @@ impl Wanted {
         }
     }
 
-    /// Those that are somewhere in the bytes.
+    /// The pieces that occur in the bytes.
     pub(crate) fn found_in(&self, bytes: &[u8]) -> HashSet<[u8; WINDOW]> {
         let mut found = HashSet::new();
         let mut first = 0;

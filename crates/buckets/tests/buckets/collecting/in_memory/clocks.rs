@@ -28,7 +28,7 @@ async fn two_processes() -> (World, World) {
     (one, World::on(store, other, Settings::default(), 2).await)
 }
 
-/// Receives a large body, lets `meanwhile` happen before its last chunk, and stores it.
+/// Receives a large body, runs `meanwhile` before its last chunk, and stores the body.
 async fn upload(world: &World, page: &Page, meanwhile: impl AsyncFnOnce()) -> rashomon_buckets::Result<()> {
     let body = noise(1, 2_500_000);
     let (first, second) = body.split_at(2_100_000);
@@ -46,7 +46,7 @@ async fn upload(world: &World, page: &Page, meanwhile: impl AsyncFnOnce()) -> ra
     world.buckets.put_revision(page, NewRevision::new(rev(1), vec![html])).await.map(drop)
 }
 
-/// Panics where a write was acknowledged and its body is not there, or was refused and something of it is there.
+/// Panics if a write was acknowledged and its body is missing, or if it was refused and the page exists.
 async fn assert_all_or_nothing(world: &World, page: &Page, stored: rashomon_buckets::Result<()>) {
     match stored {
         Ok(()) => {
@@ -81,13 +81,14 @@ async fn jump_in_another_process_loses_no_chunks() {
         assert_eq!(other.buckets.collect_orphans(DAY).await.unwrap(), 0);
     })
     .await;
-    assert!(stored.is_ok(), "its own clock is right");
+    assert!(stored.is_ok(), "the clock of the writing process is right");
     assert_all_or_nothing(&one, &page, stored).await;
 }
 
-/// A process that begins after the jump cannot know of it. So the one that receives the body refuses to store it.
+/// A collector that starts after the jump cannot know of the jump. So the process that receives the body
+/// refuses to store it.
 #[tokio::test]
-async fn upload_is_refused_when_all_clocks_jump_and_a_collector_begins_after_that() {
+async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards() {
     let (one, other) = two_processes().await;
     let page = page("Main_Page");
     let stored = upload(&one, &page, async || {
@@ -129,7 +130,7 @@ async fn chunks_are_collected_when_as_much_time_has_passed_as_the_clock_jumped()
     assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
 }
 
-/// Seals until a call of the store, lets the clocks of all processes jump, and has another process collect.
+/// A seal halts at a call of the store. Then the clocks of all processes jump, and another process collects.
 #[tokio::test]
 async fn jump_while_a_block_is_placed_loses_no_revision() {
     for restarts in [false, true] {

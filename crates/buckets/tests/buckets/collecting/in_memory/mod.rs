@@ -1,5 +1,5 @@
-//! Over stores in memory, wherever other tests have theirs: three replicas, of which a batch reaches some; and clocks
-//! that are set by hand.
+//! Tests that are always in memory: three replicas, of which a batch may reach some only, and clocks that are
+//! set by hand.
 
 mod clocks;
 mod replicas;

@@ -1,9 +1,11 @@
-//! A batch fails and reaches one replica of three, or none yet. The collector runs before the batch spreads, or after.
+//! A batch fails, and reaches one replica of three, or none yet. The collector runs before the batch spreads,
+//! or after.
 
 use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{Erasing, Page, Settings, Tid, schemas};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_records::rows::partition_of;
 use rashomon_tables::{Batch, Call, Fault, Faulty, Mutation, Plan, Reach, ReplicaStore, Schema};
 
 use crate::{
@@ -32,15 +34,15 @@ enum Order {
 
 const ORDERS: [Order; 2] = [Order::CollectThenSpread, Order::SpreadThenCollect];
 
-/// The process that writes, and the store, on which others see only what has reached replicas.
-struct Died {
+/// A process that writes and dies, and its store. Other processes see only rows that have reached replicas.
+struct DeadWriter {
     world: World,
     store: Arc<ReplicaStore>,
     faulty: Arc<Faulty<Arc<ReplicaStore>>>,
 }
 
-impl Died {
-    /// A process that dies after the first write that fails: it takes nothing back.
+impl DeadWriter {
+    /// A process that will die after its first failed write, so that it takes nothing back.
     async fn new(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), GRACE));
@@ -49,7 +51,7 @@ impl Died {
         Self { world, store, faulty }
     }
 
-    /// Replaces the html of a render. The batch reaches these replicas.
+    /// Rewrites the html of a render, and dies. The batch reaches these replicas. Returns another process.
     async fn rewrite(self, page: &Page, tid: Tid, reach: Reach) -> (World, Arc<ReplicaStore>) {
         fail(&self.store, &schemas::CHUNK_REFERENCES, reach);
         self.faulty.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
@@ -75,16 +77,17 @@ fn puts(batch: &Batch, of: &Schema) -> bool {
     batch.mutations.iter().any(is_it)
 }
 
-/// From now on a batch that puts a row into the table reaches these replicas, and others all of them.
+/// From now on, a batch that puts a row into the table reaches these replicas. Other batches reach all
+/// replicas.
 fn fail(store: &ReplicaStore, table: &'static Schema, reach: Reach) {
     store.set_plan(move |batch| if puts(batch, table) { reach } else { [true; 3] });
 }
 
-/// Collects while the failed batch may still be in a hint, while a replica is away, and when neither is so. Each time
-/// `seen` says whether the failed batch is visible to reads of a quorum.
-async fn collect(world: &World, store: &ReplicaStore, order: Order, seen: bool) {
-    // Of the replicas that answer, one has the batch, or none.
-    store.read_without(if seen { (REACHED + 1) % 3 } else { REACHED });
+/// Collects three times: while the failed batch may still be in a hint, while a replica is away, and
+/// afterwards. `visible` says whether the first of them sees the failed batch in its reads of a quorum.
+async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: bool) {
+    // One of the replicas that answer has the batch, or none has.
+    store.read_without(if visible { (REACHED + 1) % 3 } else { REACHED });
     world.pass(2 * DAY);
     world.buckets.collect_orphans(DAY).await.unwrap();
     if order == Order::SpreadThenCollect {
@@ -95,11 +98,12 @@ async fn collect(world: &World, store: &ReplicaStore, order: Order, seen: bool) 
     world.buckets.collect_orphans(DAY).await.unwrap();
     store.set_away(None);
     world.buckets.collect_orphans(DAY).await.unwrap();
-    // Readers that do not see the replica that had the batch.
+    // Later reads do not see the replica that had the batch.
     store.read_without(REACHED);
 }
 
-/// Panics unless the page has these lines now, when the batch has spread, and when the collector has run again.
+/// Panics unless the page is read as `before` says: now, after the batch has spread, and after the collector
+/// has run again.
 async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &[String], what: &str) {
     for spread in [false, true] {
         let world = world.reopened().await;
@@ -117,9 +121,9 @@ async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &
 #[tokio::test]
 async fn failed_seal_loses_no_revision() {
     for order in ORDERS {
-        for (seen, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
+        for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
             if order == Order::CollectThenSpread && reach == NONE {
-                // A hint does not outlive the grace.
+                // A hint does not last longer than the grace.
                 continue;
             }
             let (world, store) = world(settings()).await;
@@ -131,8 +135,8 @@ async fn failed_seal_loses_no_revision() {
             world.try_seal().await.unwrap_err();
             store.clear_plan();
             assert_eq!(world.blocks().await, 1);
-            collect(&world, &store, order, seen).await;
-            assert_kept(&world, &store, &page, &before, &format!("{order:?} {seen} {reach:?}")).await;
+            collect(&world, &store, order, visible).await;
+            assert_kept(&world, &store, &page, &before, &format!("{order:?} {visible} {reach:?}")).await;
             assert_eq!(world.blocks().await, 1);
         }
     }
@@ -160,21 +164,21 @@ async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() 
 }
 
 #[tokio::test]
-async fn failed_merge_loses_no_revision() {
+async fn failed_compaction_loses_no_revision() {
     for order in ORDERS {
-        for (seen, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
+        for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
             if order == Order::CollectThenSpread && reach == NONE {
                 continue;
             }
             let (world, store) = world(settings()).await;
-            world.sealed_in_parts().await;
+            world.seal_in_parts().await;
             let page = page("Main_Page");
             let before = world.all_of(&page).await;
             fail(&store, &schemas::ARCHIVE_INDEX, reach);
-            world.try_merge().await.unwrap_err();
+            world.try_compact().await.unwrap_err();
             store.clear_plan();
-            collect(&world, &store, order, seen).await;
-            assert_kept(&world, &store, &page, &before, &format!("{order:?} {seen} {reach:?}")).await;
+            collect(&world, &store, order, visible).await;
+            assert_kept(&world, &store, &page, &before, &format!("{order:?} {visible} {reach:?}")).await;
         }
     }
 }
@@ -188,7 +192,7 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     world.pass(later());
     let before = world.all_of(&other).await;
     // The index of the first page names the block, and that of the other page does so on one replica.
-    let other_partition = vec!["enwiki".into(), "page".into(), "Other".into()];
+    let other_partition = partition_of(&other);
     store.set_plan(move |batch| {
         let is_it = batch.partition == other_partition && puts(batch, &schemas::ARCHIVE_INDEX);
         if is_it { ONE } else { [true; 3] }
@@ -214,7 +218,7 @@ async fn html_of(world: &World, page: &Page, tid: Tid) -> Vec<u8> {
 #[tokio::test]
 async fn failed_write_of_a_large_body_is_whole_when_it_spreads() {
     for order in ORDERS {
-        for (seen, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
+        for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
             if order == Order::CollectThenSpread && reach == NONE {
                 continue;
             }
@@ -224,11 +228,11 @@ async fn failed_write_of_a_large_body_is_whole_when_it_spreads() {
             fail(&store, &schemas::CHUNK_REFERENCES, reach);
             world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap_err();
             store.clear_plan();
-            collect(&world, &store, order, seen).await;
+            collect(&world, &store, order, visible).await;
             store.spread().await.unwrap();
             let world = world.reopened().await;
-            assert!(html_of(&world, &page, first).await == large(1), "{order:?} {seen} {reach:?}");
-            assert!(world.read_latest(&page, "html").await == large(2), "{order:?} {seen} {reach:?}");
+            assert!(html_of(&world, &page, first).await == large(1), "{order:?} {visible} {reach:?}");
+            assert!(world.read_latest(&page, "html").await == large(2), "{order:?} {visible} {reach:?}");
             world.assert_whole().await;
         }
     }
@@ -252,18 +256,18 @@ async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace
     assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0);
 }
 
-/// The body that is replaced is in a row of its render, or (where the page was sealed) named by a block.
+/// The replaced body is in a row of its render or, if the page was sealed, is named by a block.
 #[tokio::test]
-async fn failed_replacement_of_a_large_body_leaves_one_of_both() {
+async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
     for order in ORDERS {
-        for (seen, sealed, reach) in
+        for (visible, sealed, reach) in
             [(false, false, ONE), (true, false, ONE), (true, true, ONE), (false, false, NONE)]
         {
             if order == Order::CollectThenSpread && reach == NONE {
                 continue;
             }
-            let died = Died::new(settings()).await;
-            let (world, page) = (&died.world, page("Main_Page"));
+            let writer = DeadWriter::new(settings()).await;
+            let (world, page) = (&writer.world, page("Main_Page"));
             let body = if sealed { noise(1, 4_500_000) } else { large(1) };
             let tid = world.put_revision(&page, 1, &[("html", &body)]).await.unwrap().tid;
             world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
@@ -272,12 +276,12 @@ async fn failed_replacement_of_a_large_body_leaves_one_of_both() {
                 assert_eq!(world.seal().await.revisions, 1);
                 world.pass(HOUR);
             }
-            let (world, store) = died.rewrite(&page, tid, reach).await;
-            collect(&world, &store, order, seen).await;
+            let (world, store) = writer.rewrite(&page, tid, reach).await;
+            collect(&world, &store, order, visible).await;
             for spread in [false, true] {
                 let world = world.reopened().await;
                 let html = html_of(&world, &page, tid).await;
-                let what = format!("{order:?} {seen} {sealed} {reach:?}, spread: {spread}");
+                let what = format!("{order:?} {visible} {sealed} {reach:?}, spread: {spread}");
                 assert!(html == body || html == SMALL.as_bytes(), "{what}");
                 world.assert_whole().await;
                 store.spread().await.unwrap();
@@ -291,13 +295,14 @@ async fn failed_replacement_of_a_large_body_leaves_one_of_both() {
     }
 }
 
-/// The chunks of a replaced body are deleted in the end, and all its rows are the later ones before that.
+/// The chunks of a replaced body are deleted in the end. Before that, all its rows are replaced on all
+/// replicas.
 #[tokio::test]
 async fn chunks_of_a_replaced_body_are_collected() {
-    let died = Died::new(Settings::default()).await;
+    let writer = DeadWriter::new(Settings::default()).await;
     let page = page("Main_Page");
-    let tid = died.world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
-    let (world, store) = died.rewrite(&page, tid, ONE).await;
+    let tid = writer.world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
+    let (world, store) = writer.rewrite(&page, tid, ONE).await;
     world.pass(GRACE + 2 * DAY);
     assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
@@ -309,10 +314,11 @@ async fn chunks_of_a_replaced_body_are_collected() {
     }
 }
 
-/// A cull that reached one replica has its effect everywhere before the chunks of what it deletes go.
+/// A cull that reached one replica takes effect on all replicas before the chunks of the deleted bodies are
+/// deleted.
 #[tokio::test]
 async fn failed_cull_of_large_bodies_leaves_each_of_them_whole_or_culled() {
-    for seen in [false, true] {
+    for visible in [false, true] {
         let (world, store) = world(retention::settings(retention::policy())).await;
         let page = page("Main_Page");
         let first = world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
@@ -322,11 +328,11 @@ async fn failed_cull_of_large_bodies_leaves_each_of_them_whole_or_culled() {
         world.buckets.sweep(std::num::NonZeroUsize::MIN).await.ok();
         store.clear_plan();
         assert!(store.has_missed(), "a cull has failed");
-        collect(&world, &store, Order::CollectThenSpread, seen).await;
+        collect(&world, &store, Order::CollectThenSpread, visible).await;
         for spread in [false, true] {
             let world = world.reopened().await;
             if let Some(html) = world.read_if_kept(&page, first, "html").await {
-                assert!(html == large(1), "seen: {seen}, spread: {spread}");
+                assert!(html == large(1), "visible: {visible}, spread: {spread}");
             }
             assert!(world.read_latest(&page, "html").await == large(2));
             world.assert_whole().await;
