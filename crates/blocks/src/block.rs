@@ -1,4 +1,4 @@
-//! Reading a block.
+//! Reads blocks.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,7 +15,7 @@ use crate::{
     weave::reader::WeaveReader,
 };
 
-/// A block, of which nothing but the directory is unpacked.
+/// A block of which only the directory is unpacked.
 #[derive(Debug)]
 pub struct Block<'a> {
     directory: Directory,
@@ -24,27 +24,27 @@ pub struct Block<'a> {
     limits: Limits,
 }
 
-/// What is known of an entry beside its content.
+/// The data of an entry beside its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number in the block, which nothing changes.
+    /// Its number in the block, which never changes.
     pub ordinal: u64,
-    /// What it is a version of, as a place in [`Block::streams`].
+    /// The stream that it belongs to, as an index into [`Block::streams`].
     pub stream: usize,
-    /// Its content was erased.
+    /// Whether its content was erased.
     pub erased: bool,
     /// One value for each column of the block.
     pub values: Vec<Value>,
 }
 
 impl<'a> Block<'a> {
-    /// Opens a block that is as it was written.
+    /// Opens an undamaged block.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if a single bit of it is another one; [`Self::salvage`] then reads what can be read.
-    /// [`Error::NotABlock`], [`Error::NewerVersion`] and [`Error::UnknownCodec`] where it is not for this program;
-    /// [`Error::TooLarge`] where it declares more than the limits allow.
+    /// [`Error::Damaged`] if a single bit is wrong; [`Self::salvage`] then reads what can be read.
+    /// [`Error::NotABlock`], [`Error::NewerVersion`] and [`Error::UnknownCodec`] if this program cannot read
+    /// the block. [`Error::TooLarge`] if the block declares more than the limits allow.
     pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
         let (block, intact) = Self::look(bytes, limits)?;
         if block.chunks().stored().is_none() {
@@ -56,12 +56,13 @@ impl<'a> Block<'a> {
         Ok(block)
     }
 
-    /// Opens a block that may be damaged. Each content that comes out of it has its checksum; what depends on the
-    /// damage is an error, and all else is readable. Where the directory is damaged, nothing is.
+    /// Opens a block that may be damaged. Each content that is returned agrees with its checksum. Contents
+    /// that depend on the damage are errors, and all others are readable. If the directory is damaged,
+    /// nothing is readable.
     ///
     /// # Errors
     ///
-    /// As [`Self::open`], but damage behind the directory is none.
+    /// As for [`Self::open`], except that damage behind the directory is no error.
     pub fn salvage(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
         Ok(Self::look(bytes, limits)?.0)
     }
@@ -93,7 +94,7 @@ impl<'a> Block<'a> {
         self.body
     }
 
-    /// How its content is packed.
+    /// The codec of its contents.
     pub fn codec(&self) -> Codec {
         self.directory.codec
     }
@@ -103,7 +104,7 @@ impl<'a> Block<'a> {
         &self.directory.columns
     }
 
-    /// How many entries it has, the erased ones included.
+    /// The number of its entries, including erased ones.
     pub fn len(&self) -> usize {
         self.chunks().entries()
     }
@@ -113,7 +114,7 @@ impl<'a> Block<'a> {
         self.len() == 0
     }
 
-    /// In how many chunks it is. Merging it makes them fewer, and it smaller.
+    /// The number of its chunks. Compaction makes them fewer, and the block smaller.
     pub fn chunk_count(&self) -> usize {
         self.directory.chunks.len()
     }
@@ -123,11 +124,11 @@ impl<'a> Block<'a> {
         Some((self.directory.chunks.first()?.first, self.directory.chunks.last()?.last))
     }
 
-    /// The content of an entry. Only what that needs is unpacked.
+    /// The content of an entry. Unpacks only what this content needs.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchOrdinal`], [`Error::Erased`], or [`Error::Damaged`] where it depends on the damage.
+    /// [`Error::NoSuchOrdinal`], [`Error::Erased`], or [`Error::Damaged`] if the content depends on damage.
     pub fn get(&self, ordinal: u64) -> Result<Vec<u8>, Error> {
         let chunks = self.chunks();
         let (chunk, place) = self.place(ordinal)?;
@@ -140,7 +141,7 @@ impl<'a> Block<'a> {
         Ok(bytes)
     }
 
-    /// The chunk of an entry that is not erased, and its place there.
+    /// The chunk of an entry that is not erased, and the place of the entry in it.
     fn place(&self, ordinal: u64) -> Result<(usize, usize), Error> {
         let chunk = self.directory.chunks.partition_point(|chunk| chunk.last < ordinal);
         let found = self.directory.chunks.get(chunk).filter(|found| found.first <= ordinal);
@@ -153,13 +154,13 @@ impl<'a> Block<'a> {
         if erased[place] { Err(Error::Erased(ordinal)) } else { Ok((chunk, place)) }
     }
 
-    /// The ordinals of a chunk's entries, and which are erased.
+    /// The ordinals of a chunk's entries, and whether each is erased.
     pub(crate) fn ordinals_of_chunk(&self, chunk: usize) -> Result<(Vec<u64>, Vec<bool>), Error> {
         let known = &self.directory.chunks[chunk];
         if known.is_plain() {
             return Ok(((known.first..=known.last).collect(), vec![false; known.entries]));
         }
-        // Only the numbers of streams depend on the chunks before.
+        // Only the numbers of streams depend on earlier chunks.
         let entries = self.entries_of_chunk(chunk, u32::MAX as usize)?;
         Ok((entries.ordinals, entries.erased))
     }
@@ -170,7 +171,7 @@ impl<'a> Block<'a> {
         Ok(entries.ok_or_else(|| Damage::of(chunk, ENTRIES))?)
     }
 
-    /// The entries of all chunks, one a chunk.
+    /// The entries of all chunks, one item for each chunk.
     pub(crate) fn all_entries(&self) -> Result<Vec<Entries>, Error> {
         let mut streams = 0;
         let mut all = Vec::with_capacity(self.chunk_count());
@@ -182,7 +183,7 @@ impl<'a> Block<'a> {
         Ok(all)
     }
 
-    /// What the entries are versions of, in the order in which they first come.
+    /// The names of the block's streams, in the order of their first entries.
     ///
     /// # Errors
     ///
@@ -216,7 +217,7 @@ impl<'a> Block<'a> {
         Ok(entries.collect())
     }
 
-    /// The values of one column, one for each entry; no other column is unpacked.
+    /// The values of one column, one for each entry. No other column is unpacked.
     ///
     /// # Errors
     ///
@@ -238,7 +239,8 @@ impl<'a> Block<'a> {
         Ok(values)
     }
 
-    /// What its parts take, those of all chunks together: of each its name, its bytes as they are stored, and unpacked.
+    /// The sizes of the parts of the block, all chunks together: the name of each part, its stored bytes, and
+    /// its unpacked bytes.
     pub fn sizes(&self) -> Vec<(String, usize, usize)> {
         let columns = self.columns().iter().map(|column| format!("column {}", column.name));
         let names = (0..FIRST_COLUMN).map(|section| section_name(section).to_owned()).chain(columns);
@@ -250,22 +252,22 @@ impl<'a> Block<'a> {
         sizes.collect()
     }
 
-    /// All contents in the order of their ordinals, each decoded once. One that cannot be read is an error in its
-    /// place, and those after it follow.
+    /// All contents in the order of their ordinals, each decoded once. A content that cannot be read is an
+    /// error in its place, and the contents after it follow.
     pub fn iter(&self) -> Contents<'_> {
         Contents::new(self)
     }
 
-    /// Unpacks all of it, for reading many of its entries.
+    /// Unpacks the whole block, for reading many of its entries.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if any of it is damaged.
+    /// [`Error::Damaged`] if any part of it is damaged.
     pub fn unpack(&self) -> Result<Unpacked, Error> {
         Unpacked::new(self)
     }
 
-    /// Decodes all of it, and looks at every checksum.
+    /// Decodes the whole block, and checks every checksum.
     ///
     /// # Errors
     ///
@@ -277,18 +279,18 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The bytes of a content's checksum.
+/// The size of a content's checksum.
 const CHECK: usize = 4;
 
-/// The checksum of a content, against accidents. Against everything else there is the block's hash.
+/// The checksum of a content, against accidents. The block's hash protects against everything else.
 pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK] {
     (xxh3_64(content) as u32).to_le_bytes()
 }
 
-/// An error where a content is not what went in.
+/// An error if a content does not agree with its checksum.
 pub(crate) fn check(bytes: &[u8], checks: &[u8], place: usize, ordinal: u64) -> Result<(), Error> {
     let stated = checks.chunks_exact(CHECK).nth(place);
-    // The fuzzer could not get behind it.
+    // The fuzzer could not get past the checksum.
     if stated == Some(checksum(bytes).as_slice()) || cfg!(fuzzing) {
         return Ok(());
     }
@@ -301,7 +303,7 @@ mod tests {
     use crate::{BlockBuilder, Settings, section::Section};
 
     #[test]
-    fn a_content_that_is_not_what_went_in_is_damaged_where_all_else_matches() {
+    fn content_with_another_checksum_is_damaged_although_all_else_matches() {
         for size in [100, 20_000] {
             let mut rng = fastrand::Rng::with_seed(1);
             let contents: Vec<Vec<u8>> = (0..2).map(|_| (0..size).map(|_| rng.u8(..)).collect()).collect();
@@ -311,7 +313,7 @@ mod tests {
             }
             let bytes = builder.finish().unwrap();
             let block = Block::open(&bytes, Limits::default()).unwrap();
-            // As if the builder had been given another content than it says.
+            // As if the builder had stored another content than its checksum says.
             let mut directory = block.directory.clone();
             let sections = &mut directory.chunks[0].sections;
             let before = sections[ENTRIES].stored;

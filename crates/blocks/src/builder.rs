@@ -1,4 +1,4 @@
-//! Making a block.
+//! Makes blocks.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use crate::{
     weave::{reader::WeaveReader, script::ScriptWriter, weaver::Weaver},
 };
 
-/// With fewer bytes of literals, a block is not looked at as odd: it may be the beginning of a history.
+/// A block with fewer bytes of literals is never converted to frames: it may be the beginning of a history.
 const MIN_ODD: usize = 16 << 10;
 
-/// Contents of a block are stored as they are, and not as what they have in common with others, once its scripts have so
-/// many bytes: a reader unpacks no more than [`Limits::scripts`] of them.
+/// Once the scripts of a block have this many bytes, further contents are stored whole, and not as
+/// differences from others. A reader unpacks at most [`Limits::scripts`] bytes of scripts.
 const MAX_SCRIPTS: usize = 8 << 20;
 
 /// Makes blocks, one after the other.
@@ -27,9 +27,9 @@ const MAX_SCRIPTS: usize = 8 << 20;
 pub struct BlockBuilder {
     settings: Settings,
     directory: Directory,
-    /// The chunks that are finished.
+    /// The finished chunks.
     body: Vec<u8>,
-    /// How many entries these have.
+    /// The number of entries in the finished chunks.
     entries: usize,
     streams: HashMap<Vec<u8>, u32>,
     /// The least ordinal that the next entry may have.
@@ -43,20 +43,20 @@ pub struct BlockBuilder {
     scripts: usize,
     /// Bytes of contents in the block.
     content: u64,
-    /// Chunks were there before; they stay as they are.
+    /// Whether the block began with the chunks of another block, which stay unchanged.
     resumed: bool,
 }
 
-/// What is known of the entries since the last chunk ended.
+/// The entries since the last finished chunk.
 #[derive(Debug, Default)]
 struct OpenChunk {
     entries: Entries,
     checks: Vec<u8>,
-    /// For each column.
+    /// The values of each column.
     values: Vec<Vec<Value>>,
 }
 
-/// The contents since the last chunk ended, and what they may come from.
+/// The contents since the last finished chunk, and the data that they may be derived from.
 #[derive(Debug)]
 enum Texts {
     Weave { weaver: Box<Weaver>, scripts: ScriptWriter, pool_start: usize },
@@ -64,11 +64,11 @@ enum Texts {
 }
 
 impl BlockBuilder {
-    /// For a block whose first entry has the ordinal `first`, with such columns.
+    /// A builder for a block with these columns, whose first entry has the ordinal `first`.
     ///
     /// # Errors
     ///
-    /// [`Error::Columns`] and [`Error::TooLarge`] where these cannot be columns.
+    /// [`Error::Columns`] and [`Error::TooLarge`] if a block cannot have these columns.
     pub fn new(settings: Settings, columns: Vec<Column>, first: u64) -> Result<Self, Error> {
         Self::with_codec(settings, columns, first, Codec::PoolAndScripts)
     }
@@ -93,12 +93,12 @@ impl BlockBuilder {
         })
     }
 
-    /// For a block that begins with another one: what is pushed comes after its entries, as chunks of their own. The
-    /// chunks that it has stay as they are, byte for byte.
+    /// A builder for a block that begins with another block. New entries come after the entries of that
+    /// block, in chunks of their own. The existing chunks stay unchanged, byte for byte.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] where the block is.
+    /// [`Error::Damaged`] if the block is damaged.
     pub fn resume(settings: Settings, block: &Block<'_>) -> Result<Self, Error> {
         let next = block.ordinals().map_or(0, |(_, last)| last.saturating_add(1));
         let mut builder = Self::with_codec(settings, block.columns().to_vec(), next, block.codec())?;
@@ -118,17 +118,17 @@ impl BlockBuilder {
         Ok(builder)
     }
 
-    /// Adds an entry, and gives its ordinal: that of the last one plus one. `stream` names what it is a version of;
-    /// contents of one stream are looked for in each other.
+    /// Adds an entry, and returns its ordinal, which is the last ordinal plus one. `stream` names the thing
+    /// of which the content is a version. Contents of one stream are compared with one another.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::Columns`]; nothing is added then.
+    /// [`Error::TooLarge`] and [`Error::Columns`]. In both cases nothing is added.
     pub fn push(&mut self, stream: &[u8], content: &[u8], values: &[Value]) -> Result<u64, Error> {
         self.push_at(self.next, stream, Some(content), values)
     }
 
-    /// Adds an entry with an ordinal of its own, and without content where that is erased.
+    /// Adds an entry with this ordinal. It has no content if its content is erased.
     pub(crate) fn push_at(
         &mut self,
         ordinal: u64,
@@ -139,7 +139,7 @@ impl BlockBuilder {
         at_most("bytes of a content", content.map_or(0, <[u8]>::len), MAX_CONTENT)?;
         at_most("bytes of a stream's name", stream.len(), MAX_NAME)?;
         check_values(&self.directory.columns, values)?;
-        // The last one has none after it, so that the next can always be counted.
+        // The greatest number is refused, so that there is always a next ordinal.
         if ordinal < self.next || ordinal == u64::MAX {
             return Err(Error::Ordinals(ordinal));
         }
@@ -161,7 +161,7 @@ impl BlockBuilder {
         let scripts = self.texts.push(stream, content, self.scripts < MAX_SCRIPTS);
         self.scripts += scripts;
         self.other += scripts;
-        // What is erased was of some size.
+        // The size of an erased content is not known.
         if let Some(content) = content {
             self.last.push(content.len());
             self.content += content.len() as u64;
@@ -170,47 +170,49 @@ impl BlockBuilder {
         Ok(ordinal)
     }
 
-    /// Whether it is as large as a block should be: [`Self::finish`] it, and go on with the next one.
+    /// Whether the block is as large as a block should be. If so, [`Self::finish`] it, and continue with the
+    /// next one.
     pub fn should_seal(&self) -> bool {
         let pool = self.texts.size(self.body.len());
         self.settings.is_full(self.len(), self.other, pool, self.last.largest())
     }
 
-    /// Whether so many bytes of new text would be in one block, and not if they came into this one.
+    /// Whether this many bytes of new text fit into one block, but not into the rest of this one.
     pub fn would_split(&self, literals: u64) -> bool {
         let pool = self.settings.pool as u64;
         literals <= pool && self.texts.size(self.body.len()) as u64 + literals > pool
     }
 
-    /// The columns of its blocks.
+    /// The columns of the blocks.
     pub fn columns(&self) -> &[Column] {
         &self.directory.columns
     }
 
-    /// How many entries it has.
+    /// The number of entries in the block.
     pub fn len(&self) -> usize {
         self.entries + self.chunk.entries.ordinals.len()
     }
 
-    /// Whether it has no entry.
+    /// Whether the block has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of all its contents, as they came.
+    /// The uncompressed bytes of all contents.
     pub fn content_bytes(&self) -> u64 {
         self.content
     }
 
-    /// The block. The builder is empty then, and the ordinals of the next block go on where those of this one ended.
+    /// Finishes the block. The builder is empty then. The ordinals of the next block follow those of this
+    /// one.
     ///
     /// # Errors
     ///
-    /// [`Error::Zstd`] where there is no memory for it.
+    /// [`Error::Zstd`] if there is no memory for it.
     pub fn finish(&mut self) -> Result<Vec<u8>, Error> {
         self.end_chunk()?;
         let mut block = self.directory.seal(&self.body);
-        // A reader unpacks all texts of frames, and of these there may be many more bytes than of literals.
+        // A reader unpacks all texts of frames, which may have many more bytes than literals have.
         let may_be_frames = !self.resumed && self.content <= Limits::default().texts as u64;
         if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.is_odd() {
             let frames = self.as_frames(&block)?;
@@ -256,7 +258,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Compresses what came since the last chunk ended.
+    /// Compresses the entries since the last finished chunk.
     fn end_chunk(&mut self) -> Result<(), Error> {
         let chunk = std::mem::take(&mut self.chunk);
         self.chunk.values = chunk.values.iter().map(|_| Vec::new()).collect();
@@ -279,8 +281,8 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Whether pool and scripts gain nothing from the contents: the literals cannot be compressed, or the scripts are
-    /// larger than they are.
+    /// Whether pool and scripts gain nothing: the literals cannot be compressed, or the scripts are larger
+    /// than the literals.
     fn is_odd(&self) -> bool {
         let sections =
             |section: usize| self.directory.chunks.iter().map(move |chunk| chunk.sections[section]);
@@ -297,7 +299,7 @@ impl BlockBuilder {
         frames.finish()
     }
 
-    /// Adds all entries of a block as they are.
+    /// Adds all entries of a block unchanged.
     pub(crate) fn copy(&mut self, block: &Block<'_>) -> Result<(), Error> {
         let streams = block.streams()?;
         for (entry, content) in block.entries()?.iter().zip(block.iter()) {
@@ -319,7 +321,8 @@ impl Texts {
         }
     }
 
-    /// Adds a content, and says by how much the scripts grew. `compares`: what it has in common with others is looked for.
+    /// Adds a content, and returns by how many bytes the scripts grew. `compares`: whether to look for text
+    /// that the content has in common with others.
     fn push(&mut self, stream: u32, content: Option<&[u8]>, compares: bool) -> usize {
         match self {
             Self::Weave { weaver, scripts, .. } => {
@@ -337,7 +340,7 @@ impl Texts {
         }
     }
 
-    /// How many bytes of literals there are, or about how many of texts. `stored`: those of finished chunks.
+    /// The bytes of literals, or about the bytes of texts. `stored` is the size of the finished chunks.
     fn size(&self, stored: usize) -> usize {
         match self {
             Self::Weave { weaver, .. } => weaver.pool().len(),
@@ -361,7 +364,7 @@ impl Texts {
         }
     }
 
-    /// Takes in a block that is resumed, and gives the sizes of its last contents and of all.
+    /// Loads a block that is resumed. Returns the sizes of its last contents, and the total size of all.
     fn resume(
         &mut self,
         block: &Block<'_>,

@@ -1,4 +1,4 @@
-//! The chunks of a block that was opened, and their sections.
+//! The chunks of an opened block, and their sections.
 
 use std::ops::Range;
 
@@ -23,18 +23,18 @@ pub(crate) struct Chunks<'a> {
     starts: &'a [Start],
 }
 
-/// What comes before a chunk.
+/// The sums over all chunks before a chunk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Start {
     entries: usize,
     /// Bytes of the body.
     body: usize,
-    /// Bytes of texts, unpacked.
+    /// Unpacked bytes of texts.
     texts: usize,
 }
 
 impl Start {
-    /// Of each chunk, and of what would come after the last.
+    /// The start of each chunk, and the one of a chunk behind the last.
     pub(crate) fn all(directory: &Directory) -> Vec<Self> {
         let mut start = Self::default();
         let mut starts = vec![start];
@@ -69,47 +69,47 @@ impl<'a> Chunks<'a> {
         &self.directory.chunks[chunk]
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn entries(&self) -> usize {
         self.starts[self.len()].entries
     }
 
-    /// The entries of a chunk.
+    /// The range of a chunk's entries.
     pub(crate) fn range(&self, chunk: usize) -> Range<usize> {
         self.starts[chunk].entries..self.starts[chunk + 1].entries
     }
 
-    /// The chunk that an entry is in, and its place there.
+    /// The chunk of an entry, and the place of the entry in it.
     pub(crate) fn find(&self, index: usize) -> Option<(usize, usize)> {
         let chunk = self.starts.partition_point(|start| start.entries <= index) - 1;
         (chunk < self.len()).then(|| (chunk, index - self.starts[chunk].entries))
     }
 
-    /// Which part of the pool a chunk has.
+    /// The part of the pool that is in a chunk.
     pub(crate) fn pool(&self, chunk: usize) -> Range<u32> {
-        // The limits keep it below that; a larger one could not be addressed.
+        // The limits keep the pool below that size. A larger one could not be addressed.
         let place = |start: Start| u32::try_from(start.texts).unwrap_or(u32::MAX);
         place(self.starts[chunk])..place(self.starts[chunk + 1])
     }
 
-    /// The bytes of the pool.
+    /// The size of the pool.
     pub(crate) fn pool_size(&self) -> usize {
         self.starts[self.len()].texts
     }
 
-    /// The stored bytes of all chunks, and whether there are more or fewer.
+    /// The stored bytes of all chunks. `None` if there are more or fewer bytes than the directory says.
     pub(crate) fn stored(&self) -> Option<&'a [u8]> {
         (self.body.len() == self.starts[self.len()].body).then_some(self.body)
     }
 
-    /// A section of a chunk, unpacked. `prefix`: what it was packed after.
+    /// Unpacks a section of a chunk. `prefix` is the data that the section was packed behind.
     pub(crate) fn unpack(&self, chunk: usize, section: usize, prefix: &[u8]) -> Result<Vec<u8>, Error> {
         let mut out = vec![0; self.get(chunk).sections[section].raw];
         self.unpack_into(chunk, section, prefix, &mut out)?;
         Ok(out)
     }
 
-    /// Unpacks a section to a place of its size.
+    /// Unpacks a section into a buffer of its size.
     pub(crate) fn unpack_into(
         &self,
         chunk: usize,
@@ -131,13 +131,13 @@ impl<'a> Chunks<'a> {
         known.unpack_start(self.stored_section(chunk, section), prefix, out)
     }
 
-    /// An error where a section is not stored as it was written.
+    /// An error if a section is not stored as it was written.
     pub(crate) fn check(&self, chunk: usize, section: usize) -> Result<(), Error> {
         let is_intact = self.get(chunk).sections[section].is_intact(self.stored_section(chunk, section));
         if is_intact { Ok(()) } else { Err(Damage::of(chunk, section).into()) }
     }
 
-    /// The stored bytes of a section, as far as they are there.
+    /// The stored bytes of a section, as far as they exist.
     fn stored_section(&self, chunk: usize, section: usize) -> &'a [u8] {
         let sections = &self.get(chunk).sections;
         let before: usize = sections[..section].iter().map(|section| section.stored).sum();

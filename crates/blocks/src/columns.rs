@@ -1,4 +1,4 @@
-//! What is known of each entry beside its content: columns with names, each packed apart.
+//! Columns with names: the data of entries beside their contents. Each column is packed by itself.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,16 @@ use crate::{
     varint::{self, Input, unzigzag, zigzag},
 };
 
-/// Strings are written once each, and then by their numbers, where at least so many have the same one on average.
+/// If strings occur at least this often on average, each string is written once, and then referred to by its
+/// number.
 const ENTRIES_OF_A_STRING: usize = 2;
 
 /// A column of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name; no other column of the block has it.
+    /// Its name, which is unique in the block.
     pub name: String,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: Kind,
 }
 
@@ -32,11 +33,11 @@ impl Column {
     }
 }
 
-/// What the values of a column are. Each may be absent.
+/// The kind of a column's values. Each value may be absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Whole numbers. The differences between them are written, divided by what all of them can be divided by: times
-    /// and numbers that rise are small, in whatever unit.
+    /// Whole numbers. The differences between them are written, divided by a common divisor of all
+    /// differences. So times and rising numbers take few bytes, in any unit.
     Integer,
     /// Byte strings.
     Bytes,
@@ -58,7 +59,7 @@ impl Kind {
 /// A value of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Value {
-    /// There is none.
+    /// There is no value.
     #[default]
     Absent,
     /// A whole number.
@@ -67,7 +68,7 @@ pub enum Value {
     Bytes(Vec<u8>),
 }
 
-/// An error where columns cannot be those of a block.
+/// An error if a block cannot have these columns.
 pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
     at_most("columns", columns.len(), MAX_COLUMNS)?;
     for (index, column) in columns.iter().enumerate() {
@@ -79,7 +80,7 @@ pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
     Ok(())
 }
 
-/// An error where values are not those of columns.
+/// An error if the values do not fit the columns.
 pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), Error> {
     if values.len() != columns.len() {
         return Err(Error::Columns("there are more or fewer values than columns"));
@@ -94,7 +95,7 @@ pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), E
     Ok(())
 }
 
-/// Writes the values of a column: which are absent, then the others. Nothing, where all are absent.
+/// Encodes the values of a column: which are absent, then the others. Empty if all are absent.
 pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Clone) -> Vec<u8> {
     let mut out = Vec::new();
     if values.clone().all(|value| *value == Value::Absent) {
@@ -121,8 +122,9 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
     out
 }
 
-/// Reads what [`write()`] wrote of so many entries. `None`: it is damaged, or its strings have more bytes than are left
-/// of `room`, which is what a block may have of them: one that is written once may come a thousand times.
+/// Decodes what [`write()`] wrote for this many entries. `None` if it is damaged, or if its strings have more
+/// bytes than `room`, which is the rest of what a block may have. The bound is needed since a string that is
+/// written once may occur a thousand times.
 pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
     if bytes.is_empty() {
         return Some(vec![Value::Absent; count]);
@@ -148,7 +150,7 @@ pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> 
     values.collect()
 }
 
-/// Writes which of many things are something: how many, and the gaps between them.
+/// Encodes which of many items have a property: how many have it, and the gaps between them.
 pub(crate) fn put_places(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + Clone) {
     let places = which.enumerate().filter_map(|(place, is)| is.then_some(place));
     varint::put(out, places.clone().count() as u64);
@@ -159,7 +161,7 @@ pub(crate) fn put_places(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + 
     }
 }
 
-/// Reads what [`put_places`] wrote of `count` things.
+/// Decodes what [`put_places`] wrote for `count` items.
 pub(crate) fn places(input: &mut Input<'_>, count: usize) -> Option<Vec<usize>> {
     let how_many = input.size().filter(|how_many| *how_many <= count)?;
     let mut places = Vec::with_capacity(how_many);
@@ -172,12 +174,12 @@ pub(crate) fn places(input: &mut Input<'_>, count: usize) -> Option<Vec<usize>> 
     Some(places)
 }
 
-/// The first number, what all differences can be divided by, and the differences.
+/// Encodes the first number, a common divisor of all differences, and the differences.
 fn put_numbers(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64> + Clone) {
     let Some(first) = numbers.clone().next() else { return };
     let differences = numbers.clone().zip(numbers.skip(1)).map(|(one, next)| next.wrapping_sub(one));
     let divisor = differences.clone().fold(0, |divisor, step| common_divisor(divisor, step.unsigned_abs()));
-    // A divisor that is no positive i64 divides nothing but zero and i64::MIN.
+    // A divisor that is no positive i64 divides only zero and i64::MIN.
     let divisor = i64::try_from(divisor).ok().filter(|divisor| *divisor > 0).unwrap_or(1);
     varint::put(out, zigzag(first));
     varint::put(out, divisor as u64);
@@ -192,7 +194,7 @@ fn numbers(input: &mut Input<'_>, count: usize) -> Option<Vec<i64>> {
     }
     let mut number = unzigzag(input.number()?);
     let divisor = i64::try_from(input.number()?).ok()?;
-    // A number has at least a byte.
+    // A number takes at least one byte.
     let mut numbers = Vec::with_capacity(count.min(input.0.len() + 1));
     numbers.push(number);
     for _ in 1..count {
@@ -209,8 +211,8 @@ fn common_divisor(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// Writes strings of which some may come again and again: each of them once, then which one it is each time. Where
-/// few come again, all of them as they are.
+/// Encodes strings of which some may be repeated: each string once, then the number of the string for each
+/// occurrence. If few strings are repeated, all are written as they are.
 fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
     let mut numbers: HashMap<&[u8], u64> = HashMap::new();
     let mut once = Vec::new();
@@ -231,7 +233,7 @@ fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> +
     which.into_iter().for_each(|number| varint::put(out, number));
 }
 
-/// Reads what [`put_repeated`] wrote of so many strings.
+/// Decodes what [`put_repeated`] wrote for this many strings.
 fn repeated<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
     let once = match input.size()? {
         0 => return strings(input, count),
@@ -244,7 +246,7 @@ fn repeated<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
     Some(strings)
 }
 
-/// Writes the lengths of all, then all of them.
+/// Encodes the lengths of all strings, then their bytes.
 pub(crate) fn put_strings<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
     for string in strings.clone() {
         varint::put(out, string.len() as u64);
@@ -254,7 +256,7 @@ pub(crate) fn put_strings<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &
     }
 }
 
-/// Reads what [`put_strings`] wrote of so many strings.
+/// Decodes what [`put_strings`] wrote for this many strings.
 pub(crate) fn strings<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
     let mut lengths = Vec::with_capacity(count.min(input.0.len()));
     for _ in 0..count {
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_back_even_the_outermost() {
+    fn numbers_are_read_unchanged_even_the_extremes() {
         for numbers in [
             &[][..],
             &[7],
@@ -302,15 +304,15 @@ mod tests {
     }
 
     #[test]
-    fn absent_values_and_empty_ones_are_told_apart() {
+    fn absent_and_empty_values_are_distinguished() {
         let some = |text: &str| Value::Bytes(text.into());
         comes_back(Kind::Bytes, &[some(""), Value::Absent, some("a"), Value::Absent, Value::Absent]);
-        assert_eq!(comes_back(Kind::Bytes, &[Value::Absent]), [], "nothing is said of nothing");
+        assert_eq!(comes_back(Kind::Bytes, &[Value::Absent]), [], "absent values take no bytes");
         comes_back(Kind::Integer, &[Value::Absent, Value::Integer(0)]);
     }
 
     #[test]
-    fn strings_that_come_again_are_written_once() {
+    fn repeated_strings_are_written_once() {
         let some = |text: &str| Value::Bytes(text.into());
         let users = ["an unusual name", "another one", "an unusual name", "an unusual name"].map(some);
         let bytes = comes_back(Kind::Bytes, &[&users[..], &[Value::Absent], &users].concat());
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_come_again_and_again_are_bounded() {
+    fn repeated_strings_are_bounded() {
         let values = vec![Value::Bytes(vec![b'a'; 1_000]); 100];
         let bytes = write(Kind::Bytes, values.iter());
         assert!(bytes.len() < 1_200);

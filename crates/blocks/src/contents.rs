@@ -11,9 +11,9 @@ use crate::{
 /// An entry's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Its number in the block.
+    /// The ordinal of the entry.
     pub ordinal: u64,
-    /// `None`: it was erased.
+    /// `None` if it was erased.
     pub bytes: Option<Vec<u8>>,
 }
 
@@ -23,7 +23,7 @@ pub struct Contents<'a> {
     block: &'a Block<'a>,
     reader: Reader,
     next: usize,
-    /// What is known of the chunk that the next one is in.
+    /// The entries of the chunk that the next content is in.
     chunk: Option<ChunkEntries>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Contents<'a> {
         Self { block, reader, next: 0, chunk: None }
     }
 
-    /// Looks up the chunk of the next one, and its place there.
+    /// Finds the chunk of the next entry, and the place of the entry in it.
     fn enter(&mut self) -> Option<Result<(usize, usize), Error>> {
         let chunks = self.block.chunks();
         let (chunk, place) = chunks.find(self.next)?;
@@ -58,7 +58,7 @@ impl<'a> Contents<'a> {
             match ChunkEntries::read(self.block, chunk) {
                 Ok(entries) => self.chunk = Some(entries),
                 Err(error) => {
-                    // Nobody knows what its entries are, so that there is one error for all of them.
+                    // The entries of the chunk are not known, so there is one error for all of them.
                     self.next = chunks.range(chunk).end;
                     return Some(Err(error));
                 }

@@ -1,4 +1,4 @@
-//! What a block begins with: who it is, and where everything in it lies.
+//! The beginning of a block: its identification, and the directory of everything in it.
 
 use crate::{
     columns::{Column, Kind, check_columns},
@@ -12,15 +12,15 @@ use xxhash_rust::xxh3::xxh3_64;
 const MAGIC: [u8; 4] = *b"RBLK";
 /// The version of the format that is written, and the newest that is read.
 pub(crate) const VERSION: u8 = 1;
-/// Magic, version and codec come before the hash,
+/// The size of magic, version and codec, which come before the hash.
 const BEFORE_HASH: usize = 6;
-/// and all else after it.
+/// The offset of everything after the hash.
 const AFTER_HASH: usize = BEFORE_HASH + blake3::OUT_LEN;
 
-/// How the content of a block is packed.
+/// How the contents of a block are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// What is new in a text goes into a pool, and a text is a script of edits against an earlier one.
+    /// New text goes into a pool, and a text is a script of edits against an earlier text.
     PoolAndScripts,
     /// Whole texts, one after the other.
     Frames,
@@ -35,7 +35,7 @@ impl Codec {
     }
 }
 
-/// The sections of a chunk, in their order; those of the columns follow.
+/// The indexes of a chunk's sections. Those of the columns follow.
 pub(crate) const ENTRIES: usize = 0;
 pub(crate) const CHECKS: usize = 1;
 /// The literals, or the whole texts.
@@ -44,25 +44,25 @@ pub(crate) const TEXTS: usize = 2;
 pub(crate) const SCRIPTS: usize = 3;
 pub(crate) const FIRST_COLUMN: usize = 4;
 
-/// What a section is called in errors.
+/// The name of a section in errors.
 pub(crate) fn section_name(section: usize) -> &'static str {
     ["entries", "checksums", "texts", "scripts"].get(section).copied().unwrap_or("columns")
 }
 
-/// What the directory says of a chunk.
+/// The directory's data of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// How many entries it has; at least one.
+    /// The number of its entries, at least one.
     pub(crate) entries: usize,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// How many of them are erased.
+    /// The number of its erased entries.
     pub(crate) erased: usize,
     pub(crate) sections: Vec<Section>,
 }
 
 impl Chunk {
-    /// Its ordinals follow each other, and there is a text for each.
+    /// Whether its ordinals follow one another, and no entry is erased.
     pub(crate) fn is_plain(&self) -> bool {
         self.erased == 0 && self.last - self.first == self.entries as u64 - 1
     }
@@ -90,7 +90,7 @@ pub(crate) struct Opened<'a> {
 }
 
 impl Directory {
-    /// The bytes of a block. `body`: all chunks.
+    /// Builds the bytes of a block. `body` has all chunks.
     pub(crate) fn seal(&self, body: &[u8]) -> Vec<u8> {
         let mut directory = Vec::new();
         varint::put(&mut directory, self.columns.len() as u64);
@@ -123,7 +123,7 @@ impl Directory {
         block
     }
 
-    /// Reads the directory of a block. Nothing that it declares is more than the limits allow.
+    /// Reads the directory of a block. An error if the directory declares more than the limits allow.
     pub(crate) fn open<'a>(block: &'a [u8], limits: &Limits) -> Result<Opened<'a>, Error> {
         at_most("bytes of a block", block.len(), limits.block)?;
         let mut input = Input(block);
@@ -146,19 +146,19 @@ impl Directory {
         Ok(Opened { directory, body, intact })
     }
 
-    /// The bytes of the directory if they have their checksum, and those behind.
+    /// The bytes of the directory, if they agree with their checksum, and the bytes behind them.
     fn find(mut input: Input<'_>) -> Option<(Option<&[u8]>, &[u8])> {
         let length = input.size()?;
         let check = u64::from_le_bytes(input.array()?);
         let directory = input.take(length)?;
-        // The fuzzer could not get behind it.
+        // The fuzzer could not get past the checksum.
         let matches = xxh3_64(directory) == check || cfg!(fuzzing);
         Some((matches.then_some(directory), input.0))
     }
 
     fn read(codec: Codec, directory: &[u8]) -> Option<Self> {
         let mut input = Input(directory);
-        // Each column and each chunk has some bytes here, so that nothing is larger than the directory.
+        // Each column and each chunk takes some bytes here, so nothing becomes larger than the directory.
         let mut columns = Vec::new();
         for _ in 0..input.size()? {
             let [kind] = input.array()?;
@@ -194,7 +194,7 @@ impl Directory {
     }
 }
 
-/// The hash of all of a block but the place of the hash itself.
+/// The hash of a block, without the place of the hash itself.
 fn hash(block: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&block[..BEFORE_HASH]);

@@ -1,4 +1,4 @@
-//! Which entries a chunk has: their ordinals, their streams, and which of them are erased.
+//! The entries of a chunk: their ordinals, their streams, and which of them are erased.
 
 use crate::{
     columns::{places, put_places, put_strings, strings},
@@ -6,14 +6,14 @@ use crate::{
     varint::{self, Input, unzigzag, zigzag},
 };
 
-/// What a chunk says of its entries.
+/// A chunk's data of its entries.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Entries {
-    /// The names of streams that no chunk before it has.
+    /// The names of streams that no earlier chunk has.
     pub(crate) new_streams: Vec<Vec<u8>>,
     /// The number of each entry's stream, counted over all chunks.
     pub(crate) streams: Vec<u32>,
-    /// Rising.
+    /// In rising order.
     pub(crate) ordinals: Vec<u64>,
     pub(crate) erased: Vec<bool>,
 }
@@ -37,12 +37,13 @@ impl Entries {
         out
     }
 
-    /// As the directory says it of the chunk.
+    /// The condition that the directory's [`Chunk::is_plain`] checks too.
     fn is_plain(&self) -> bool {
         !self.erased.contains(&true) && self.ordinals.windows(2).all(|pair| pair[0] + 1 == pair[1])
     }
 
-    /// Reads what [`Self::write`] wrote. `None`: it is damaged. `streams`: how many there are before the chunk.
+    /// Decodes what [`Self::write`] wrote. `None` if it is damaged. `streams` is the number of streams in
+    /// earlier chunks.
     pub(crate) fn read(bytes: &[u8], chunk: &Chunk, streams: usize) -> Option<Self> {
         let mut input = Input(bytes);
         let count = input.size()?;

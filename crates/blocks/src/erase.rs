@@ -19,32 +19,33 @@ use crate::{
 /// A block after some of its contents were erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
-    /// The new block. It was made of the contents that stay, and of nothing else.
+    /// The new block. It was made only of the contents that stay.
     pub block: Vec<u8>,
-    /// What the contents that stay have in common with those that went, and therefore still have; by both ordinals.
+    /// Text that the remaining contents have in common with erased ones, and therefore still have; by both
+    /// ordinals.
     pub shared: Vec<Shared>,
 }
 
-/// Text of an erased content that another one has, too.
+/// Text of an erased content that another content still has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
-    /// The erased one.
+    /// The erased entry.
     pub erased: u64,
-    /// The one that still has it.
+    /// The entry that still has the text.
     pub by: u64,
-    /// How many bytes of it, as far as the codec had found them to be the same.
+    /// How many bytes of text both have, as far as the codec found them to be the same.
     pub bytes: u64,
-    /// It is the very same content: erase this one, too, if it is to be gone.
+    /// Whether both contents are the same. Erase that entry, too, if the content is to be gone.
     pub whole: bool,
 }
 
-/// Makes a block without some contents. The entries stay, with their ordinals and their values, or other values where
-/// some are given: a user or a comment may have to go, too.
+/// Makes a block without some contents. The entries stay, with their ordinals. Their values stay too, unless
+/// other values are given: a user or a comment may have to be removed as well.
 ///
 /// # Errors
 ///
-/// [`Error::NoSuchOrdinal`] for one that is not there, [`Error::Columns`] where values do not fit,
-/// [`Error::Damaged`] where the block is damaged.
+/// [`Error::NoSuchOrdinal`] if an entry does not exist, [`Error::Columns`] if values do not fit,
+/// [`Error::Damaged`] if the block is damaged.
 pub fn erase(
     settings: Settings,
     block: &Block<'_>,
@@ -94,7 +95,7 @@ fn shared(block: &Block<'_>, ordinals: &BTreeMap<u64, Option<Vec<Value>>>) -> Re
     Ok(shared)
 }
 
-/// What contents consist of, where that is known.
+/// The segments of contents, if the codec has segments.
 struct Pieces<'a> {
     block: &'a Block<'a>,
     reader: Option<(WeaveReader, Lists)>,
@@ -114,7 +115,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The places of the pool that a list has, in their order, each once.
+/// The ranges of the pool that a list has, in rising order and without overlaps.
 fn ranges(list: &[Segment]) -> Vec<Range<u32>> {
     let mut all: Vec<_> = list.iter().map(|segment| segment.at..segment.end()).collect();
     all.sort_unstable_by_key(|range| range.start);

@@ -1,4 +1,4 @@
-//! When a block is full.
+//! Decides when a block is full.
 
 use crate::{
     block::Block,
@@ -8,29 +8,31 @@ use crate::{
     unpacked::Unpacked,
 };
 
-/// A block is full with so many bytes of scripts, or of values. Contents that fill it with them first are rare.
+/// A block is full with this many bytes of scripts and values. Few blocks are full for this reason.
 const MAX_OTHER: usize = 1 << 20;
-/// A block is full with so many bytes of literals, however large its contents are.
+/// A block is full with this many bytes of literals, however large its contents are.
 const MAX_POOL: usize = 64 << 20;
-/// A block is full when its pool is so many times as large as the largest of the last contents.
+/// A block is full when its pool is this many times as large as the largest of the last contents.
 const POOL_OF_CONTENTS: usize = 3;
-/// So many: one that was blanked, or a small property, comes among large ones, and one that is large by mistake among small
-/// ones.
+/// How many of the last contents count. A blanked page or a small property comes among large contents, and a
+/// content that is large by mistake comes among small ones.
 const LAST: usize = 8;
 
-/// How large blocks get, and how small.
+/// The sizes of blocks and chunks, and the level of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// A block is full with so many bytes of new text; more where its contents are large.
+    /// A block is full with this many bytes of new text; with more if its contents are large.
     pub pool: usize,
-    /// A block is full with so many entries.
+    /// A block is full with this many entries.
     pub entries: usize,
-    /// A chunk ends when it has at least so many bytes of new text
+    /// A chunk ends when it has at least this many bytes of new text, and also enough entries.
     pub chunk_pool: usize,
-    /// and at least so many entries. Each chunk makes a block larger and slower to make; what is appended to a block
-    /// is a chunk of its own in any case.
+    /// A chunk ends when it has at least this many entries, and also enough new text. Each chunk makes a
+    /// block larger and slower to make. Entries that are appended to a block are in a chunk of their own in
+    /// any case.
     pub chunk_entries: usize,
-    /// The level of zstd. Above 17, a block takes half as long again, and is smaller by less than a hundredth.
+    /// The level of zstd. Above 17, making a block takes half as long again, and the block is smaller by less
+    /// than a hundredth.
     pub level: i32,
 }
 
@@ -41,15 +43,15 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a block is full. `other`: the bytes of its scripts and values; `pool`: those of its literals; `largest`:
-    /// of the last contents.
+    /// Whether a block is full. `other` is the size of its scripts and values, `pool` that of its literals,
+    /// and `largest` that of the largest of its last contents.
     pub(crate) fn is_full(&self, entries: usize, other: usize, pool: usize, largest: usize) -> bool {
         let full_pool = self.pool.max((POOL_OF_CONTENTS * largest).min(MAX_POOL));
         entries >= self.entries || other >= MAX_OTHER || pool >= full_pool
     }
 }
 
-/// The sizes of the contents that came last.
+/// The sizes of the last contents.
 #[derive(Debug, Default)]
 pub(crate) struct LastSizes {
     sizes: [usize; LAST],
@@ -91,21 +93,21 @@ pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
 }
 
 impl Block<'_> {
-    /// Whether it is as large as a block with such settings should be, so that nothing is gained by merging it. One
-    /// from which contents were erased need not be any more.
+    /// Whether it is as large as a block with these settings should be, so that compaction gains nothing. A
+    /// block from which contents were erased may no longer be full.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if what says so is damaged.
+    /// [`Error::Damaged`] if a part that is needed to decide this is damaged.
     pub fn is_full(&self, settings: &Settings) -> Result<bool, Error> {
         let pool = self.chunks().pool_size();
-        // What is unpacked for it is not needed where there are few literals, as of most.
+        // Most blocks have few literals, and then nothing has to be unpacked.
         let largest = if pool >= settings.pool { largest_of_last(&self.unpack()?)? } else { 0 };
         Ok(settings.is_full(self.len(), other_bytes(self)?, pool, largest))
     }
 }
 
-/// The bytes of the largest of the last contents.
+/// The size of the largest of the last contents.
 fn largest_of_last(unpacked: &Unpacked) -> Result<usize, Error> {
     let mut sizes = unpacked.ordinals().rev().take(LAST).map(|ordinal| Ok(unpacked.get(ordinal)?.len()));
     sizes.try_fold(0, |largest, size: Result<usize, Error>| Ok(largest.max(size?)))

@@ -1,5 +1,5 @@
-//! Frames: the simple second codec. The texts of a chunk lie one after the other and are compressed as one; no
-//! chunk needs another one. It is for content that pool and scripts gain nothing from.
+//! Frames: the simple second codec. The texts of a chunk are stored one after the other, and are compressed
+//! as one. No chunk needs another one. Frames are for contents that pool and scripts gain nothing from.
 
 use crate::{
     chunks::Chunks,
@@ -8,16 +8,16 @@ use crate::{
     varint::{self, Input},
 };
 
-/// A chunk has at most so many entries,
+/// The greatest number of entries of a chunk.
 pub(crate) const MAX_ENTRIES: usize = 64;
-/// and no further one once it has so many bytes.
+/// A chunk gets no further entry once it has this many bytes.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
 
 /// The texts of a chunk that is being made.
 #[derive(Debug, Default)]
 pub(crate) struct FrameWriter {
     texts: Vec<u8>,
-    /// Of each text, plus one; 0 of what is erased.
+    /// The length of each text plus one, or 0 if the text is erased.
     lengths: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl FrameWriter {
     }
 }
 
-/// The chunk that was read last.
+/// A reader, with the chunk that it read last.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
     chunk: Option<Frame>,
@@ -47,7 +47,7 @@ pub(crate) struct FrameReader {
 pub(crate) struct Frame {
     chunk: usize,
     texts: Vec<u8>,
-    /// Where each text ends.
+    /// The end of each text.
     ends: Vec<usize>,
 }
 

@@ -1,14 +1,16 @@
 //! Compression blocks: many revisions in a few bytes.
 //!
-//! A [`BlockBuilder`] makes a block of *entries*, one after the other. Each has a content, which is any bytes; belongs
-//! to a *stream*, the versions of one thing, such as a property of a page; and has values in the block's
-//! [`Column`]s. Its *ordinal* is its name in the block, which appending, [`merge()`] and [`erase()`] leave as it is.
+//! A [`BlockBuilder`] makes a block of *entries*, one after the other. Each entry has a content, which is any
+//! bytes. It belongs to a *stream*: the versions of one thing, such as a property of a page. It has values in
+//! the block's [`Column`]s. Its *ordinal* is its name in the block; appending, [`merge()`] and [`erase()`]
+//! never change the ordinal.
 //!
-//! A [`Block`] is read where it lies: [`Block::get`] unpacks what one content needs, [`Block::iter`] decodes all of
-//! them once. What comes out is what went in, or an error, whatever the bytes are.
+//! A [`Block`] is read in place: [`Block::get`] unpacks what one content needs, and [`Block::iter`] decodes
+//! all contents once. A content is read as it was pushed, or is an error, whatever the bytes of the block
+//! are.
 //!
-//! There is no I/O here. The format is in `docs/block-format.md`; the idea is that of the notes on revision archival
-//! storage, the codec is [pool and scripts](Codec::PoolAndScripts).
+//! There is no I/O here. The format is described in `docs/block-format.md`. The idea is that of the notes on
+//! revision archival storage; the codec is [pool and scripts](Codec::PoolAndScripts).
 
 mod block;
 mod builder;

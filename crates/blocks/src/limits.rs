@@ -1,18 +1,18 @@
-//! How much there may be of anything.
+//! Limits of blocks.
 
 use crate::error::Error;
 
 /// The largest content of an entry, in bytes.
 pub const MAX_CONTENT: usize = 128 << 20;
-/// The most columns of a block.
+/// The greatest number of columns of a block.
 pub const MAX_COLUMNS: usize = 64;
 /// The longest name of a column, and the longest name of a stream, in bytes.
 pub const MAX_NAME: usize = 4 << 10;
 /// The largest value of a column, in bytes.
 pub const MAX_VALUE: usize = 1 << 20;
 
-/// What a reader takes from a block at most. What a block declares is compared with them before memory is
-/// allocated for it, so that a damaged or hostile block costs no more than they say.
+/// What a reader accepts of a block, at most. Sizes that a block declares are compared with these limits
+/// before memory is allocated for them, so a damaged or hostile block costs no more than the limits allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The bytes of the block itself.
@@ -21,16 +21,16 @@ pub struct Limits {
     pub entries: usize,
     /// The chunks of a block.
     pub chunks: usize,
-    /// The bytes of the pool, or of the contents of frames, unpacked.
+    /// The unpacked bytes of the pool, or of the contents of frames.
     pub texts: usize,
-    /// The bytes of anything else in all chunks together, unpacked: of the scripts, of one column.
+    /// The unpacked bytes of anything else in all chunks together: of the scripts, or of one column.
     pub scripts: usize,
     /// The bytes of an entry's content.
     pub content: usize,
 }
 
 impl Default for Limits {
-    /// Enough for whatever [`BlockBuilder`](crate::BlockBuilder) makes with its default settings.
+    /// Enough for every block that [`BlockBuilder`](crate::BlockBuilder) makes with its default settings.
     fn default() -> Self {
         Self {
             block: 256 << 20,
@@ -43,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// An error where there is too much.
+/// An error if `size` is above `limit`.
 pub(crate) fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
     if size <= limit {
         return Ok(());

@@ -1,14 +1,14 @@
-//! Making fewer and better filled blocks of several.
+//! Compaction: makes fewer and fuller blocks of several.
 
 use crate::{block::Block, builder::BlockBuilder, error::Error, filling::Settings};
 
-/// Packs the entries of all blocks into as few blocks and chunks as possible. Each entry keeps its ordinal; erased ones
-/// stay erased. The blocks come in the order of their ordinals.
+/// Packs the entries of all blocks into as few blocks and chunks as possible. Each entry keeps its ordinal,
+/// and erased entries stay erased. The blocks have to be in the order of their ordinals.
 ///
 /// # Errors
 ///
-/// [`Error::Columns`] where they do not have the same columns, [`Error::Ordinals`] where their ordinals are not
-/// apart and rising, [`Error::Damaged`] where one is damaged.
+/// [`Error::Columns`] if the blocks do not have the same columns. [`Error::Ordinals`] if their ordinals
+/// overlap or do not rise. [`Error::Damaged`] if a block is damaged.
 pub fn merge(settings: Settings, blocks: &[Block<'_>]) -> Result<Vec<Vec<u8>>, Error> {
     let Some(first) = blocks.first() else { return Ok(Vec::new()) };
     let mut builder = BlockBuilder::new(settings, first.columns().to_vec(), 0)?;

@@ -7,19 +7,20 @@ use zstd::zstd_safe::{
 
 use crate::{error::Error, varint};
 
-/// Nobody needs a longer window than this: 8 MiB. It bounds the memory of the compressor.
+/// The largest window of the compressor: 8 MiB. A longer one has no use, and this bounds the compressor's
+/// memory.
 const MAX_WINDOW_LOG: u32 = 23;
-/// zstd has no smaller one.
+/// The smallest window of zstd.
 const MIN_WINDOW_LOG: u32 = 10;
 
-/// What the directory says of a section.
+/// The directory's data of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Section {
-    /// Its bytes, unpacked.
+    /// Its unpacked size.
     pub(crate) raw: usize,
-    /// Its bytes as they are stored. As many as unpacked: they are stored as they are.
+    /// Its stored size. If this equals the unpacked size, the bytes are stored uncompressed.
     pub(crate) stored: usize,
-    /// Of the stored bytes.
+    /// The checksum of the stored bytes.
     pub(crate) check: u32,
 }
 
@@ -27,7 +28,7 @@ impl Section {
     pub(crate) fn put(self, out: &mut Vec<u8>) {
         varint::put(out, self.raw as u64);
         if self.raw > 0 {
-            // What is saved is at most all of it, and zero where it is stored as it is.
+            // The saved bytes are at most all bytes, and none if the section is stored uncompressed.
             varint::put(out, (self.raw - self.stored) as u64);
             out.extend_from_slice(&self.check.to_le_bytes());
         }
@@ -42,7 +43,8 @@ impl Section {
         Some(Self { raw, stored, check: u32::from_le_bytes(input.array()?) })
     }
 
-    /// Appends the stored bytes of a section. `prefix`: what a reader has unpacked before it.
+    /// Packs a section, and appends its stored bytes to `out`. `prefix` is what a reader has unpacked before
+    /// the section.
     pub(crate) fn pack(raw: &[u8], prefix: &[u8], level: i32, out: &mut Vec<u8>) -> Result<Self, Error> {
         if raw.is_empty() {
             return Ok(Self::default());
@@ -53,9 +55,9 @@ impl Section {
         Ok(Self { raw: raw.len(), stored: stored.len(), check: check(stored) })
     }
 
-    /// Unpacks a section into a place of its size. `None`: it is damaged.
+    /// Unpacks a section into a buffer of its size. `None` if the section is damaged.
     pub(crate) fn unpack(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> Option<()> {
-        // The fuzzer could not get behind the checksum.
+        // The fuzzer could not get past the checksum.
         if stored.len() != self.stored || check(stored) != self.check && !cfg!(fuzzing) {
             return None;
         }
@@ -69,8 +71,8 @@ impl Section {
         (unpacked == self.raw).then_some(())
     }
 
-    /// Unpacks the first bytes of a section, as many as there is place for, and gives how many came out: fewer, where it
-    /// is damaged. Its checksum is not looked at, so that what comes out may be wrong.
+    /// Unpacks the first bytes of a section, as many as fit, and returns their number. There are fewer if the
+    /// section is damaged. Its checksum is not checked, so the bytes may be wrong.
     pub(crate) fn unpack_start(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> usize {
         if self.stored == self.raw {
             let count = stored.len().min(out.len());
@@ -98,7 +100,7 @@ impl Section {
     }
 }
 
-/// Against accidents. Against everything else there is the block's hash.
+/// A checksum against accidents. The block's hash protects against everything else.
 fn check(stored: &[u8]) -> u32 {
     xxh3_64(stored) as u32
 }
@@ -110,7 +112,7 @@ fn compress(raw: &[u8], prefix: &[u8], level: i32) -> Result<Vec<u8>, Error> {
     for parameter in [
         CParameter::CompressionLevel(level),
         CParameter::WindowLog(reach.clamp(MIN_WINDOW_LOG, MAX_WINDOW_LOG)),
-        // The directory knows the size, and has a checksum.
+        // The directory has the size, and a checksum.
         CParameter::ContentSizeFlag(false),
         CParameter::ChecksumFlag(false),
         CParameter::DictIdFlag(false),

@@ -1,4 +1,4 @@
-//! What the streams of a block take of it.
+//! How much of a block each stream takes.
 
 use crate::{
     block::Block,
@@ -10,9 +10,10 @@ use crate::{
 };
 
 impl Block<'_> {
-    /// Each of [`Self::streams`], with what its contents take of the stored bytes. The texts of a chunk are shared out
-    /// by the literals that each content brought, which others may come from, and its scripts by their edits. What
-    /// columns, checksums and the directory take is nobody's.
+    /// The names of [`Self::streams`], each with the stored bytes that its contents take. The stored texts of
+    /// a chunk are divided by the literals that each content added; other contents may use these literals
+    /// too. Its scripts are divided by their edits. Columns, checksums and the directory are not counted for
+    /// any stream.
     ///
     /// # Errors
     ///
@@ -35,7 +36,8 @@ impl Block<'_> {
         Ok(names.zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
     }
 
-    /// Each of [`Self::streams`], with the bytes of literals that its contents brought; of frames, their bytes.
+    /// The names of [`Self::streams`], each with the bytes of literals that its contents added. For frames,
+    /// these are the bytes of its contents.
     ///
     /// # Errors
     ///
@@ -77,7 +79,7 @@ impl Block<'_> {
     }
 }
 
-/// Of each entry of a chunk, how much it has of what is stored together.
+/// The share of each entry of a chunk in what is stored together.
 #[derive(Debug, Default)]
 struct Weights {
     texts: Vec<usize>,
@@ -88,7 +90,8 @@ struct Weights {
 mod tests {
     use crate::{Block, BlockBuilder, Codec, Limits, Settings};
 
-    /// A block of these contents, each given with its stream: what each stream takes, and what texts and scripts do.
+    /// Makes a block of these contents, each given with its stream. Returns the stored bytes of each stream,
+    /// after it has compared their sum with the stored bytes of texts and scripts.
     fn stored(codec: Codec, contents: &[(&str, Vec<u8>)]) -> Vec<u64> {
         let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).unwrap();
         for (stream, content) in contents {
@@ -107,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stream_takes_what_it_brought() {
+    fn each_stream_is_charged_for_its_literals() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut noise = |bytes: usize| (0..bytes).map(|_| rng.alphanumeric() as u8).collect::<Vec<u8>>();
         let (long, short) = (noise(30_000), noise(10_000));
@@ -125,11 +128,11 @@ mod tests {
         };
         let ratio = long as f64 / short as f64;
         assert!((2.5..3.5).contains(&ratio), "{long} and {short}");
-        assert!(same < 100, "its text had come already: {same}");
+        assert!(same < 100, "its text was stored already: {same}");
     }
 
     #[test]
-    fn frames_take_what_they_have() {
+    fn streams_of_frames_are_charged_for_their_bytes() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut noise = |bytes: usize| (0..bytes).map(|_| rng.u8(..)).collect::<Vec<u8>>();
         let contents = [("long", 30_000), ("short", 10_000), ("long", 30_000)];

@@ -10,15 +10,15 @@ use crate::{
     weave::reader::{Kept, WeaveReader},
 };
 
-/// A block whose content is unpacked. It has nothing of the block's bytes any more, so that it can be kept.
+/// A block whose contents are unpacked. It does not need the block's bytes, so it can be kept.
 #[derive(Debug)]
 pub struct Unpacked {
     directory: Directory,
     starts: Vec<Start>,
     limits: Limits,
-    /// Of each entry in order: its ordinal, and whether it is erased.
+    /// The ordinal of each entry, in order, and whether it is erased.
     entries: Vec<(u64, bool)>,
-    /// Of each entry in order.
+    /// The checksums of all entries, in order.
     checks: Vec<u8>,
     texts: Texts,
 }
@@ -62,7 +62,7 @@ impl Unpacked {
     ///
     /// # Errors
     ///
-    /// As [`Block::get`].
+    /// As for [`Block::get`].
     pub fn get(&self, ordinal: u64) -> Result<Vec<u8>, Error> {
         let index = self.entries.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal);
         let index = index.map_err(|_| Error::NoSuchOrdinal(ordinal))?;
@@ -81,12 +81,12 @@ impl Unpacked {
         Ok(bytes)
     }
 
-    /// Of the entries that are not erased, the lowest first.
+    /// The ordinals of the entries that are not erased, the lowest first.
     pub(crate) fn ordinals(&self) -> impl DoubleEndedIterator<Item = u64> {
         self.entries.iter().filter(|(_, erased)| !erased).map(|(ordinal, _)| *ordinal)
     }
 
-    /// About how much memory it takes, in bytes.
+    /// The approximate memory that it uses, in bytes.
     pub fn memory(&self) -> usize {
         let texts = match &self.texts {
             Texts::Weave(reader, kept) => reader.memory() + kept.memory(),

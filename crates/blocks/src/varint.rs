@@ -1,7 +1,7 @@
-//! Numbers of as many bytes as they need: seven bits a byte, the lowest first, the top bit set on all but the
+//! Numbers of variable length: seven bits a byte, the lowest first, with the top bit set on all bytes but the
 //! last (LEB128).
 
-/// The most bytes of a number.
+/// The greatest number of bytes of a number.
 const MAX_BYTES: u32 = 10;
 
 /// Appends a number.
@@ -13,17 +13,17 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Makes small numbers of both signs small: 0, -1, 1, -2 become 0, 1, 2, 3.
+/// Maps small numbers of both signs to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
 pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The number that [`zigzag`] had.
+/// The inverse of [`zigzag`].
 pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Bytes that are read from front to back. `None` is: they end too early, or are no number.
+/// Bytes that are read from front to back. A method returns `None` if they end too early, or are no number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
         None
     }
 
-    /// A number that is a size or a place here.
+    /// A number that is a size or a place.
     #[inline]
     pub(crate) fn size(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
@@ -81,7 +81,7 @@ impl<'a> Input<'a> {
         Some(*taken)
     }
 
-    /// `Some` where nothing is left.
+    /// `Some` if nothing is left.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_are_read_unchanged() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, value);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_more_than_64_bits_is_no_number() {
+    fn numbers_of_more_than_64_bits_are_refused() {
         assert_eq!(Input(&[0xff; 11]).number(), None);
         assert_eq!(Input(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).number(), None);
     }

@@ -1,7 +1,7 @@
 //! Time for Rashomon.
 //!
-//! This crate is the only one that asks the system what time it is. Everything else takes a [`Clock`], so
-//! that a test, or the simulation, can say what time it is and let it pass as it likes.
+//! This crate is the only one that asks the system for the time. Everything else takes a [`Clock`], so that a
+//! test or the simulation can set the time, and let it pass.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use std::{
 
 /// A point in time: microseconds since 1970-01-01T00:00:00Z, leap seconds not counted.
 ///
-/// Microseconds, because that is the resolution of a write time in Cassandra.
+/// Microseconds are the resolution of a write time in Cassandra.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
@@ -26,7 +26,7 @@ impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
 
-    /// The time so many microseconds after the epoch.
+    /// The time this many microseconds after the epoch.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
@@ -38,25 +38,25 @@ impl Timestamp {
         self.0
     }
 
-    /// The time `by` later; the latest time there is where that is past the end.
+    /// The time `by` later, but at most [`Self::MAX`].
     #[must_use]
     pub fn saturating_add(self, by: Duration) -> Self {
         Self(self.0.saturating_add(micros(by)))
     }
 
-    /// The time that follows: what is written then takes the place of what was written at this one.
+    /// The next point in time. A write with that time replaces a write with this time.
     #[must_use]
     pub const fn just_after(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// The time `by` earlier; the earliest time there is where that is before the beginning.
+    /// The time `by` earlier, but at least [`Self::MIN`].
     #[must_use]
     pub fn saturating_sub(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
     }
 
-    /// How long ago `earlier` was; zero where it is later than `self`.
+    /// The time that passed since `earlier`; zero if `earlier` is later than `self`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -73,12 +73,12 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What time it is.
+/// A source of time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time of day. It may jump, in either direction, when somebody sets the clock.
+    /// The time of day. It may jump in either direction, when the clock is set.
     fn now(&self) -> Timestamp;
 
-    /// Time that only goes forward, from an arbitrary start: for durations.
+    /// Monotonic time from an arbitrary start, for durations.
     fn monotonic(&self) -> Duration;
 }
 
@@ -101,7 +101,7 @@ pub struct SystemClock {
 impl SystemClock {
     /// The machine's clock; its monotonic time starts now.
     #[must_use]
-    #[allow(clippy::disallowed_methods)] // The one place.
+    #[allow(clippy::disallowed_methods)] // The only place.
     pub fn new() -> Self {
         Self { start: std::time::Instant::now() }
     }
@@ -114,7 +114,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[allow(clippy::disallowed_methods)] // The one place.
+    #[allow(clippy::disallowed_methods)] // The only place.
     fn now(&self) -> Timestamp {
         match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
             Ok(since) => Timestamp(micros(since)),
@@ -127,7 +127,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that moves only when it is told to.
 #[derive(Debug)]
 pub struct ManualClock {
     now: AtomicI64,
@@ -141,13 +141,13 @@ impl ManualClock {
         Self { now: AtomicI64::new(now.0), monotonic: AtomicI64::new(0) }
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         self.now.fetch_add(micros(by), Ordering::SeqCst);
         self.monotonic.fetch_add(micros(by), Ordering::SeqCst);
     }
 
-    /// Somebody sets the time of day; no time passes.
+    /// Sets the time of day. No time passes.
     pub fn set(&self, now: Timestamp) {
         self.now.store(now.0, Ordering::SeqCst);
     }

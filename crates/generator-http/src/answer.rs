@@ -1,4 +1,4 @@
-//! What came back, and whether it can be stored.
+//! The answer of a renderer, and whether it can be stored.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header};
@@ -11,15 +11,15 @@ use crate::client::{failed, with_causes};
 /// The longest content type that is stored.
 const MAX_CONTENT_TYPE: usize = 256;
 
-/// What is asked for.
+/// The expected answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// `None`: any.
+    /// `None`: any type.
     pub(crate) media_type: Option<MediaType>,
     pub(crate) max_size: u64,
 }
 
-/// What came.
+/// A whole answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) content_type: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
 pub(crate) struct MediaType(String);
 
 impl MediaType {
-    /// Reads the value of a `Content-Type` (RFC 9110, section 8.3.1).
+    /// Parses the value of a `Content-Type` (RFC 9110, section 8.3.1).
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let essence = text.split(';').next()?.trim().to_ascii_lowercase();
         let is_token = |text: &str| {
@@ -44,7 +44,7 @@ impl MediaType {
 }
 
 impl Wanted {
-    /// Reads an answer to its end, if it is what is wanted.
+    /// Reads an answer to its end, if it is as expected.
     pub(crate) async fn read(&self, response: Response<Incoming>) -> Result<Answer, GenerateError> {
         let (head, body) = response.into_parts();
         if let Some(encoding) = head.headers.get(header::CONTENT_ENCODING)

@@ -1,4 +1,4 @@
-//! One request: to an allowed host, within its time, through few redirects.
+//! One request: to an allowed host, within its time, with few redirects.
 
 use std::{error::Error, num::NonZeroUsize, path::Path, time::Duration};
 
@@ -25,22 +25,22 @@ use crate::{
     settings::SettingsError,
 };
 
-/// Redirects that are followed, each to an allowed host.
+/// The greatest number of redirects that are followed, each to an allowed host.
 pub const MAX_REDIRECTS: usize = 3;
 
-/// Who asks: operators of a renderer want to know.
+/// The name of this client, for operators of a renderer.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
 
-/// The most bytes of an error with its causes, which may repeat what a renderer answered.
+/// The greatest size of an error with its causes, which may repeat the answer of a renderer.
 const MAX_CAUSES_BYTES: usize = 1024;
 
-/// Asks renderers.
+/// The client that asks renderers.
 #[derive(Debug)]
 pub(crate) struct Client {
     http: legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
 }
 
-/// What bounds the requests to one renderer.
+/// The bounds of requests to one renderer.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) hosts: Hosts,
@@ -49,15 +49,15 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// So many requests under way at once.
+    /// Allows this many requests at once.
     pub(crate) fn new(hosts: Hosts, timeout: Duration, max_requests: NonZeroUsize) -> Self {
         Self { hosts, timeout, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) }
     }
 }
 
 impl Client {
-    /// Certificates are checked by these authorities, else by those of the system; where there are none of
-    /// these either, that is an error if `needs_tls`.
+    /// A client that checks certificates by these authorities, or by those of the system. If the system has
+    /// none, this is an error if `needs_tls`.
     pub(crate) fn new(authorities: Option<&Path>, needs_tls: bool) -> Result<Self, SettingsError> {
         let roots = match authorities {
             Some(file) => roots_of(file)?,
@@ -72,13 +72,13 @@ impl Client {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let http = legacy::Client::builder(TokioExecutor::new())
-            // A connection is used once, so that what follows an answer on it is never taken for the next.
+            // A connection is used once, so that bytes behind one answer are never taken for the next answer.
             .pool_max_idle_per_host(0)
             .build(connector);
         Ok(Self { http })
     }
 
-    /// What is found at a URL; nothing but a whole answer counts.
+    /// Fetches a URL. Only a whole answer counts.
     pub(crate) async fn get(
         &self,
         url: Url,
@@ -133,7 +133,7 @@ impl Client {
     }
 }
 
-/// Where a redirect leads.
+/// The URL to which a redirect leads.
 fn target(from: &Url, response: &Response<Incoming>) -> Result<Url, GenerateError> {
     let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
     let Some(to) = location.and_then(|location| from.join(location).ok()) else {
@@ -152,7 +152,7 @@ pub(crate) fn failed<T>(why: String) -> Result<T, GenerateError> {
     Err(GenerateError::Failed(why))
 }
 
-/// An error with what caused it, which alone says what happened.
+/// An error with its causes, since only the causes say what happened.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -176,7 +176,7 @@ fn roots_of(file: &Path) -> Result<RootCertStore, SettingsError> {
 fn system_roots(needed: bool) -> Result<RootCertStore, SettingsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Systems have certificates that nobody can read: the others count.
+    // Some certificates of a system may be unreadable. The others count.
     roots.add_parsable_certificates(found.certs);
     if needed && roots.is_empty() {
         let why = found.errors.first().map_or_else(|| "the system has none".to_owned(), ToString::to_string);

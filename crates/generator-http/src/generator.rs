@@ -1,4 +1,4 @@
-//! The generator: which property of which revision is asked for where.
+//! The generator: which property of which revision is fetched from where.
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
@@ -29,11 +29,11 @@ pub struct HttpGenerator {
 struct Renderer {
     names: Vec<PropertyName>,
     places: Vec<Place>,
-    /// Its own, so that a renderer that hangs keeps nobody from another.
+    /// Its own bounds, so that a renderer that hangs does not block requests to another one.
     bounds: Bounds,
 }
 
-/// Where a property is had, and what is expected there.
+/// Where a property is fetched from, and what is expected there.
 #[derive(Debug)]
 struct Place {
     name: PropertyName,
@@ -42,11 +42,11 @@ struct Place {
 }
 
 impl HttpGenerator {
-    /// A generator by these settings. Nobody is asked anything yet.
+    /// A generator with these settings. No request is made yet.
     ///
     /// # Errors
     ///
-    /// Where a setting makes no sense, or a URL leads to a host that is not allowed.
+    /// If a setting cannot be used, or a URL leads to a host that is not allowed.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         let Settings { upstream, buckets, max_requests, authorities } = settings;
         let renderer = upstream.map(|upstream| Renderer::new(upstream, max_requests)).transpose()?;
@@ -79,7 +79,7 @@ impl HttpGenerator {
             .map_err(|why| GenerateError::Failed(format!("{name}: of this page there is no URL: {why}")))?;
         let answer = self.client.get(url.clone(), &renderer.bounds, wanted).await;
         let answer = answer.map_err(|error| {
-            // Readers are not told the URL, which is nobody's but the operator's.
+            // Readers do not get the URL, which is only for the operator.
             tracing::warn!(domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error, "not made");
             named(name, error)
         })?;
@@ -120,7 +120,7 @@ impl Place {
         let error = |why| SettingsError::Url { property: name.clone(), url: url.clone(), why };
         let template = Template::parse(&url).map_err(error)?;
         let example = template.example().map_err(error)?;
-        // Where the host is the page's domain, each page shows.
+        // If the host is the page's domain, it is checked for each page.
         if template.has_one_host() && !hosts.allow(&example) {
             let host = example.authority();
             return Err(error(format!(
@@ -139,7 +139,7 @@ impl Place {
     }
 }
 
-/// The error with the name of the property before it.
+/// Puts the name of the property before the error.
 fn named(name: &PropertyName, error: GenerateError) -> GenerateError {
     let say = |why: String| format!("{name}: {why}");
     match error {

@@ -6,34 +6,34 @@ use url::{Host, Url};
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Allowed {
     host: Host,
-    /// `None`: that of the scheme.
+    /// `None`: the port of the scheme.
     port: Option<u16>,
 }
 
 /// The hosts that may be reached, and no others.
 ///
-/// Names are compared, as the parser of URLs writes them, which is the one whose result is connected to: what
-/// comes before an `@`, other spellings of an address, or capital letters deceive neither or both.
+/// Hosts are compared as the URL parser writes them, and the connection uses the same result of the parser.
+/// So text before an `@`, other spellings of an address, or capital letters deceive both or neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<Allowed>);
 
-/// Why a host is none, and the cure.
+/// Why a text is no host, and how to correct it.
 type Why = String;
 
 impl Hosts {
-    /// Reads the hosts as they are configured. The error names the one that is wrong.
+    /// Parses the configured hosts. The error names the one that is wrong.
     pub(crate) fn parse(texts: &[String]) -> Result<Self, (String, Why)> {
         let parsed = texts.iter().map(|text| Allowed::parse(text).map_err(|why| (text.clone(), why)));
         parsed.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether this URL may be asked for.
+    /// Whether this URL may be requested.
     pub(crate) fn allow(&self, url: &Url) -> bool {
         let Some(host) = url.host() else { return false };
         self.0.iter().any(|allowed| {
             let port_fits = match allowed.port {
                 Some(port) => url.port_or_known_default() == Some(port),
-                // The parser drops the port where it is that of the scheme.
+                // The parser drops the port if it is that of the scheme.
                 None => url.port().is_none(),
             };
             port_fits && allowed.host == host.to_owned()
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_host_deceives_nobody() {
+    fn misleading_spellings_of_hosts_are_resolved() {
         check("wiki.example", "http://wiki.example@evil/", false);
         check("wiki.example", "http://wiki.example:80@evil/", false);
         check("wiki.example", "http://wiki.example%2F@evil/", false);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_count() {
+    fn ports_are_compared() {
         check("wiki.example", "http://wiki.example:80/", true);
         check("wiki.example", "https://wiki.example:443/", true);
         check("wiki.example", "http://wiki.example:443/", false);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_version_6_stand_in_brackets() {
+    fn ipv6_addresses_are_in_brackets() {
         check("[::1]", "http://[::1]/", true);
         check("[::1]", "http://[0:0:0:0:0:0:0:1]/", true);
         check("[::1]:8080", "http://[::1]:8080/", true);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_the_cure() {
+    fn invalid_hosts_are_refused_with_a_remedy() {
         for (text, cure) in [
             ("", "such as"),
             ("http://wiki.example", "without http://"),

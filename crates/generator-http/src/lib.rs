@@ -1,14 +1,14 @@
-//! The generator over HTTP: a renderer, such as MediaWiki, makes properties that are stored nowhere.
+//! The generator over HTTP: a renderer, such as MediaWiki, makes properties that are not stored.
 //!
-//! Which renderer makes which property of which bucket is said by [`Settings`], with URLs in which `{domain}`,
-//! `{title}` and `{rev}` stand for those of the revision. All properties of a revision are fetched together; if
-//! one cannot be had, there is none.
+//! [`Settings`] say which renderer makes which property of which bucket. Their URLs contain `{domain}`,
+//! `{title}` and `{rev}`, which are replaced by those of the revision. All properties of a revision are
+//! fetched together. If one of them cannot be fetched, none is returned.
 //!
-//! A renderer is not trusted. It is waited for no longer than is set, answers with no more bytes than a property
-//! may have, and leads to no host but the allowed ones. Each request has a connection of its own, so that
-//! whatever one answer leaves behind never becomes part of another.
+//! A renderer is not trusted. The wait for it is bounded by a timeout, its answer by the size that a property
+//! may have, and its redirects by the allowed hosts. Each request has a connection of its own, so that the
+//! rest of one answer never becomes part of another.
 //!
-//! Of MediaWiki take `rest.php/v1/revision/{rev}/html`, which answers with 404 where it has no such revision.
+//! For MediaWiki, use `rest.php/v1/revision/{rev}/html`, which answers with 404 if there is no such revision.
 //! `index.php?oldid={rev}&action=render` then answers with 200 and a message for people.
 
 mod answer;

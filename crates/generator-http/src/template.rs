@@ -1,17 +1,18 @@
-//! The URL of a property, with places for what differs from revision to revision.
+//! The URL of a property, with placeholders for what differs between revisions.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rashomon_buckets::{Page, Revision, excerpt};
 use url::Url;
 
-/// What is written otherwise: all but the unreserved characters of RFC 3986, so that a value is whole in a
-/// segment of a path and in a query alike.
+/// The characters that are percent-encoded: all but the unreserved characters of RFC 3986. So a value stays
+/// whole in a segment of a path and in a query alike.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The placeholders, for messages.
 const PLACEHOLDERS: &str = "{domain}, {title} and {rev}";
 
-/// A URL with placeholders. Whatever a title is, the scheme, the host and the shape of the path are as written.
+/// A URL with placeholders. The scheme, the host and the shape of the path are as written, whatever a title
+/// is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Piece>);
 
@@ -24,7 +25,7 @@ enum Piece {
 }
 
 impl Template {
-    /// Reads a template. The error says what is wrong, and the cure.
+    /// Parses a template. The error says what is wrong, and how to correct it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(odd) = text.chars().find(|letter| !letter.is_ascii_graphic() || *letter == '\\') {
             return Err(format!("{odd:?} is in no URL: percent-encode it"));
@@ -50,7 +51,7 @@ impl Template {
         template.example().map(|_| template)
     }
 
-    /// The URL for some revision.
+    /// The URL for an example revision.
     pub(crate) fn example(&self) -> Result<Url, String> {
         let url = self.filled("domain.example", "Title", "1");
         Url::parse(&url)
@@ -64,7 +65,7 @@ impl Template {
         host("a.example") == host("b.example")
     }
 
-    /// Whether certificates are needed to ask there.
+    /// Whether its requests need certificates.
     pub(crate) fn is_https(&self) -> bool {
         self.example().is_ok_and(|url| url.scheme() == "https")
     }
@@ -80,7 +81,7 @@ impl Template {
         for piece in &self.0 {
             match piece {
                 Piece::Literal(text) => url.push_str(text),
-                // Nothing in a domain needs another form.
+                // Nothing in a domain needs to be encoded.
                 Piece::Domain => url.push_str(domain),
                 Piece::Title => url.extend(utf8_percent_encode(title, ENCODED)),
                 Piece::Rev => url.push_str(rev),

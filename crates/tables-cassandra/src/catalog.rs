@@ -13,7 +13,7 @@ use crate::table::Table;
 pub(crate) struct Catalog(RwLock<HashMap<&'static str, Arc<Table>>>);
 
 impl Catalog {
-    /// The table; `Invalid` where it was not created with this schema.
+    /// Returns the table, or `Invalid` unless it was created with this schema.
     pub(crate) fn get(&self, schema: &'static Schema) -> Result<Arc<Table>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let table = tables

@@ -1,9 +1,10 @@
-//! The one column that holds the value columns of a row.
+//! The column `cell`, which holds all value columns of a row.
 //!
-//! It is a frozen user type, whose fields are `expires_at`, in a table that is swapped `written_at`, and then
-//! the schema's value columns. A frozen value is written and compared as a whole: two writers never mix column
-//! by column, and the write time of the cell is that of the row. A column that is added to the schema is a
-//! field at the end, which is null in old cells. What is null stands in the frozen value and makes no tombstone.
+//! The cell is a frozen user type. Its fields are `expires_at`, then `written_at` in a swap-only table, then
+//! the schema's value columns. Cassandra writes and compares a frozen value as a whole: two writers never mix
+//! column by column, and the write time of the cell is the write time of the row. A column that is added to
+//! the schema becomes a field at the end, which is null in old cells. A null inside a frozen value makes no
+//! tombstone.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Schema, Value};
@@ -12,9 +13,10 @@ use crate::wire;
 
 /// The column's name.
 pub(crate) const CELL: &str = "cell";
-/// The field that says from when on the row is invisible.
+/// The field with the time from which the row is invisible.
 pub(crate) const EXPIRES_AT: &str = "expires_at";
-/// The field that says when a row was swapped in: the write time of a lightweight transaction is the server's.
+/// The field with the time of a swap. It exists because the server chooses the write time of a lightweight
+/// transaction.
 pub(crate) const WRITTEN_AT: &str = "written_at";
 
 /// The fields of the table's type, in order.
@@ -24,16 +26,17 @@ pub(crate) fn fields(schema: &Schema) -> Vec<(&'static str, ColumnType)> {
     times.map(|name| (name, ColumnType::Timestamp)).chain(values).collect()
 }
 
-/// What stands in a cell.
+/// A decoded cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) expires_at: Option<Timestamp>,
-    /// In tables that are swapped; in the others it is the write time of the cell.
+    /// The time of the swap, in swap-only tables. In other tables the write time of the cell is that of the
+    /// row.
     pub(crate) written_at: Option<Timestamp>,
     pub(crate) values: Vec<Option<Value>>,
 }
 
-/// The bytes of a cell of this table.
+/// Encodes a cell of this table.
 pub(crate) fn encode(
     schema: &Schema,
     expires_at: Option<Timestamp>,
@@ -53,8 +56,8 @@ pub(crate) fn encode(
     cell
 }
 
-/// What stands in these bytes; `None` where they are no cell of this table. Fields that were added later are
-/// null, and those that a newer version of the schema has are passed over.
+/// Decodes a cell of this table; `None` if the bytes are no such cell. Fields that were added later are null,
+/// and fields of a newer version of the schema are ignored.
 pub(crate) fn decode(schema: &Schema, mut cell: &[u8]) -> Option<Cell> {
     let expires_at = pop_time(&mut cell)?;
     let written_at = if schema.swap_only() { pop_time(&mut cell)? } else { None };
@@ -65,14 +68,15 @@ pub(crate) fn decode(schema: &Schema, mut cell: &[u8]) -> Option<Cell> {
     Some(Cell { expires_at, written_at, values: values.collect::<Option<_>>()? })
 }
 
-/// A field: its length, or -1 where it is null, and its bytes.
+/// Appends a field: its length, or -1 for null, and then its bytes.
 fn push(cell: &mut Vec<u8>, bytes: Option<&[u8]>) {
     let length = bytes.map_or(-1, |bytes| i32::try_from(bytes.len()).unwrap_or(i32::MAX));
     cell.extend_from_slice(&length.to_be_bytes());
     cell.extend_from_slice(bytes.unwrap_or_default());
 }
 
-/// The next field; the outer `None` where there is none that can be read, and null at the end.
+/// Takes the next field. The outer `None`: no field can be read. The inner `None`: the field is null, or the
+/// cell ends.
 #[allow(clippy::option_option)] // Null is a value here.
 fn pop<'a>(cell: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     if cell.is_empty() {
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_come_back() {
+    fn encoded_cells_are_decoded_unchanged() {
         let schema = schema();
         for values in [vec![None, None], vec![Some(7.into()), Some("".into())], vec![None, Some("a".into())]]
         {
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_missing_are_null_and_those_beyond_are_passed_over() {
+    fn missing_fields_are_null_and_further_fields_are_ignored() {
         let schema = schema();
         let cell = encode(&schema, None, Timestamp::EPOCH, &[Some(7.into()), Some("a".into())]);
         let shorter = decode(&schema, &cell[..4 + 12]).expect("it ends after a field");

@@ -1,4 +1,4 @@
-//! Making tables, and adding columns to them.
+//! Creates tables, and adds columns to them.
 
 use rashomon_tables::{Error, Result, Schema};
 
@@ -9,15 +9,15 @@ use crate::{
     standing::{self, Left, MAX_LOOKS},
 };
 
-/// Makes the table what the schema says. Each step can be made twice, so that a creation that was broken off
-/// is gone on with, and so that several may create at once.
+/// Creates or changes the table until it matches the schema. Each step can be repeated, so an interrupted
+/// creation is continued, and several processes may create at once.
 pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     let mut failed = None;
     for _ in 0..MAX_LOOKS {
         let left = standing::look(cluster, schema).await?;
         if left == Left::Nothing {
-            // Where another process made it just now, some nodes may not know it yet.
+            // If another process created the table just now, some nodes may not know it yet.
             return cluster.agree().await;
         }
         if !cluster.may_create() {
@@ -25,14 +25,14 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
         }
         match work_off(cluster, schema, &left).await {
             Err(error @ Error::Unavailable(_)) => return Err(error),
-            // Somebody else may have done the same just now: what stands decides.
+            // Another process may have done the same just now, so the next round reads the table again.
             done => failed = done.err(),
         }
     }
     Err(failed.unwrap_or_else(|| standing::changing(schema)))
 }
 
-/// What is left to do where nothing may be made, and who does it.
+/// The error if something is missing and may not be created: what is missing, and who can create it.
 fn missing(cluster: &Cluster, schema: &Schema, left: &Left) -> Error {
     let what = if matches!(left, Left::Grow { .. }) { "lacks columns" } else { "is not there" };
     Error::Unsupported(format!(
@@ -65,7 +65,7 @@ async fn work_off(cluster: &Cluster, schema: &Schema, left: &Left) -> Result<()>
     cluster.change(&what, statement).await
 }
 
-/// A few names are taken.
+/// Refuses column names that the store uses itself.
 fn check_names(schema: &Schema) -> Result<()> {
     let mut keys = schema.partition().iter().chain(schema.clustering().iter().map(|(column, _)| column));
     let mut values = schema.values().iter();

@@ -1,4 +1,4 @@
-//! The tables as CQL, for the store to make and for people to read.
+//! The tables as CQL: statements for the store to run, and a script for people to read.
 
 use std::fmt::Write;
 
@@ -10,12 +10,13 @@ use crate::{
     names::quoted,
 };
 
-/// Levels of ten: a row that is read is in few SSTables, however often its partition is written.
+/// Leveled compaction with a fan factor of ten. A row is in few SSTables, however often its partition is
+/// written.
 pub(crate) const COMPACTION: &str =
     "compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}";
 
-/// The schemas as CQL with comments: for review, and for administrators who create the tables if the service may not.
-/// `cqlsh` can run the statements in this order, and running them again changes nothing.
+/// The schemas as CQL with comments: for review, and for administrators who create the tables if the service
+/// may not. `cqlsh` can run the statements in this order, and running them again changes nothing.
 #[must_use]
 pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
     let keyspace = &options.keyspace;
@@ -66,7 +67,7 @@ pub(crate) fn qualified(keyspace: &str, name: &str) -> String {
     format!("{keyspace}.{}", quoted(name))
 }
 
-/// The name of the type of the table's cells.
+/// The name of the user type of the table's cells.
 pub(crate) fn type_name(schema: &Schema) -> String {
     format!("{}_cell", schema.name())
 }
@@ -106,7 +107,7 @@ pub(crate) fn create_type(keyspace: &str, schema: &Schema) -> String {
     )
 }
 
-/// One statement a field: some servers take no more.
+/// Adds one field. Each field has a statement of its own, since some servers accept only one in a statement.
 pub(crate) fn add_field(keyspace: &str, schema: &Schema, field: &str, column_type: ColumnType) -> String {
     format!(
         "ALTER TYPE {} ADD {} {}",
@@ -148,8 +149,9 @@ fn comment_option(comment: &str) -> String {
     format!("comment = '{}'", comment.replace('\'', "''"))
 }
 
-/// The schema in one line, as of a version and with the first of its value columns: what the table's comment
-/// is, by which a table is known again. It must never change for a schema that stands.
+/// Describes the schema in one line, for a version and the first `values` of its value columns. This line is
+/// the comment of the table in the cluster, and identifies the table later. It must never change for an
+/// existing schema.
 pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
     let column = |name: &str, column_type: ColumnType| format!("{name} {}", kind_of(column_type));
     let partition = schema.partition().iter().map(|it| column(it.name, it.column_type));
@@ -173,7 +175,7 @@ pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
     line
 }
 
-/// Finer than the types of CQL: two of ours are a `bigint`.
+/// Finer than the types of CQL: both `Int` and `Timestamp` are a `bigint`.
 const fn kind_of(column_type: ColumnType) -> &'static str {
     match column_type {
         ColumnType::Text => "text",
@@ -191,7 +193,7 @@ pub(crate) const fn order_of(direction: Direction) -> &'static str {
     }
 }
 
-/// Names in a list, as CQL takes them.
+/// A list of names in CQL.
 pub(crate) fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.map(quoted).collect::<Vec<_>>().join(", ")
 }

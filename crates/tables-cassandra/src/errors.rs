@@ -1,4 +1,4 @@
-//! What the cluster says went wrong, as what the caller should do about it.
+//! Translates errors of the driver to errors that tell the caller what to do.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ use scylla::errors::{
 
 use crate::Options;
 
-/// What a node says that cannot find out now whether a password is right.
+/// The answer of a node that cannot decide now whether a password is right.
 const UNDECIDED: &str = "Unable to perform authentication";
 
-/// Nobody answers, for a reason that may be over later.
+/// The error when no node answers, for a reason that may pass.
 pub(crate) fn no_cluster(options: &Options, reason: &dyn std::fmt::Display) -> Error {
     let address = options.contact_points.join(", ");
     let detail = format!("no cluster at {address}: {reason}");
     Error::Unavailable(Outage::Node { address, detail })
 }
 
-/// The error of a connection to the cluster. Who is refused will be refused again.
+/// The error of a connection to the cluster. A refused user is `Unsupported`, since a retry would be refused
+/// too.
 pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error {
     let refused = |why: String| {
         let points = options.contact_points.join(", ");
@@ -38,7 +39,7 @@ pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error
     }
 }
 
-/// What went wrong when a connection was there and became one for CQL.
+/// The error of the CQL handshake on an open connection, if that is the cause.
 fn setup_error(error: &NewSessionError) -> Option<&Setup> {
     match error {
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
@@ -48,10 +49,11 @@ fn setup_error(error: &NewSessionError) -> Option<&Setup> {
     }
 }
 
-/// The error of a read or a write. All that a cluster refuses it may take later: a node comes back, a right
-/// is granted, a table is made again. And of several batches some may have been applied.
+/// The error of a read or a write. It is always `Unavailable`, since the cluster may accept the request
+/// later: a node comes back, a right is granted, a table is created again. Some batches of a call may have
+/// been applied.
 ///
-/// `down` has the addresses of the nodes that there is no connection to.
+/// `down` lists the addresses of the nodes without a connection.
 pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
     if down.is_empty() {
         return Error::unavailable(error.to_string());
@@ -61,7 +63,7 @@ pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
     Error::Unavailable(Outage::Node { address, detail })
 }
 
-/// The nodes of the cluster do not know the same tables, for so long.
+/// The error when the nodes of the cluster have not agreed on the schema within `limit`.
 pub(crate) fn no_agreement(limit: Duration, unconnected: &[String], why: &str) -> Error {
     let mut detail =
         format!("the nodes of the cluster do not agree on the schema after {} s{why}", limit.as_secs());
@@ -78,12 +80,12 @@ pub(crate) fn not_prepared(error: &PrepareError) -> Error {
     Error::unavailable(error.to_string())
 }
 
-/// An answer that is not what was asked for.
+/// The error for an answer of an unexpected form.
 pub(crate) fn unexpected(error: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("an answer that cannot be read: {error}"))
 }
 
-/// The error of a statement that makes or changes `what`.
+/// The error of a statement that creates or changes `what`.
 pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
     match error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Unauthorized, text)) => {
@@ -100,7 +102,7 @@ pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
     }
 }
 
-/// The error for a row that is not what was written.
+/// The error for a stored row that differs from everything that was written.
 pub(crate) fn corrupt(schema: &Schema, key: &Key) -> Error {
     Error::Corrupt(format!("the row {key:?} of table {} holds what was never written to it", schema.name()))
 }

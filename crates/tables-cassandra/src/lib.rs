@@ -1,16 +1,16 @@
-//! Tables of Rashomon in Cassandra, the distributed engine; ScyllaDB speaks the same protocol.
+//! The table store in Cassandra. ScyllaDB speaks the same protocol.
 //!
-//! A store is a keyspace. Its tables have the schema's names and key columns; the value columns of a row are
-//! the fields of one frozen value in the column `cell` ([`cell`]), so that of two writers one wins the whole
-//! row. What the tables look like is written at [`ddl()`](crate::ddl()), and what stands is held against that
-//! ([`standing`]).
+//! A store is a keyspace. Its tables have the names and key columns of the schemas. The value columns of a
+//! row are the fields of one frozen value in the column `cell` ([`cell`]), so that of two writers at once,
+//! one wins the whole row. [`ddl()`](crate::ddl()) prints the tables as CQL. An existing table is compared
+//! with its schema ([`standing`]).
 //!
-//! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation ([`mod@write`]). A
-//! swap is a lightweight transaction ([`swap`]).
+//! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation
+//! ([`mod@write`]). A swap is a lightweight transaction ([`swap`]).
 //!
-//! Beyond what the table layer bounds, Cassandra bounds keys: those of a partition, and of the clustering
-//! columns together, take at most 65,535 bytes; a partition column that is alone is not empty; and a batch has
-//! at most 65,535 mutations ([`limits`]). What is beyond that is `Invalid`.
+//! Cassandra has more limits than the table layer ([`limits`]). The key of a partition takes at most 65,535
+//! bytes, and so do the clustering columns of a row together. A partition column that is alone is not empty.
+//! A batch has at most 65,535 mutations. A call beyond these limits is `Invalid`.
 
 mod catalog;
 mod cell;

@@ -1,4 +1,5 @@
-//! What Cassandra takes: what is beyond it is refused before anything is sent, so that nothing is changed.
+//! The limits of Cassandra. A call beyond them is refused before anything is sent, so that nothing is
+//! changed.
 
 use std::ops::Bound;
 
@@ -7,17 +8,18 @@ use rashomon_tables::{Batch, Error, Mutation, Result, Value};
 
 use crate::wire;
 
-/// The greatest length of a partition's key, and of all clustering columns of a row: both have 16 bits.
+/// The greatest length of a partition's key, and of all clustering columns of a row. Both lengths have 16
+/// bits.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
-/// How many statements a batch can have: its protocol has 16 bits for them.
+/// The greatest number of statements in a batch. The protocol has 16 bits for it.
 const MAX_MUTATIONS: usize = u16::MAX as usize;
-/// What a request may take. Servers take 16 MiB (`native_transport_max_frame_size`, and half a segment of the
-/// commit log); the rest is for what surrounds the values.
+/// The greatest size of a request. Servers accept 16 MiB (`native_transport_max_frame_size`, and half a
+/// segment of the commit log). The difference is left for the framing around the values.
 const MAX_REQUEST_BYTES: usize = 15 << 20;
-/// About what a statement of a batch takes beside its values: its id, and lengths.
+/// The approximate size of a statement in a batch without its values: its id, and lengths.
 const STATEMENT_BYTES: usize = 128;
 
-/// `Invalid` unless Cassandra takes the partition and these clustering values.
+/// `Invalid` unless Cassandra accepts the partition and these clustering values.
 pub(crate) fn check_key<'a>(
     partition: &[Value],
     clustering: impl IntoIterator<Item = &'a Value>,
@@ -35,7 +37,7 @@ pub(crate) fn check_key<'a>(
     Ok(())
 }
 
-/// `Invalid` unless Cassandra takes the batch, which keeps the rules of the table layer.
+/// `Invalid` unless Cassandra accepts the batch. The caller has already checked the rules of the table layer.
 pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
     if batch.mutations.len() > MAX_MUTATIONS {
         return Err(Error::Invalid(format!(

@@ -1,4 +1,4 @@
-//! What can be set about a store.
+//! The options of a store.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
@@ -6,38 +6,40 @@ use rashomon_tables::{Error, Result};
 
 use crate::names;
 
-/// How a store is reached. The defaults are those of one data centre with three replicas.
+/// How to connect to a store. The defaults suit one data centre with three replicas.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where the cluster is asked for first, as `HOST` or `HOST:PORT`; the other nodes are learnt from it.
+    /// The nodes to contact first, as `HOST` or `HOST:PORT`. The other nodes are learnt from them. Default:
     /// `127.0.0.1`.
     pub contact_points: Vec<String>,
-    /// The keyspace, `[a-z][a-z0-9_]*` and at most 48 letters. `rashomon`.
+    /// The keyspace, `[a-z][a-z0-9_]*` and at most 48 characters. Default: `rashomon`.
     pub keyspace: String,
-    /// Whether the keyspace and its tables are made where they are not there, and columns added that they lack.
-    /// Yes.
+    /// Whether to create the keyspace and its tables if they are missing, and to add missing columns.
+    /// Default: yes.
     pub create: bool,
-    /// How the keyspace is replicated, if it has to be made. One that stands keeps what it has. Three copies.
+    /// The replication of a new keyspace. An existing keyspace keeps its own. Default: three copies.
     pub replication: Replication,
-    /// How many replicas answer before a read or a write is answered. [`Consistency::LocalQuorum`].
+    /// How many replicas must answer before a read or a write is answered. Default:
+    /// [`Consistency::LocalQuorum`].
     pub consistency: Consistency,
-    /// Among which replicas swaps are decided. [`SerialConsistency::Serial`].
+    /// The replicas among which swaps are decided. Default: [`SerialConsistency::Serial`].
     pub serial_consistency: SerialConsistency,
-    /// The data centre whose nodes are asked; the others are left alone. `None`: all nodes are near.
+    /// The data centre whose nodes are asked; nodes of other data centres are not. `None`: all nodes are
+    /// near.
     pub local_datacenter: Option<String>,
     /// User and password. `None`: the cluster asks for none.
     pub credentials: Option<Credentials>,
-    /// A PEM file with the certificates of those who may vouch for the nodes, whose certificates have to name
-    /// their addresses. `None`: connections are not encrypted.
+    /// A PEM file with the certificates of the authorities that vouch for the nodes. The certificate of a
+    /// node has to name the address of the node. `None`: connections are not encrypted.
     pub tls: Option<PathBuf>,
-    /// Whether what is sent is compressed. No.
+    /// How the traffic with the nodes is compressed. Default: not at all.
     pub compression: Option<Compression>,
-    /// How long a node may take until the next one is asked beside it, where asking twice does no harm.
-    /// 700 ms.
+    /// How long to wait for a node before another one is asked as well, if asking twice does no harm.
+    /// Default: 700 ms.
     pub attempt_timeout: Duration,
-    /// How long a request may take with all its attempts. Two seconds.
+    /// The timeout of a request, all its attempts included. Default: two seconds.
     pub request_timeout: Duration,
-    /// How long finding the cluster may take. Four seconds.
+    /// The timeout for finding the cluster. Default: four seconds.
     pub connect_timeout: Duration,
 }
 
@@ -62,7 +64,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// `Invalid` unless they can be meant.
+    /// `Invalid` if an option has an impossible value.
     pub(crate) fn check(&self) -> Result<()> {
         names::check_keyspace(&self.keyspace)?;
         if self.contact_points.is_empty() {
@@ -72,7 +74,7 @@ impl Options {
     }
 }
 
-/// Passwords are not for logs.
+/// Written by hand to keep the password out of logs.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
@@ -93,7 +95,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Who asks.
+/// The role that connects, and its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The role.
@@ -102,37 +104,37 @@ pub struct Credentials {
     pub password: String,
 }
 
-/// How many copies there are of a row.
+/// The number of copies of each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replication {
-    /// So many, wherever the nodes are: for one data centre.
+    /// This many copies, on any nodes: for one data centre.
     Simple(u32),
-    /// So many in each data centre, by its name.
+    /// This many copies in each data centre, by its name.
     ByDatacenter(BTreeMap<String, u32>),
 }
 
-/// How many replicas answer before a read or a write is answered. There is none below a quorum: with one
-/// answer alone, what was acknowledged need not be seen.
+/// How many replicas must answer before a read or a write is answered. No level is below a quorum: with one
+/// answer alone, a read could miss an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// Most of those in the local data centre.
+    /// Most replicas of the local data centre.
     LocalQuorum,
-    /// Most of all.
+    /// Most of all replicas.
     Quorum,
-    /// All of them.
+    /// All replicas.
     All,
 }
 
-/// Among which replicas swaps are decided.
+/// The replicas among which swaps are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SerialConsistency {
-    /// Among all: right wherever swaps come from.
+    /// All replicas: correct wherever swaps come from.
     Serial,
-    /// Among those of the local data centre: sooner, and right only where all swaps come from there.
+    /// The replicas of the local data centre: faster, and correct only if all swaps come from there.
     LocalSerial,
 }
 
-/// How what is sent is compressed.
+/// How the traffic with the nodes is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// LZ4.

@@ -1,4 +1,4 @@
-//! Listing partitions, in the order of their tokens.
+//! Lists partitions, in the order of their tokens.
 
 use std::num::NonZeroUsize;
 
@@ -14,23 +14,23 @@ use crate::{
     wire::{self, Bound},
 };
 
-/// How many partitions are asked for at once, at most.
+/// The greatest number of partitions that one request asks for.
 const MAX_PARTITIONS: usize = 500;
-/// A page ends after so many partitions without a visible row, so that no call takes for ever.
+/// A page ends after this many partitions without a visible row, so that the time of a call is bounded.
 const MAX_PASSED_OVER: usize = 2_000;
-/// Of one token there are so many partitions at most: two are rare already, it has 64 bits.
+/// The greatest number of partitions with one token. Even two are rare, since a token has 64 bits.
 const MAX_OF_ONE_TOKEN: usize = 10_000;
 
 /// A partition that has rows.
 struct Found {
     token: i64,
-    /// Of its first row.
+    /// The expiry of its first row.
     expires_at: Option<Timestamp>,
     partition: Partition,
 }
 
-/// A page of partitions. The cursor is the last one's token and values. Partitions of one token are sorted by
-/// their keys, so a page may end between two of them.
+/// Reads a page of partitions. The cursor is the token and the values of the last partition. Partitions with
+/// one token are sorted by their keys, so a page may end between two of them.
 pub(crate) async fn partitions(
     cluster: &Cluster,
     table: &Table,
@@ -65,7 +65,7 @@ pub(crate) async fn partitions(
         if found.is_empty() {
             return Ok(Page::new(items, None));
         }
-        // The last token may have more than were asked for.
+        // The last token may have more partitions than this answer has.
         if found.len() == wanted
             && let Some(last) = found.last().map(|last| last.token)
         {
@@ -75,7 +75,7 @@ pub(crate) async fn partitions(
     }
 }
 
-/// The first row decides, unless it has expired.
+/// Whether the partition has a visible row. Reads more rows only if the first one has expired.
 async fn has_visible_row(
     cluster: &Cluster,
     table: &Table,

@@ -1,4 +1,4 @@
-//! Reading rows: one, or a page of a scan.
+//! Reads rows: one row, or a page of a scan.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
@@ -15,14 +15,14 @@ use crate::{
     wire::{self, Bound},
 };
 
-/// How many rows are asked for at once where nothing is known of how long they are.
+/// How many rows to ask for at once while the typical size of a row is unknown.
 const FIRST_ROWS: usize = 16;
-/// How many rows are asked for at once, at most.
+/// The greatest number of rows that one request asks for.
 const MAX_ROWS: usize = 1_000;
-/// A page of a scan ends after so many rows that have expired, so that no call takes for ever.
+/// A page of a scan ends after this many expired or damaged rows, so that the time of a call is bounded.
 const MAX_PASSED_OVER: usize = 4_000;
 
-/// The row under a key, expired or not.
+/// Reads the row under a key, expired or not.
 pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<Option<Row>> {
     let values: Vec<_> = table::bind(&key.partition).chain(table::bind(&key.clustering)).collect();
     let rows = cluster.read(table.get(), &values).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<O
     row.map(Some).ok_or_else(|| corrupt(table.schema, key))
 }
 
-/// A page of a scan, as of now.
+/// Reads a page of a scan. Rows that have expired at `now` are left out.
 pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
     let mut page = Building::new(table, scan);
     let columns = table.schema.clustering();
@@ -74,7 +74,7 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
 /// A row of an answer.
 enum Fetched {
     Whole(Row),
-    /// Its cell cannot be read, and the scan wants to know.
+    /// A row whose cell cannot be read, in a scan that reports damaged rows.
     Damaged(DamagedRow),
 }
 
@@ -87,7 +87,7 @@ impl Fetched {
     }
 }
 
-/// The first rows of a range, expired ones among them.
+/// Reads the first rows of a range, expired ones included.
 async fn fetch(
     cluster: &Cluster,
     table: &Table,
@@ -115,8 +115,8 @@ async fn fetch(
     Ok(rows)
 }
 
-/// The row that an answer holds: its write time, its cell, and its clustering columns unless the key is known. `None`
-/// where the cell is damaged.
+/// Decodes a row of an answer: its write time, its cell, and its clustering columns unless the key is known.
+/// The row is `None` if the cell is damaged.
 fn read_row(
     table: &Table,
     partition: &[Value],
@@ -152,7 +152,7 @@ fn read_row(
     Ok((key, row))
 }
 
-/// A page while it is filled.
+/// A page that is being filled.
 struct Building<'a> {
     table: &'a Table,
     scan: &'a Scan,
@@ -176,8 +176,8 @@ impl<'a> Building<'a> {
         self.passed_over += 1;
     }
 
-    /// How many rows to ask for: as many as are missing, as far as one can tell from what rows of the table
-    /// took before. Servers bound an answer by rows and not by bytes.
+    /// How many rows to ask for: as many as the page still needs, estimated by the typical size of the
+    /// table's rows. Servers bound an answer by rows and not by bytes.
     fn wanted(&self) -> usize {
         let fitting = match self.table.typical_row_bytes() {
             Some(bytes) => self.scan.max_bytes.saturating_sub(self.bytes).div_ceil(bytes),

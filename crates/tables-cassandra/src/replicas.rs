@@ -1,11 +1,12 @@
-//! Whether a cluster has enough nodes for the copies that a new keyspace is to have.
+//! Checks that a cluster has enough nodes for the copies of a new keyspace.
 
 use std::collections::BTreeMap;
 
 use crate::{Consistency, Replication};
 
-/// Why a keyspace that is made so could never be written, with what to do about it. `nodes` has the number of nodes by
-/// data centre. So many are `named` by the options: those may still be starting.
+/// An error if a keyspace with this replication could never be written. The error says why, and what to do.
+/// `nodes` has the number of nodes by data centre. `named` is the number of nodes that the options name,
+/// which may still be starting.
 pub(crate) fn check(
     replication: &Replication,
     consistency: Consistency,
@@ -41,7 +42,7 @@ pub(crate) fn check(
     }
 }
 
-/// How many of so many copies have to answer.
+/// How many of the copies have to answer.
 const fn needed(copies: u32, consistency: Consistency) -> usize {
     let copies = copies as usize;
     match consistency {
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_can_never_be_written_are_refused_with_both_cures() {
+    fn replication_that_can_never_be_written_is_refused_with_both_remedies() {
         let reason = simple(3, Consistency::LocalQuorum, 1, 1).expect_err("one node");
         for word in
             ["3 copies", "1 node;", "?replication=1", "replication = 1 in [store]", "start more nodes"]
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_data_centre_is_looked_at() {
+    fn every_data_centre_is_checked() {
         let copies = BTreeMap::from([("east".to_owned(), 3), ("west".to_owned(), 3)]);
         let by_name = |all: &[(&str, usize)]| {
             check(&Replication::ByDatacenter(copies.clone()), Consistency::LocalQuorum, &nodes(all), 1)

@@ -1,15 +1,15 @@
-//! When a request is made again.
+//! When a request is retried.
 
 use scylla::{
     errors::{DbError, RequestAttemptError},
     policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession},
 };
 
-/// How often a request is made again, at most.
+/// The greatest number of retries of a request.
 const MAX_RETRIES: usize = 2;
 
-/// Makes a request again that may be made twice, on the next node, at most twice, and always at the
-/// consistency that it was made with.
+/// Retries an idempotent request on the next node, at most twice, and always at the consistency of the first
+/// attempt.
 #[derive(Debug)]
 pub(crate) struct NextNode;
 
@@ -35,7 +35,7 @@ impl RetrySession for Retries {
     }
 }
 
-/// Whether the fault may be the node's own, and not the request's.
+/// Whether the fault may be that of the node, and not that of the request.
 fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     match error {
         RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => true,
@@ -57,8 +57,8 @@ fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     }
 }
 
-/// Whether a node says that there is no such keyspace or table: one that joined the ring just now, and does not know
-/// them yet.
+/// Whether a node says that there is no such keyspace or table. A node that has just joined the ring may not
+/// know them yet.
 fn lacks_the_tables(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("unconfigured table") || (text.contains("keyspace") && text.contains("does not exist"))
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_requests_own_fault_is_not_made_again() {
+    fn faulty_requests_are_not_retried() {
         let error = |error| RequestAttemptError::DbError(error, String::new());
         assert!(another_node_may_answer(&error(DbError::Overloaded)));
         assert!(another_node_may_answer(&error(DbError::ServerError)));

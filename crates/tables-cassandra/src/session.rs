@@ -40,24 +40,25 @@ use crate::{
     wire::Bound,
 };
 
-/// On so many more nodes a request is made, where those before do not answer in time.
+/// On how many more nodes a request is made if the nodes before do not answer in time.
 const MAX_SPECULATIONS: usize = 2;
 /// Maximum number of concurrent requests; further ones wait.
 const MAX_IN_FLIGHT: usize = 1_024;
-/// How often each connection is asked whether it is alive, at least. One that does not answer within the time of
-/// a request is given up.
+/// The longest interval between two checks that a connection is alive. A connection that does not answer in
+/// time is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long making or changing a table may take, and until all nodes know of it.
+/// The timeout for a statement that creates or changes a table, and again for all nodes to know of the
+/// change.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// How often nodes are asked whether they all know of a change.
+/// The interval at which nodes are asked whether they all know of a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
-/// How long after the session was opened agreement waits for a connection to every node. Later it is reached without
-/// the others: a node that is down learns of the tables when it comes back.
+/// How long after the session was opened `agree` waits for a connection to every node. Later it succeeds
+/// without the other nodes: a node that is down learns of the tables when it comes back.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
-/// From this version on Cassandra has unified compaction. ScyllaDB says that it is 3.
+/// The first major version of Cassandra with unified compaction. ScyllaDB reports version 3.
 const UNIFIED_COMPACTION: u32 = 5;
 
-/// The cluster, and one keyspace of it.
+/// A connection to the cluster, for one keyspace of it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     session: Session,
@@ -72,7 +73,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Finds the cluster. The error names the contact points.
+    /// Connects to the cluster. Errors name the contact points.
     pub(crate) async fn connect(options: &Options) -> Result<Self> {
         options.check()?;
         let deadline = Instant::now() + options.connect_timeout;
@@ -98,12 +99,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Makes the keyspace where it is not there.
+    /// Creates the keyspace if it does not exist.
     async fn create_keyspace(&self, options: &Options) -> Result<()> {
-        const STANDING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
-        let standing = self.query(STANDING, (self.keyspace.clone(),)).await?;
-        if standing.rows_num() > 0 {
-            // Another process may have made it just now.
+        const EXISTING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        let existing = self.query(EXISTING, (self.keyspace.clone(),)).await?;
+        if existing.rows_num() > 0 {
+            // Another process may have created it just now.
             return self.agree().await;
         }
         if !self.may_create {
@@ -119,7 +120,7 @@ impl Cluster {
         self.change(&format!("keyspace {}", self.keyspace), ddl::create_keyspace(options)).await
     }
 
-    /// How many nodes the cluster has in each data centre, those that are down included.
+    /// Counts the nodes of each data centre, including those that are down.
     async fn nodes(&self) -> Result<BTreeMap<String, usize>> {
         let mut nodes = BTreeMap::new();
         for query in ["SELECT data_center FROM system.local", "SELECT data_center FROM system.peers"] {
@@ -134,8 +135,8 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// Waits until all nodes know the same tables, so that whichever a request goes to can answer it. The error names
-    /// those that there is no connection to.
+    /// Waits until all nodes know the same tables, so that any node can answer a request. The error names the
+    /// nodes without a connection.
     pub(crate) async fn agree(&self) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -157,7 +158,7 @@ impl Cluster {
         }
     }
 
-    /// The addresses of the nodes that there is no connection to.
+    /// The addresses of the nodes without a connection.
     fn unconnected(&self) -> Vec<String> {
         let state = self.session.get_cluster_state();
         let nodes = state.get_nodes_info().iter().filter(|node| !node.is_connected());
@@ -168,7 +169,7 @@ impl Cluster {
         &self.keyspace
     }
 
-    /// Whether what is missing is made.
+    /// Whether the store creates what is missing.
     pub(crate) const fn may_create(&self) -> bool {
         self.may_create
     }
@@ -177,7 +178,7 @@ impl Cluster {
         self.request_timeout
     }
 
-    /// What the node that was connected to says that it is.
+    /// The version that the node of the first query reports.
     pub(crate) fn release(&self) -> &str {
         &self.release
     }
@@ -187,16 +188,16 @@ impl Cluster {
         major.is_some_and(|major| major >= UNIFIED_COMPACTION)
     }
 
-    /// Reads once what is seldom read.
+    /// Runs a query without preparing it: for rare queries.
     pub(crate) async fn query(&self, text: &str, values: impl SerializeRow) -> Result<QueryRowsResult> {
         let result = self.session.query_unpaged(text, values).await.map_err(|error| self.failed(&error))?;
         result.into_rows_result().map_err(unexpected)
     }
 
-    /// Makes or changes `what`, and waits until all nodes know of it.
+    /// Runs a statement that creates or changes `what`, and waits until all nodes know of it.
     ///
-    /// All of a cluster's clients send such statements to one node, as far as they see the same nodes: two
-    /// that make one table on two nodes at once can make two tables of one name.
+    /// All clients of a cluster send such statements to one node, as far as they know the same nodes. Two
+    /// clients that create one table on two nodes at once can create two tables of one name.
     pub(crate) async fn change(&self, what: &str, text: String) -> Result<()> {
         let mut statement = Statement::new(text);
         statement.set_request_timeout(Some(CHANGE_LIMIT));
@@ -210,7 +211,7 @@ impl Cluster {
         self.agree().await
     }
 
-    /// The statement, prepared; marked as one that may be made twice.
+    /// Returns the prepared statement, marked as idempotent.
     pub(crate) async fn prepare(&self, text: String) -> Result<PreparedStatement> {
         if let Some(prepared) = self.statements.get(&text) {
             return Ok(prepared);
@@ -224,13 +225,13 @@ impl Cluster {
         Ok(prepared)
     }
 
-    /// Reads.
+    /// Runs a read.
     pub(crate) async fn read(&self, text: String, values: &[Bound<'_>]) -> Result<QueryRowsResult> {
         let prepared = self.prepare(text).await?;
         self.read_prepared(&prepared, values).await
     }
 
-    /// Reads from the replicas that have to answer.
+    /// Runs a read on the replicas that have to answer.
     pub(crate) async fn read_from(
         &self,
         read_from: ReadFrom,
@@ -255,12 +256,12 @@ impl Cluster {
         result.into_rows_result().map_err(unexpected)
     }
 
-    /// The error of a read or a write, with the nodes that there is no connection to.
+    /// The error of a read or a write, with the nodes without a connection.
     fn failed(&self, error: &ExecutionError) -> Error {
         unavailable(error, &self.unconnected())
     }
 
-    /// Applies the statements, which are of one partition: all or none.
+    /// Applies statements of one partition: all of them or none.
     pub(crate) async fn apply(&self, statements: Vec<(PreparedStatement, Vec<Bound<'_>>)>) -> Result<()> {
         let _permit = self.in_flight.acquire().await.map_err(unexpected)?;
         let done = if let [(statement, values)] = &statements[..] {
@@ -285,8 +286,8 @@ async fn session(options: &Options, deadline: Instant) -> Result<Session> {
         .map_err(|error| not_connected(options, &error))
 }
 
-/// Why a contact point does not take us, if one does not. Of several the driver tells what the last one said,
-/// which may be one that is not there.
+/// Connects to each contact point alone, and returns the first error that is a refusal. Of several contact
+/// points the driver reports only the error of the last one, which may be a node that is down.
 async fn refusal(options: &Options, deadline: Instant) -> Option<Error> {
     if options.contact_points.len() < 2 {
         return None;
@@ -310,10 +311,11 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
             Compression::Snappy => frame::Compression::Snappy,
         }))
         .connection_timeout(options.connect_timeout / 4)
-        // A node that hangs is left alone soon, since what may not be made twice can only wait for it. Who looks
-        // for a cluster waits for such a node twice, for a contact point and for a member: an eighth and a quarter
-        // of the time, twice, leave some for the others. The driver's own limit ends when a connection stands,
-        // and one that hangs still takes connections.
+        // A node that hangs is given up soon, since requests that may not be made twice can only wait for it.
+        // A client that looks for a cluster waits for such a node twice: for a contact point and for a
+        // member. An eighth and a quarter of the time, twice, leave some time for the other nodes. The
+        // driver's own limit ends when a connection is established, and a node that hangs still accepts
+        // connections.
         .keepalive_interval(KEEPALIVE_INTERVAL.min(options.connect_timeout / 8))
         .keepalive_timeout(options.request_timeout.min(options.connect_timeout / 4))
         .keyspaces_to_fetch([&options.keyspace])
@@ -354,8 +356,8 @@ fn profile(options: &Options) -> ExecutionProfile {
         .build()
 }
 
-/// Asks the replicas of a partition, and never another data centre than the local one, if that is known: its
-/// answer would come from too far, and its quorum is not the one that was asked for.
+/// Asks the replicas of a partition. If the local data centre is known, no other data centre is ever asked:
+/// its answers would come from too far, and its quorum is not the requested one.
 fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
     let policy = DefaultPolicy::builder().token_aware(true).permit_dc_failover(false);
     match &options.local_datacenter {
@@ -364,7 +366,7 @@ fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
     }
 }
 
-/// Trusts whom the authorities in this PEM file vouch for, and nobody else.
+/// Trusts only certificates that the authorities in this PEM file vouch for.
 fn tls(authorities: &Path) -> Result<TlsContext> {
     let failed = |what: &dyn std::fmt::Display| {
         Error::Unsupported(format!("no certificates in {}: {what}", authorities.display()))

@@ -1,14 +1,14 @@
-//! The ranges that are left of a range behind a cursor.
+//! The rest of a range behind a cursor, as ranges.
 
 use std::ops::Bound;
 
 use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 
-/// Ranges whose rows, one range after the other, are those of `range` behind the row `after`.
+/// Returns ranges whose rows, one range after the other, are the rows of `range` behind the row `after`.
 ///
-/// CQL can say "behind this row" in one condition only where all columns are sorted the same way, and
-/// ScyllaDB only where none of them is fixed. So behind (a, b) are the rows that begin with a and are beyond
-/// b in the second column, and then the rows beyond a in the first.
+/// CQL can express "behind this row" in one condition only if all columns are sorted the same way, and
+/// ScyllaDB only if none of them is fixed. So the rows behind (a, b) are those that begin with a and are
+/// beyond b in the second column, and then those beyond a in the first.
 pub(crate) fn behind(
     schema: &Schema,
     range: &ClusteringRange,
@@ -28,7 +28,7 @@ pub(crate) fn behind(
     ranges.filter(may_have_rows).collect()
 }
 
-/// Whether a value can lie between the bounds. Servers differ in what they say to one where none can.
+/// Whether a value can be between the bounds. If none can, servers differ in their answers.
 pub(crate) fn may_have_rows(range: &ClusteringRange) -> bool {
     match (&range.lower, &range.upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_row_is_the_rest_of_its_prefix_and_then_what_follows() {
+    fn ranges_behind_a_row_are_the_rest_of_its_prefix_and_then_the_rest() {
         let after = [Value::from("a"), Value::Int(5)];
         let all = ClusteringRange::all();
         let a = || ClusteringRange::prefix(vec!["a".into()]);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_of_the_range_hold_behind_a_row() {
+    fn ranges_behind_a_row_keep_the_bounds_of_the_scan() {
         let after = [Value::from("a"), Value::Int(5)];
         let range = ClusteringRange::prefix(vec!["a".into()]).at_least(2).at_most(7);
         let a = || ClusteringRange::prefix(vec!["a".into()]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lies_between_bounds_that_cross() {
+    fn crossing_bounds_have_no_rows() {
         let all = ClusteringRange::all;
         for empty in [all().at_least(2).below(2), all().above(2).at_most(2), all().at_least(3).at_most(2)] {
             assert!(!may_have_rows(&empty), "{empty:?}");

@@ -1,4 +1,4 @@
-//! What stands in the cluster of a table, and what is left to do until it is what the schema says.
+//! Compares an existing table in the cluster with its schema, and finds the steps that are left to do.
 
 use std::{future::Future, time::Duration};
 
@@ -14,9 +14,9 @@ use crate::{
 /// A table and the type of its cells, as the cluster describes them. Fields and columns are in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// `None` where there is no table.
+    /// `None` if the table does not exist.
     pub(crate) table: Option<StandingTable>,
-    /// The type's fields, by name and type; none where there is no type.
+    /// The type's fields, by name and type. Empty if the type does not exist.
     pub(crate) fields: Vec<(String, String)>,
 }
 
@@ -29,55 +29,60 @@ pub(crate) struct StandingTable {
 /// As in `system_schema.columns`: kind, position, name, type, clustering order.
 type StandingColumn = (String, i32, String, String, String);
 
-/// What is left to do.
+/// The steps that are left until the table matches its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// All is as it should be.
+    /// The table matches its schema.
     Nothing,
-    /// The type lacks its last fields, so many are there; then the table is to be made.
+    /// The table is missing, and the type has its first `fields` fields. The other fields are to be added,
+    /// then the table is to be created.
     Make { fields: usize },
-    /// The type lacks its last fields, so many are there; then the table's comment is to be set.
+    /// The table is of an older version, and the type has its first `fields` fields. The other fields are to
+    /// be added, then the comment of the table is to be set.
     Grow { fields: usize },
 }
 
-/// How often what stands is looked at, where others change it at the same time.
+/// How often the table is read while other processes change it.
 pub(crate) const MAX_LOOKS: usize = 5;
 
-/// What somebody is making is there after this, as far as another saw a part of it before.
+/// The pause before the table is read again. What another process is creating exists completely after this
+/// time, if a part of it was seen before.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is left to do of what stands in the cluster.
+/// Reads the table, and returns the steps that are left to do.
 pub(crate) async fn look(cluster: &Cluster, schema: &Schema) -> Result<Left> {
     settled(|| read(cluster, schema), schema).await
 }
 
-/// What stands is read in parts, between which somebody else may make it: what differs does so once more.
+/// Reads the table until two reads agree, or until it can match the schema. A table is read in parts, and
+/// another process may create it between two of them. So a difference is an error only if a second read finds
+/// it again.
 async fn settled<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
 where
     R: Future<Output = Result<Standing>> + Send,
 {
-    let mut standing = read().await?;
+    let mut existing = read().await?;
     for _ in 0..MAX_LOOKS {
-        let error = match left(&standing, schema) {
+        let error = match left(&existing, schema) {
             Ok(left) => return Ok(left),
             Err(error) => error,
         };
         tokio::time::sleep(PAUSE).await;
         let again = read().await?;
-        if again == standing {
+        if again == existing {
             return Err(error);
         }
-        standing = again;
+        existing = again;
     }
     Err(changing(schema))
 }
 
-/// Others go on changing it.
+/// The error when other processes change the table again and again.
 pub(crate) fn changing(schema: &Schema) -> Error {
     Error::unavailable(format!("table {} is being changed by somebody else", schema.name()))
 }
 
-/// Reads what stands.
+/// Reads the table and the type of its cells from the cluster.
 async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
     const COMMENT: &str =
         "SELECT comment FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
@@ -105,9 +110,9 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
     })
 }
 
-/// What is left to do until what stands is the schema; `Unsupported` where nothing can be done, with what
-/// differs. A change that was broken off is gone on with.
-fn left(standing: &Standing, schema: &Schema) -> Result<Left> {
+/// Returns the steps that are left until the table matches the schema. `Unsupported` if no steps can do this,
+/// with the difference. An interrupted change is continued.
+fn left(existing: &Standing, schema: &Schema) -> Result<Left> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
             "table {} exists with other columns or settings: {what}",
@@ -115,15 +120,15 @@ fn left(standing: &Standing, schema: &Schema) -> Result<Left> {
         )))
     };
     let wanted = fields(schema);
-    let known = standing.fields.len().min(wanted.len());
-    if standing.fields[..known] != wanted[..known] {
+    let known = existing.fields.len().min(wanted.len());
+    if existing.fields[..known] != wanted[..known] {
         return differs(format!(
             "its cells have ({}), and ({}) is wanted",
-            list(&standing.fields),
+            list(&existing.fields),
             list(&wanted)
         ));
     }
-    let Some(table) = &standing.table else { return Ok(Left::Make { fields: known }) };
+    let Some(table) = &existing.table else { return Ok(Left::Make { fields: known }) };
     let grown = table.comment != description(schema);
     if grown && !may_grow(&table.comment, schema) {
         return differs(format!("it is `{}`, and `{}` is wanted", table.comment, description(schema)));
@@ -134,7 +139,7 @@ fn left(standing: &Standing, schema: &Schema) -> Result<Left> {
     match (grown, known == wanted.len()) {
         (true, _) => Ok(Left::Grow { fields: known }),
         (false, true) => Ok(Left::Nothing),
-        (false, false) => differs(format!("its cells have only ({})", list(&standing.fields))),
+        (false, false) => differs(format!("its cells have only ({})", list(&existing.fields))),
     }
 }
 
@@ -158,7 +163,7 @@ fn fields(schema: &Schema) -> Vec<(String, String)> {
     fields.map(|(name, column_type)| (name.to_owned(), ddl::type_of(column_type).to_owned())).collect()
 }
 
-/// Sorted, as what stands is.
+/// Sorted, as the columns of an existing table are.
 fn columns(schema: &Schema) -> Vec<StandingColumn> {
     let column = |kind: &str, position: i32, name: &str, column_type: String, order: &str| {
         (kind.to_owned(), position, name.to_owned(), column_type, order.to_owned())
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_stands_is_left_alone_and_one_that_does_not_is_made() {
+    fn existing_table_is_unchanged_and_missing_table_is_created() {
         let schema = pages().build();
         assert_eq!(left(&standing(&schema), &schema).expect("the same"), Left::Nothing);
         let nothing = Standing { table: None, fields: Vec::new() };
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_added_and_a_broken_off_change_is_gone_on_with() {
+    fn columns_are_added_and_interrupted_change_is_continued() {
         let old = standing(&pages().build());
         assert_eq!(left(&old, &grown()).expect("a column more"), Left::Grow { fields: 2 });
         let broken_off = Standing { fields: fields(&grown()), ..old };
@@ -224,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_by_hand_is_found() {
+    fn manual_changes_are_refused() {
         let schema = pages().build();
         let mut other = standing(&schema);
         other.fields[1].1 = "blob".to_owned();
@@ -243,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_seen_by_half_while_somebody_makes_it_is_looked_at_again() {
+    async fn half_created_table_is_read_again() {
         let schema = pages().build();
         let mut half = standing(&schema);
         half.table.as_mut().expect("a table").columns.clear();

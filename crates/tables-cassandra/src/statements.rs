@@ -7,8 +7,8 @@ use std::{
 
 use scylla::statement::prepared::PreparedStatement;
 
-/// A table has a bounded number of statements: their texts differ by which columns are bounded, and how. So
-/// nothing is ever dropped from here.
+/// The number of statements of a table is bounded: their texts differ only by which columns are bounded, and
+/// how. So nothing is ever removed from here.
 #[derive(Debug, Default)]
 pub(crate) struct Statements(RwLock<HashMap<String, PreparedStatement>>);
 

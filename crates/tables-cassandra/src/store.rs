@@ -1,4 +1,4 @@
-//! The store: what its callers see of the cluster.
+//! The store: [`TableStore`] on a cluster.
 
 use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     write,
 };
 
-/// How many batches of one call are written side by side.
+/// The greatest number of batches of one call that are written at the same time.
 const MAX_SIDE_BY_SIDE: usize = 16;
 
-/// A store in a keyspace of a cluster, which others may write to as well.
+/// A store in a keyspace of a cluster. Other processes may write to the keyspace as well.
 ///
-/// After a fault of the cluster calls are `Unavailable`, and succeed again when it is over; the store need not
-/// be opened again.
+/// During a fault of the cluster, calls are `Unavailable`. They succeed again when the fault is over; the
+/// store need not be reopened.
 pub struct CassandraStore {
     cluster: Arc<Cluster>,
     clock: Arc<dyn Clock>,
@@ -34,11 +34,11 @@ pub struct CassandraStore {
 }
 
 impl CassandraStore {
-    /// Finds the cluster, and makes the keyspace where it is not there.
+    /// Connects to the cluster, and creates the keyspace if it does not exist.
     ///
-    /// `Unavailable` where no contact point answers within [`Options::connect_timeout`]; `Unsupported` where
-    /// the user is refused, or would have to make the keyspace and may not; `Invalid` where the options cannot
-    /// be meant, or the keyspace is not there and not to be made.
+    /// `Unavailable` if no contact point answers within [`Options::connect_timeout`]. `Unsupported` if the
+    /// user is refused, or has no right to create a missing keyspace. `Invalid` if an option has an
+    /// impossible value, or if the keyspace is missing and not to be created.
     #[boxed]
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
@@ -50,8 +50,8 @@ impl CassandraStore {
         })
     }
 
-    /// The store as another process with this clock has it, over the same connections: for many tests in one
-    /// process, of which most take less time than logging in does.
+    /// The store as another process with this clock has it, over the same connections. It is for many tests
+    /// in one process, most of which take less time than a login does.
     #[must_use]
     pub fn beside(&self, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -63,13 +63,13 @@ impl CassandraStore {
         }
     }
 
-    /// The version that the cluster says it is of.
+    /// The version that the cluster reports.
     #[must_use]
     pub fn release(&self) -> &str {
         self.cluster.release()
     }
 
-    /// The keyspace that it is in.
+    /// The keyspace of this store.
     #[must_use]
     pub fn keyspace(&self) -> &str {
         self.cluster.keyspace()
@@ -126,7 +126,7 @@ impl TableStore for CassandraStore {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        // All is checked before anything is sent, so that `Invalid` means that nothing was changed.
+        // All batches are checked before anything is sent, so that `Invalid` means that nothing was changed.
         first.iter().chain([&then]).try_for_each(|batch| self.check(batch))?;
         let now = self.clock.now();
         let mut beside = Vec::with_capacity(first.len());
@@ -141,8 +141,8 @@ impl TableStore for CassandraStore {
         grace::longest(&self.cluster).await.map(Some)
     }
 
-    /// Nodes keep hints for replicas that miss a write, also of writes that fail. A hint that is older than the
-    /// `gc_grace_seconds` of its tables is not applied any more.
+    /// Nodes keep hints for replicas that miss a write, even of writes that fail. A hint that is older than
+    /// the `gc_grace_seconds` of its tables is no longer applied.
     async fn late_write_window(&self) -> Result<Duration> {
         grace::longest(&self.cluster).await
     }

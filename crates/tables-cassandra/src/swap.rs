@@ -1,8 +1,8 @@
-//! Comparing and setting one row, by lightweight transactions.
+//! Compares and sets one row, by lightweight transactions.
 //!
-//! A transaction compares the whole cell, times and all, so it is told the cell that stands: at first the one
-//! that the caller knows, then the one that the transaction found. Whether that has the values that are
-//! expected is decided here.
+//! A transaction compares the whole cell, including its times, so it needs the bytes of the existing cell.
+//! The first attempt takes the cell of the row that the caller expects. Each further attempt takes the cell
+//! that the transaction found. This module decides whether that cell has the expected values.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -25,13 +25,13 @@ use crate::{
     write::ttl,
 };
 
-/// How often the row may be another one than was thought, while others swap it.
+/// The greatest number of attempts of a swap, while others swap the row too.
 const MAX_ROUNDS: usize = 16;
 const LOCKS: usize = 256;
 
-/// Swaps of one row that this process makes wait for one another here: in the cluster they would push one
-/// another aside until some of them run out of time, and then nobody knows whether those were applied. Rows
-/// share locks by hash.
+/// Makes swaps of one row wait for one another within this process. In the cluster they would push one
+/// another aside until some of them time out, and then nobody knows whether those were applied. Rows share
+/// locks by hash.
 #[derive(Debug)]
 pub(crate) struct Locks {
     hasher: RandomState,
@@ -50,7 +50,7 @@ impl Locks {
     }
 }
 
-/// One swap.
+/// One call of `swap`.
 pub(crate) struct Call<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) table: &'a Table,
@@ -63,25 +63,25 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     pub(crate) async fn run(self, locks: &Locks) -> Result<Swap> {
         let _lock = locks.lock(self.key, self.cluster.request_timeout()).await?;
-        let mut standing = self.first_guess().await?;
+        let mut existing = self.first_guess().await?;
         for _ in 0..MAX_ROUNDS {
-            let row = standing.as_deref().map(|cell| self.row(cell)).transpose()?;
+            let row = existing.as_deref().map(|cell| self.row(cell)).transpose()?;
             let now = self.clock.now();
             let visible = row.clone().filter(|row| row.is_visible(now));
             if visible.as_ref().map(|row| &row.values) != self.expected.map(|row| &row.values) {
                 return Ok(Swap::Refused { current: visible });
             }
             let written_at = row.map_or(now, |row| now.max(row.written_at.just_after()));
-            match self.attempt(standing.as_deref(), written_at, now).await? {
+            match self.attempt(existing.as_deref(), written_at, now).await? {
                 Attempt::Applied => return Ok(Swap::Applied),
-                Attempt::Found(found) => standing = found,
+                Attempt::Found(found) => existing = found,
             }
         }
         Err(Error::unavailable("the row changed again and again while it was swapped"))
     }
 
-    /// The cell that probably stands: the expected row's. Where a wrong guess would not be noticed, it is
-    /// read: where nothing is to be written, or the expected row has expired.
+    /// The cell that probably exists: the one of the expected row. It is read instead if a wrong guess would
+    /// not be noticed: if nothing is to be written, or if the expected row has expired.
     async fn first_guess(&self) -> Result<Option<Vec<u8>>> {
         match (self.expected, self.new) {
             (None, None) => self.read().await,
@@ -93,7 +93,7 @@ impl Call<'_> {
         }
     }
 
-    /// The cell that stands, after every swap of it that is under way.
+    /// Reads the stored cell, after every swap of it that is in progress.
     async fn read(&self) -> Result<Option<Vec<u8>>> {
         let mut statement = self.cluster.prepare(self.table.get()).await?;
         statement.set_consistency(Consistency::Serial);
@@ -103,11 +103,11 @@ impl Call<'_> {
 
     async fn attempt(
         &self,
-        standing: Option<&[u8]>,
+        existing: Option<&[u8]>,
         written_at: Timestamp,
         now: Timestamp,
     ) -> Result<Attempt> {
-        let expected = standing.map(Bound::Bytes);
+        let expected = existing.map(Bound::Bytes);
         let Some(new) = self.new else {
             let Some(expected) = expected else { return Ok(Attempt::Applied) };
             let values: Vec<_> = self.bind_key().chain([expected]).collect();
@@ -120,7 +120,7 @@ impl Call<'_> {
         self.transact(self.table.swap(expected.is_some()), &values).await
     }
 
-    /// A transaction is made once: made again after an unknown end, it would find its own row and be refused.
+    /// Runs a transaction once. Repeated after an unknown outcome, it would find its own row and be refused.
     async fn transact(&self, text: String, values: &[Bound<'_>]) -> Result<Attempt> {
         let mut statement = self.cluster.prepare(text).await?;
         statement.set_is_idempotent(false);
@@ -148,11 +148,11 @@ impl Call<'_> {
 
 enum Attempt {
     Applied,
-    /// Another cell stood there, or none.
+    /// Another cell is stored, or none.
     Found(Option<Vec<u8>>),
 }
 
-/// The cell in an answer of one row at most; servers differ in which columns stand around it.
+/// The cell in an answer of at most one row. Servers differ in the other columns of the answer.
 fn cell_in(answer: &QueryRowsResult) -> Result<Option<Vec<u8>>> {
     let Some(row) = answer.maybe_first_row::<ColumnIterator<'_, '_>>().map_err(unexpected)? else {
         return Ok(None);

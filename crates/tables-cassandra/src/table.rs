@@ -18,9 +18,9 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) schema: &'static Schema,
-    /// With its keyspace.
+    /// The table's name with its keyspace.
     name: String,
-    /// About how many bytes its rows take, as last seen; 0 until then.
+    /// About how many bytes a row takes, by the rows that were read; 0 until then.
     row_bytes: AtomicUsize,
 }
 
@@ -29,37 +29,37 @@ impl Table {
         Self { schema, name: ddl::qualified(keyspace, schema.name()), row_bytes: AtomicUsize::new(0) }
     }
 
-    /// About how many bytes a row takes; `None` where none was seen.
+    /// About how many bytes a row takes; `None` until a row was read.
     pub(crate) fn typical_row_bytes(&self) -> Option<usize> {
         Some(self.row_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// So many rows of so many bytes in all were seen. The mean moves by a quarter of the way, so that one odd
-    /// partition does not decide for the others.
+    /// Records that `rows` rows of `bytes` bytes in all were read. The mean moves by a quarter of the way, so
+    /// that one odd partition does not decide for the others.
     pub(crate) fn saw_rows(&self, rows: usize, bytes: usize) {
         let Some(seen) = bytes.checked_div(rows) else { return };
         let mean = self.typical_row_bytes().map_or(seen, |mean| (3 * mean + seen) / 4);
         self.row_bytes.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// `USING TIMESTAMP ? AND TTL ?`, the cell, the key. A TTL of 0 is none.
+    /// Puts a row. Binds the write time, the TTL, the cell and the key. A TTL of 0 is none.
     ///
-    /// `UPDATE` and not `INSERT`: the cell is all there is of a row, and goes when the cell goes.
+    /// `UPDATE` and not `INSERT`: the cell is all there is of a row, and the row disappears with its cell.
     pub(crate) fn put(&self) -> String {
         format!("UPDATE {} USING TIMESTAMP ? AND TTL ? SET {CELL} = ? WHERE {}", self.name, self.whole_key())
     }
 
-    /// `USING TIMESTAMP ?`, then the partition and the range's values.
+    /// Deletes the rows of a range. Binds the write time, the partition and the range's values.
     pub(crate) fn delete(&self, range: &ClusteringRange) -> String {
         format!("DELETE FROM {} USING TIMESTAMP ? WHERE {}", self.name, self.within(range))
     }
 
-    /// A row: its key.
+    /// Reads a row. Binds its key.
     pub(crate) fn get(&self) -> String {
         format!("SELECT writetime({CELL}), {CELL} FROM {} WHERE {}", self.name, self.whole_key())
     }
 
-    /// Rows: the partition, the range's values, and how many.
+    /// Reads rows. Binds the partition, the range's values, and the number of rows.
     pub(crate) fn scan(&self, range: &ClusteringRange, order: Order) -> String {
         let columns = self.schema.clustering();
         let selected: String =
@@ -82,8 +82,8 @@ impl Table {
         )
     }
 
-    /// The first row of each partition in order of their tokens: a token, and how many. `comparison` is `=`
-    /// or `>`.
+    /// Reads the first row of each partition, in the order of tokens. Binds a token, and the number of
+    /// partitions. `comparison` is `=` or `>`.
     pub(crate) fn partitions(&self, comparison: &str) -> String {
         let partition = ddl::names(self.schema.partition().iter().map(|column| column.name));
         format!(
@@ -93,7 +93,7 @@ impl Table {
         )
     }
 
-    /// TTL, cell and key, and then the cell that is expected, unless none is.
+    /// Swaps a row. Binds the TTL, the cell, the key, and then the expected cell if there is one.
     pub(crate) fn swap(&self, row_expected: bool) -> String {
         format!(
             "UPDATE {} USING TTL ? SET {CELL} = ? WHERE {} IF {CELL} = {}",
@@ -103,7 +103,7 @@ impl Table {
         )
     }
 
-    /// The key, and the cell that is expected.
+    /// Deletes a row by a swap. Binds the key and the expected cell.
     pub(crate) fn swap_out(&self) -> String {
         format!("DELETE FROM {} WHERE {} IF {CELL} = ?", self.name, self.whole_key())
     }
@@ -136,7 +136,7 @@ impl Table {
     }
 }
 
-/// What a range binds, after the partition.
+/// The values that a range binds, after those of the partition.
 pub(crate) fn bind_range(range: &ClusteringRange) -> impl Iterator<Item = Bound<'_>> {
     let limits = [&range.lower, &range.upper].into_iter().filter_map(|limit| match limit {
         Limit::Included(value) | Limit::Excluded(value) => Some(value),
@@ -145,7 +145,7 @@ pub(crate) fn bind_range(range: &ClusteringRange) -> impl Iterator<Item = Bound<
     range.prefix.iter().chain(limits).map(Bound::Value)
 }
 
-/// What a key or a part of it binds.
+/// The values that a key, or a part of it, binds.
 pub(crate) fn bind(values: &[Value]) -> impl Iterator<Item = Bound<'_>> {
     values.iter().map(Bound::Value)
 }

@@ -1,4 +1,4 @@
-//! Values as they travel, and cursors made of them.
+//! Encodes values for the protocol, and cursors.
 
 use std::borrow::Cow;
 
@@ -15,8 +15,8 @@ use scylla::{
 };
 use uuid::Uuid;
 
-/// What stands for a `?` in a statement. The types were checked against the schema, and not against what the
-/// server says of the statement: of a frozen type that has grown since, that may be out of date.
+/// A value for a `?` in a statement. Its type was checked against the schema, and not against the server's
+/// description of the statement. That description may be out of date if a frozen type has grown since.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bound<'a> {
     Value(&'a Value),
@@ -41,7 +41,7 @@ impl SerializeValue for Bound<'_> {
     }
 }
 
-/// A value as Cassandra has it. Times are `bigint`, since a `timestamp` has milliseconds.
+/// Encodes a value as Cassandra does. Times are `bigint`, since a `timestamp` has milliseconds.
 pub(crate) fn bytes_of(value: &Value) -> Cow<'_, [u8]> {
     match value {
         Value::Text(text) => text.as_bytes().into(),
@@ -52,8 +52,8 @@ pub(crate) fn bytes_of(value: &Value) -> Cow<'_, [u8]> {
     }
 }
 
-/// The value of these bytes, if they are of this type. It is copied, so that a value that is kept does not
-/// keep the whole answer that it came in.
+/// Decodes a value; `None` if the bytes are not of this type. The value is a copy, so that it does not keep
+/// the whole answer in memory.
 pub(crate) fn value_of(column_type: ColumnType, bytes: &[u8]) -> Option<Value> {
     Some(match column_type {
         ColumnType::Text => Value::Text(str::from_utf8(bytes).ok()?.to_owned()),
@@ -64,12 +64,12 @@ pub(crate) fn value_of(column_type: ColumnType, bytes: &[u8]) -> Option<Value> {
     })
 }
 
-/// The point in time of these bytes, if they are of one.
+/// Decodes a point in time; `None` if the bytes are none.
 pub(crate) fn micros_of(bytes: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_micros(i64::from_be_bytes(bytes.try_into().ok()?)))
 }
 
-/// A partition's key as Cassandra stores it, by whose bytes it sorts partitions of one token.
+/// The key of a partition as Cassandra stores it. Partitions with one token are sorted by these bytes.
 pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
     if let [alone] = partition {
         return bytes_of(alone).into_owned();
@@ -77,7 +77,7 @@ pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
     let mut key = Vec::new();
     for value in partition {
         let bytes = bytes_of(value);
-        // A longer one is refused by `limits`, whatever stands here.
+        // `limits` refuses a longer value, whatever length is written here.
         key.extend_from_slice(&u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_be_bytes());
         key.extend_from_slice(&bytes);
         key.push(0);
@@ -85,7 +85,7 @@ pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
     key
 }
 
-/// A cursor that stands at these values.
+/// A cursor that points at these values.
 pub(crate) fn cursor(values: &[Value]) -> Cursor {
     let mut cursor = Vec::new();
     for value in values {
@@ -96,7 +96,7 @@ pub(crate) fn cursor(values: &[Value]) -> Cursor {
     Cursor(cursor.into())
 }
 
-/// The values that a cursor stands at; `Invalid` where it is none of columns of these types.
+/// The values that a cursor points at. `Invalid` if it is no cursor of columns of these types.
 pub(crate) fn values_at(
     Cursor(cursor): &Cursor,
     columns: impl Iterator<Item = ColumnType>,
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_cursors_come_back() {
+    fn values_of_cursors_are_decoded_unchanged() {
         let uuid = TimeUuid::new(Uuid::from_fields(1, 2, 0x1003, &[0x80, 1, 2, 3, 4, 5, 6, 7]));
         let values = [
             Value::from("wiki"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_type_are_no_value() {
+    fn bytes_of_another_type_are_refused() {
         assert_eq!(value_of(ColumnType::Text, b"\xff"), None);
         assert_eq!(value_of(ColumnType::Int, b"\0"), None);
         assert_eq!(value_of(ColumnType::TimeUuid, &[0; 16]), None);

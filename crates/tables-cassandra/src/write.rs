@@ -1,8 +1,8 @@
-//! Writing batches.
+//! Writes batches.
 //!
-//! A batch is a logged batch of statements on one partition of one keyspace, which Cassandra applies as one
-//! mutation: all or nothing in each replica, and without a log of batches. Every statement can be applied
-//! twice. No column is ever set to null, which would be a tombstone.
+//! A batch becomes a logged batch of statements on one partition of one keyspace. Cassandra applies it as one
+//! mutation: all or nothing in each replica, and without its batch log. Every statement can be applied twice.
+//! No column is ever set to null, which would be a tombstone.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     wire::Bound,
 };
 
-/// So long after its expiry a row is reclaimed at the earliest, for clocks that do not agree.
+/// How long after its expiry a row is kept at least, for clocks that do not agree.
 const TTL_MARGIN: Duration = Duration::from_secs(60 * 60);
-/// A row that is to live longer is never reclaimed by itself: Cassandra takes no more than 20 years, and none
-/// beyond the year 2038 in its older formats.
+/// A row that is to live longer gets no TTL, and is never reclaimed by itself. Cassandra accepts at most 20
+/// years, and no time beyond the year 2038 in its older formats.
 const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A mutation as a statement.
@@ -37,7 +37,7 @@ enum Effect<'a> {
     Delete { range: Cow<'a, ClusteringRange> },
 }
 
-/// Applies a batch that was checked.
+/// Applies a batch that was checked before.
 pub(crate) async fn apply(cluster: &Cluster, catalog: &Catalog, batch: &Batch, now: Timestamp) -> Result<()> {
     let mut changes = Vec::with_capacity(batch.mutations.len());
     for mutation in &batch.mutations {
@@ -79,8 +79,8 @@ fn bindings<'a>(partition: &'a [Value], change: &'a Change<'_>) -> Vec<Bound<'a>
     bound
 }
 
-/// After how many seconds Cassandra may reclaim a row; 0 is never. It is our clock that says when a row is
-/// invisible, so this is later.
+/// The seconds after which Cassandra may reclaim a row; 0 is never. The time is later than the expiry, since
+/// our own clock decides when a row becomes invisible.
 pub(crate) fn ttl(now: Timestamp, expires_at: Option<Timestamp>) -> i32 {
     let Some(expires_at) = expires_at else { return 0 };
     let remaining = expires_at.since(now) + TTL_MARGIN;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_reclaimed_after_they_expire_and_never_before() {
+    fn ttl_ends_after_the_row_expires_and_never_before() {
         let now = Timestamp::from_micros(1_750_000_000_000_000);
         assert_eq!(ttl(now, None), 0);
         assert_eq!(ttl(now, Some(Timestamp::MAX)), 0);

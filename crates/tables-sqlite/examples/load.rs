@@ -45,7 +45,7 @@ static SKINNY: LazyLock<[Schema; 4]> = LazyLock::new(|| {
     })
 });
 
-/// Numbers that look random, the same ones in each run.
+/// Numbers that look random, but are the same in each run.
 fn scramble(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,7 +79,8 @@ fn call(number: u64, now: Timestamp) -> Batch {
     batch
 }
 
-/// Runs `work` in sixteen tasks until the time is over; prints how often it ran a second and how long it took.
+/// Runs `work` in `tasks` tasks until the time is over. Prints how often it ran per second, and how long it
+/// took.
 async fn measure<F: Future<Output = ()> + Send>(
     name: &str,
     clock: Arc<dyn Clock>,
@@ -119,7 +120,7 @@ async fn measure<F: Future<Output = ()> + Send>(
     );
 }
 
-/// Of this process so far, in user and system mode; zero where the system does not say.
+/// The CPU time of this process so far, in user and system mode; zero if the system does not report it.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat.rsplit(')').next().into_iter().flat_map(str::split_whitespace).skip(11).take(2);

@@ -1,4 +1,4 @@
-//! Changes, on the connection that writes, inside a transaction.
+//! Applies changes on the connection that writes, inside a transaction.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Error, Result, Swap};
@@ -14,13 +14,13 @@ use crate::{
     span::Span,
 };
 
-/// Envelopes up to so many bytes stand beside their key; longer ones apart, so that the keys of a partition
-/// stand close together.
+/// Envelopes up to this size are stored beside their key. Longer ones are stored apart, so that the keys of a
+/// partition are close together.
 const MAX_SMALL_BYTES: usize = 1_000;
 
-/// Applies all of a call, or fails halfway: the caller goes back to where it was before.
+/// Applies all changes of a call, or fails halfway. The caller then rolls back.
 ///
-/// Which of two writes is later is read from the file, and believed only with the row's checksum.
+/// Which of two writes is later is read from the file, and trusted only if the row's checksum agrees.
 pub(crate) fn write(connection: &Connection, write: &Write) -> Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }
@@ -34,7 +34,7 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
         Change::Delete { table, key, written_at } => {
             let check = |stored: Stored<'_>| Ok(check_before_delete(*table, key, &stored));
             match row::with_stored(connection, key, check)? {
-                // Every row is older than that: its time does not matter.
+                // Every row is older than that, so the damaged time does not matter.
                 Some(Err(Error::Corrupt(_))) if *written_at == Timestamp::MAX => {
                     return delete_damaged(connection, *table, key);
                 }
@@ -59,8 +59,8 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
     }
 }
 
-/// A row whose times are damaged is not deleted by them. Values that have a checksum of their own lie under names
-/// that are given once, and can be deleted when they are damaged.
+/// A row whose times are damaged is not deleted by its times. A table whose values have a checksum of their
+/// own is exempt: its keys are used only once, so its rows can be deleted even if they are damaged.
 fn check_before_delete(table: Table, key: &[u8], stored: &Stored<'_>) -> Result<()> {
     if table.schema.checks_itself() { Ok(()) } else { stored.check_times(table, key) }
 }
@@ -101,8 +101,8 @@ fn put(
     let small = large.is_none().then_some(envelope);
     let expires_at = expires_at.map(Timestamp::as_micros);
     let columns = params![key, written_at.as_micros(), expires_at, large, small];
-    // Two statements, of which most rows need one. An upsert would be one, and costs more: because of the
-    // trigger that an update has, SQLite would keep copies of the pages it changes to undo it alone.
+    // Two statements, of which most rows need one. A single upsert would cost more: an update has a trigger,
+    // so SQLite would keep copies of the changed pages to undo the statement alone.
     let inserted = connection
         .prepare_cached(
             "INSERT INTO rows (key, written_at, expires_at, large, value) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -117,7 +117,7 @@ fn put(
     if is_whole == Some(false) {
         return replace_damaged(connection, table, key, columns);
     }
-    // The trigger deletes the large value of the row that is replaced.
+    // The trigger deletes the large value of the replaced row.
     let updated = connection
         .prepare_cached(
             "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5
@@ -126,7 +126,7 @@ fn put(
         .and_then(|mut update| update.execute(columns))
         .map_err(sqlite)?;
     match large {
-        // A later row is stored.
+        // A row with a later write time is stored.
         Some(large) if updated == 0 => connection
             .prepare_cached("DELETE FROM large_values WHERE id = ?1")
             .and_then(|mut delete| delete.execute([large]))
@@ -136,21 +136,21 @@ fn put(
     }
 }
 
-/// Replaces a damaged row, whose time says nothing.
+/// Replaces a damaged row, whatever its write time says.
 fn replace_damaged(connection: &Connection, table: Table, key: &[u8], columns: &[&dyn ToSql]) -> Result<()> {
     tracing::warn!(table = table.schema.name(), key = %key.escape_ascii(), "damaged row replaced by a write");
     let sql = "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5 WHERE key = ?1";
     change_damaged(connection, sql, columns)
 }
 
-/// Deletes a damaged row, whose time says nothing.
+/// Deletes a damaged row, whatever its write time says.
 fn delete_damaged(connection: &Connection, table: Table, key: &[u8]) -> Result<()> {
     tracing::warn!(table = table.schema.name(), key = %key.escape_ascii(), "damaged row deleted");
     change_damaged(connection, "DELETE FROM rows WHERE key = ?1", params![key])
 }
 
-/// Changes a damaged row. Its large value stays, since the number of that may be damaged too, and be another row's:
-/// the trigger must not delete it.
+/// Changes a damaged row, without the trigger. The row's large value stays: its number may be damaged too,
+/// and be the number of another row's value, which the trigger must not delete.
 fn change_damaged(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(sqlite)?;
@@ -163,15 +163,15 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
     connection.prepare_cached("INSERT INTO large_values (value) VALUES (?1)")?.insert([envelope])
 }
 
-/// Compares and sets. Each swap of a row is later than the one before, whatever the clock says.
+/// Compares and sets a row. Each swap of a row is later than the one before, whatever the clock says.
 pub(crate) fn swap(connection: &Audited, call: &SwapCall, now: Timestamp) -> Result<Swap> {
-    let standing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;
-    let visible = standing.as_ref().filter(|row| row.is_visible(now));
+    let existing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;
+    let visible = existing.as_ref().filter(|row| row.is_visible(now));
     if visible.map(|row| &row.values) != call.expected.as_ref() {
         return Ok(Swap::Refused { current: visible.cloned() });
     }
-    let after = |standing: Timestamp| standing.just_after().max(now);
-    let written_at = standing.map_or(now, |row| after(row.written_at));
+    let after = |previous: Timestamp| previous.just_after().max(now);
+    let written_at = existing.map_or(now, |row| after(row.written_at));
     let key = call.key.clone();
     let applied = match &call.new {
         Some(new) => Change::put(call.table, key, &new.values, written_at, new.expires_at),

@@ -1,10 +1,10 @@
-//! Whether rows are missing: the pages that an answer was read from are checked from the root down.
+//! Detects missing rows: checks the pages that an answer was read from, from the root down.
 //!
-//! The checksum of a row proves a row, and nothing proves that there is none. SQLite finds its way by the
-//! numbers of pages and believes them: where a page was written to the place of another one, a search ends on a
-//! page that holds other rows, finds nothing, and says so. Each answer that says that there is no row (behind
-//! the last one of a scan, too) is therefore audited in the same snapshot: all pages on the way are read, and the
-//! keys of each have to lie between the two rows of the page above that lead to it. See decision 0013.
+//! The checksum of a row proves the row, but nothing proves that a row does not exist. SQLite finds its way
+//! by page numbers, and trusts them. If a page was written to the place of another one, a search ends on a
+//! page with other rows, and reports that it found nothing. So each answer that says that there is no row is
+//! audited in the same snapshot; this includes the end of a scan. The audit reads all pages on the way. The
+//! keys of each page have to be between the two rows of the page above that lead to it. See decision 0013.
 
 pub(crate) mod page;
 
@@ -30,24 +30,24 @@ use crate::{
     walk::Tables,
 };
 
-/// Parsed pages that a connection keeps: about 2 MB.
+/// The greatest number of parsed pages that a connection keeps: about 2 MB.
 const MAX_KEPT_PAGES: usize = 256;
 
-/// No tree of SQLite is deeper.
+/// The greatest depth of a tree. No tree of SQLite is deeper.
 pub(crate) const MAX_DEPTH: usize = 20;
 
-/// The first page that says which page leads to each of the pages behind it, and its entries for a root and for a page
-/// of a tree below another one.
+/// The first page of the pointer map, which names the page above each page of the file. The types of its
+/// entries are those for a root, and for a page of a tree below another one.
 const FIRST_MAP_PAGE: u32 = 2;
 const MAP_ENTRY_BYTES: usize = 5;
 const MAP_ROOT: u8 = 1;
 const MAP_CHILD: u8 = 5;
 
-/// A connection, with what was found of the pages that it read.
+/// A connection, with what is known of the pages that it read.
 #[derive(Debug)]
 pub(crate) struct Audited {
     connection: Connection,
-    /// By their numbers, with the hash of the bytes that were parsed.
+    /// Parsed pages by their numbers, with the hash of the parsed bytes.
     pages: RefCell<HashMap<u32, (u64, Arc<TreePage>)>>,
     damaged_keys: Arc<DamagedKeys>,
     /// The tables, as they were last read.
@@ -62,14 +62,14 @@ struct CountedRoot {
     number: u32,
     /// The hash of its bytes.
     hash: Option<u64>,
-    /// How many pages are above each leaf. That changes with the root alone.
+    /// The number of pages above each leaf. It changes only when the root changes.
     depth: usize,
 }
 
-/// What an audit found about a range of keys.
+/// The result of an audit of a range of keys.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Rows in the range.
+    /// The number of rows in the range.
     pub(crate) rows: usize,
     /// The last row before the range.
     pub(crate) before: Option<Neighbour>,
@@ -91,7 +91,7 @@ impl Neighbour {
     }
 }
 
-/// A page to look at: rows from `low` to `high` alone may be on it, neither of the two included.
+/// A page to check. Its rows have to be between `low` and `high`, both excluded.
 struct Place<'a> {
     number: u32,
     depth: usize,
@@ -105,7 +105,7 @@ impl Audited {
         Self::sharing(connection, Arc::default())
     }
 
-    /// A connection that shares with others what is known of damaged keys.
+    /// A connection that shares its knowledge of damaged keys with other connections.
     pub(crate) fn sharing(connection: Connection, damaged_keys: Arc<DamagedKeys>) -> Self {
         Self {
             connection,
@@ -120,8 +120,8 @@ impl Audited {
         &self.damaged_keys
     }
 
-    /// The store's error for SQLite's, of a statement that needed this page. What SQLite calls damaged is the disk's
-    /// fault where the system cannot read the page.
+    /// Translates an error of SQLite, of a statement that needed this page. If SQLite reports damage and the
+    /// system cannot read the page, the error is that of the disk.
     pub(crate) fn failure(&self, error: &rusqlite::Error, page: u32) -> Error {
         let fault = || self.path().and_then(|file| disk::read_fault(Path::new(file), page));
         says_damaged(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
@@ -141,8 +141,8 @@ impl Audited {
         read()
     }
 
-    /// Checks all pages of rows that the keys from `range.start` to before `range.end` lead to, inside a snapshot.
-    /// `Corrupt` where one of them is not what belongs there.
+    /// Checks all pages of rows that lead to the keys from `range.start` to before `range.end`, inside a
+    /// snapshot. `Corrupt` if a page is not the one that belongs in its place.
     pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<Found> {
         let mut found = Found::default();
         let root = self.root()?;
@@ -198,7 +198,7 @@ impl Audited {
         Ok(())
     }
 
-    /// The tables. They are read again if there is none for this key.
+    /// The tables of the store. They are read again if no known table has this key.
     pub(crate) fn tables_for(&self, key: &[u8]) -> Result<Arc<Tables>> {
         let known = Arc::clone(&self.tables.borrow());
         if known.index_of(key).is_ok() {
@@ -210,8 +210,8 @@ impl Audited {
         Ok(tables)
     }
 
-    /// Checks the key of a row that separates two pages: if one of its bits is flipped, a search looks on the wrong one of
-    /// the two. A row that is damaged elsewhere separates them as before.
+    /// Checks the key of a row that separates two pages. If a bit of this key is flipped, a search looks on
+    /// the wrong page. A row that is damaged elsewhere still separates the pages correctly.
     fn check_separator(&self, number: u32, page: &Arc<TreePage>, row: usize) -> Result<()> {
         let tables = self.tables_for(page.key(row))?;
         let record = self.record(&Neighbour { number, page: Arc::clone(page), row })?;
@@ -226,7 +226,7 @@ impl Audited {
         Ok(())
     }
 
-    /// A row beside a range that was audited, inside the same snapshot.
+    /// Reads a row beside an audited range, inside the same snapshot.
     pub(crate) fn record(&self, neighbour: &Neighbour) -> Result<Record> {
         let Neighbour { number, page, row } = neighbour;
         self.with_page(*number, |bytes| {
@@ -235,14 +235,14 @@ impl Audited {
         .map_err(|what| damaged_page(*number, &what))
     }
 
-    /// The first page of the tree of rows.
+    /// The number of the root page of the tree of rows.
     pub(crate) fn root(&self) -> Result<u32> {
         let sqlite = |error| self.failure(&error, 1);
         let mut statement = self
             .prepare_cached("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'rows'")
             .map_err(sqlite)?;
         let root: u32 = statement.query_row((), |row| row.get(0)).map_err(sqlite)?;
-        // The roots are the first pages of the file.
+        // The first map page has the entries of all roots, since these are the first pages of the file.
         let is_root = self.with_page(FIRST_MAP_PAGE, |map| {
             let entry = (root as usize).checked_sub(3).map(|index| index * MAP_ENTRY_BYTES);
             entry.and_then(|at| map.get(at)) == Some(&MAP_ROOT)
@@ -250,11 +250,12 @@ impl Audited {
         if is_root { Ok(root) } else { Err(damaged_page(root, "it is no root of a tree")) }
     }
 
-    /// Checks that the root leads to all pages that the maps say are its children. A leaf in the place of the root, or a
-    /// root of an earlier commit, would hide all others, and no row above it says which rows belong on it.
+    /// Checks that the root leads to all pages that the pointer maps name as its children, and returns the
+    /// number of pages above each leaf. A leaf in the place of the root, or a root of an earlier commit,
+    /// would hide all other pages. No row above the root says which rows belong on it.
     ///
-    /// The maps take a page for each 53 MB of the file. They are read when the root has changed, which is seldom, and for
-    /// each audit as long as all rows are on one page. Gives how many pages are above each leaf.
+    /// The maps take a page for each 53 MB of the file. They are read when the root has changed, which is
+    /// rare, and for each audit while all rows are on one page.
     fn check_root(&self, number: u32) -> Result<usize> {
         let page = self.page(number)?;
         let hash = self.pages.borrow().get(&number).map(|(hash, _)| *hash);
@@ -270,7 +271,7 @@ impl Audited {
         Ok(depth)
     }
 
-    /// Checks that these children of a root are all that the maps say it has.
+    /// Checks that these children of a root are exactly those that the pointer maps name.
     pub(crate) fn check_children(&self, root: u32, mut children: Vec<u32>) -> Result<()> {
         children.sort_unstable();
         if self.children_of(root)? == children {
@@ -280,8 +281,8 @@ impl Audited {
         }
     }
 
-    /// How many pages are above each leaf, by the first and by the last of them: one may be in the place of a page above
-    /// it. `children` gives those of a page.
+    /// The number of pages above each leaf. The first and the last leaf have to agree, since one of them may
+    /// be in the place of a page above it. `children` returns the pages below a page.
     pub(crate) fn depth(root: u32, children: impl Fn(u32) -> Result<Vec<u32>>) -> Result<usize> {
         let descend = |last: bool| {
             let mut number = root;
@@ -302,7 +303,7 @@ impl Audited {
         }
     }
 
-    /// The pages of trees that the maps say are below a page, in ascending order.
+    /// The pages that the pointer maps name as children of a page, in ascending order.
     fn children_of(&self, parent: u32) -> Result<Vec<u32>> {
         let sqlite = |error| from_sqlite(&error);
         let count: u32 = self.pragma_query_value(None, "page_count", |row| row.get(0)).map_err(sqlite)?;
@@ -321,7 +322,7 @@ impl Audited {
         Ok(children)
     }
 
-    /// A page as it is in the snapshot. Its bytes are compared with those that were parsed before.
+    /// A page as it is in the snapshot. A parsed page is reused if its bytes have not changed.
     fn page(&self, number: u32) -> Result<Arc<TreePage>> {
         self.with_page(number, |bytes| {
             let hash = xxh3_64(bytes);
@@ -341,7 +342,7 @@ impl Audited {
         })?
     }
 
-    /// The rest of a long key, from a chain of pages.
+    /// Reads the rest of a long key from its overflow pages.
     pub(crate) fn overflow(&self, first: u32, length: usize) -> std::result::Result<Vec<u8>, String> {
         let mut rest = Vec::new();
         let mut number = first;
@@ -385,7 +386,7 @@ impl DerefMut for Audited {
     }
 }
 
-/// Whether pages can be read: SQLite has to be compiled for it.
+/// `Unsupported` unless SQLite was compiled with access to pages.
 pub(crate) fn check_is_possible(connection: &Connection) -> Result<()> {
     let page = connection.query_row("SELECT 1 FROM sqlite_dbpage WHERE pgno = 1", (), |_| Ok(())).optional();
     page.map(drop).map_err(|error| match error {

@@ -1,5 +1,5 @@
-//! Calls that write, made ready by the caller for the thread that commits: checked, encoded and sealed, so
-//! that little is left to do on that thread.
+//! Calls that write. The caller checks, encodes and seals them before it passes them to the committer, so
+//! that little work is left for that thread.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Generations, Key, Mutation, Result, Row, Slot, Value};
@@ -32,16 +32,16 @@ pub(crate) enum Change {
     },
 }
 
-/// All batches of one call: `first` and `then` are one transaction here, so their changes are one list.
+/// All batches of one call. `first` and `then` are one transaction here, so their changes are one list.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
     pub(crate) changes: Vec<Change>,
     pub(crate) slots: Vec<Slot>,
-    /// How many bytes of keys and values it holds.
+    /// The size of its keys and values.
     pub(crate) bytes: usize,
 }
 
-/// A compare and set. Its new row is sealed when it is stamped, on the thread that commits.
+/// A compare and set. Its new row is sealed when it gets its write time, on the thread of the committer.
 #[derive(Debug)]
 pub(crate) struct SwapCall {
     pub(crate) table: Table,
@@ -53,7 +53,7 @@ pub(crate) struct SwapCall {
 }
 
 impl Write {
-    /// The changes of these batches; `Invalid` where one of them breaks a rule.
+    /// Makes the changes of these batches. `Invalid` if a batch breaks a rule.
     pub(crate) fn new<'a>(
         catalog: &Catalog,
         generations: &Generations,
@@ -94,7 +94,7 @@ impl Change {
         }
     }
 
-    /// A put, sealed.
+    /// Makes a put, and seals its values.
     pub(crate) fn put(
         table: Table,
         key: Vec<u8>,
@@ -108,7 +108,7 @@ impl Change {
         Self::Put { table, key, written_at, expires_at, envelope }
     }
 
-    /// The keys that it changes rows of.
+    /// The span of the keys whose rows it changes.
     pub(crate) fn span(&self) -> Span {
         match self {
             Self::Put { key, .. } | Self::Delete { key, .. } => Span::of_key(key),
@@ -126,7 +126,7 @@ impl Change {
 }
 
 impl SwapCall {
-    /// How many bytes of keys and values it holds, about.
+    /// The approximate size of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         self.key.len() + self.new.as_ref().map_or(0, Row::size)
     }

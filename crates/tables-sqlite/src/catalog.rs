@@ -1,4 +1,4 @@
-//! The tables that there are: as they stand in the file, and as this process created them.
+//! The tables of the store: as they are defined in the file, and as this process created them.
 
 use std::{
     collections::HashMap,
@@ -9,15 +9,15 @@ use rashomon_tables::{ColumnType, Direction, Error, Result, Schema};
 
 use crate::envelope;
 
-/// A table that this process has created, by what its keys begin with.
+/// A table that this process has created, with the numbers that its keys contain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table {
     pub(crate) schema: &'static Schema,
-    /// The number of the partition's shape: tables whose partition columns have the same types share it, so
-    /// that the rows of one partition in all of them stand side by side.
+    /// The number of the partition's shape. Tables whose partition columns have the same types share it, so
+    /// that the rows of one partition in all these tables are side by side.
     pub(crate) shape: u16,
     pub(crate) number: u16,
-    /// What the checksums of its rows begin with.
+    /// The seed of the checksums of its rows.
     pub(crate) seed: u64,
 }
 
@@ -36,7 +36,7 @@ impl Table {
 pub(crate) struct Catalog(RwLock<HashMap<&'static str, Table>>);
 
 impl Catalog {
-    /// The table of this schema; `Invalid` where it was not created, or with another one.
+    /// Returns the table of this schema, or `Invalid` unless it was created with this schema.
     pub(crate) fn get(&self, schema: &'static Schema) -> Result<Table> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let table = tables
@@ -55,13 +55,13 @@ impl Catalog {
     }
 }
 
-/// A schema as it stands in the file, where no program has to know it.
+/// A schema as it is stored in the file. Programs can read it without knowing the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) version: u32,
     pub(crate) swap_only: bool,
-    /// Microseconds.
+    /// In microseconds.
     pub(crate) default_ttl: Option<i64>,
     pub(crate) partition: Vec<DefinedColumn>,
     pub(crate) clustering: Vec<DefinedColumn>,

@@ -1,4 +1,4 @@
-//! Whether the store is what was written: every row against its checksum, and the file by SQLite's own check.
+//! Checks a store: every row by its checksum, and the file by SQLite's own check.
 
 use std::{collections::BTreeSet, ops::ControlFlow, path::Path};
 
@@ -17,35 +17,36 @@ use crate::{
     walk::{self, Tables},
 };
 
-/// A report names so many problems, and counts the others.
+/// A report names this many problems, and counts the others.
 const MAX_PROBLEMS: usize = 100;
 
-/// The numbers that keys begin with never reach this.
+/// A key behind all keys. The numbers that keys begin with never reach it.
 pub(crate) const BEHIND_ALL_KEYS: [u8; 3] = [0xff; 3];
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// What is being done.
+    /// The current step.
     pub step: CheckStep,
     /// Rows read so far.
     pub rows: u64,
     /// Bytes of keys and values read so far.
     pub bytes: u64,
-    /// Bytes of the file, which is about where `bytes` ends; it holds more than keys and values.
+    /// The size of the file. `bytes` ends near it; the file also contains more than keys and values.
     pub file_bytes: u64,
 }
 
-/// What a check does, one after the other.
+/// The steps of a check, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckStep {
-    /// Reads every row of every table, and holds it against its checksum.
+    /// Reads every row of every table, and compares it with its checksum.
     Rows,
-    /// Lets SQLite go through its structures, which takes about as long, and says nothing meanwhile.
+    /// Lets SQLite check its structures. This takes about as long as the other step, without reports of
+    /// progress.
     File,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Rows read.
@@ -54,12 +55,12 @@ pub struct CheckReport {
     pub bytes: u64,
     /// The first problems, each in a sentence.
     pub problems: Vec<String>,
-    /// Problems that are not named.
+    /// The number of problems that are not named.
     pub more_problems: u64,
 }
 
 impl CheckReport {
-    /// Whether all is as it was written.
+    /// Whether the check found no problem.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.problems.is_empty()
@@ -75,11 +76,11 @@ impl CheckReport {
 }
 
 impl SqliteStore {
-    /// Reads all of the store, and reports what is not as it was written. Reads and writes go on meanwhile;
-    /// the log grows while SQLite's own check runs.
+    /// Reads all of the store, and reports every difference from what was written. Reads and writes continue
+    /// meanwhile. The log grows while SQLite's own check runs.
     ///
-    /// Blocks the thread for as long as it takes to read the file twice. An error means that the check could
-    /// not be made; what it finds is in the report.
+    /// Blocks the thread for the time that it takes to read the file twice. An error means that the check
+    /// could not be completed. Damage is no error, but a problem in the report.
     pub fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let connection =
             file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
@@ -108,7 +109,7 @@ impl SqliteStore {
     }
 }
 
-/// Reads the keys of the rows, then each row by itself, so that one that cannot be read hides no other.
+/// Reads the keys of the rows, then each row by itself, so that an unreadable row hides no other.
 fn check_rows(
     connection: &Audited,
     tables: &Tables,
@@ -129,7 +130,7 @@ fn check_rows(
         }
         progress(report);
         match keys.into_iter().next_back() {
-            // Keys that are out of order would lead round in circles. SQLite's check names them.
+            // Keys that are out of order would make this loop endless. SQLite's check reports them.
             Some(key) if key > last => last = key,
             _ => return Ok(()),
         }
@@ -150,7 +151,7 @@ fn check_row(connection: &Connection, tables: &Tables, key: &[u8], report: &mut 
             report.rows += 1;
             report.bytes += (key.len() + bytes) as u64;
         }
-        // Deleted meanwhile.
+        // The row was deleted meanwhile.
         Ok(None) => {}
         Err(Error::Corrupt(problem)) => report.problem(problem),
         Err(error) => return Err(error),
@@ -158,7 +159,7 @@ fn check_row(connection: &Connection, tables: &Tables, key: &[u8], report: &mut 
     Ok(())
 }
 
-/// Reads a row and checks it; says how many bytes its values take.
+/// Reads a row and checks it. Returns the size of its values; `None` if there is no such row.
 fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnType]) -> Result<Option<usize>> {
     const SQL: &str = concat!(
         "SELECT ",
@@ -177,8 +178,9 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
     Ok(Some(stored.bytes()))
 }
 
-/// Every page of rows holds what the page above it says, as each read checks it where it finds no row. Where rows are
-/// out of order, SQLite's search may miss others: all rows are then checked by their pages, and this is true.
+/// Checks that every page of rows has what the page above it says, as a read does that finds no row. If rows
+/// are out of order, SQLite's search may miss other rows. All rows are then checked by their pages, and the
+/// result is `true`.
 fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
     let audited = connection.audit_all();
     let Err(Error::Corrupt(problem)) = audited else { return audited.map(|()| false) };
@@ -196,7 +198,7 @@ fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
     }
 }
 
-/// Checks every row, although keys are damaged. `Corrupt` where more than that is.
+/// Checks every row, even if keys are damaged. `Corrupt` if anything else is damaged.
 fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     let salvage = Salvage::new(connection)?;
     let all = Span { start: Vec::new(), end: BEHIND_ALL_KEYS.to_vec() };
@@ -222,9 +224,9 @@ fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result
     })
 }
 
-/// Every large value belongs to a row. The other way round is what [`check_row`] sees.
+/// Checks that every large value belongs to a row. [`check_row`] checks that no row lacks its value.
 fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<()> {
-    // One statement, and so one moment.
+    // A single statement, so that both counts are of the same moment.
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM large_values), (SELECT count(large) FROM rows)",
         (),
@@ -240,7 +242,7 @@ fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<
     }
 }
 
-/// The index of times has as many entries as there are rows that expire. SQLite's check does not count them.
+/// Checks that the index of times has an entry for each row that expires. SQLite's check does not count them.
 fn check_expiry(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM rows INDEXED BY rows_by_expiry WHERE expires_at IS NOT NULL),
@@ -258,7 +260,7 @@ fn check_expiry(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     }
 }
 
-/// The mark that says which log is open is the only one.
+/// Checks that the mark of the open log is the only mark.
 fn check_marks(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     match log_mark::are_known(connection) {
         Ok(true) => Ok(()),
@@ -287,17 +289,18 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     }
 }
 
-/// The file defines what this format defines, word for word: a damaged trigger would be noticed by the next delete only.
+/// Checks that the file defines exactly what this format defines, word for word. Otherwise a damaged trigger
+/// would be noticed only by the next delete.
 fn check_layout(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
-    // Older programs do not make the table of marks.
+    // Older programs do not create the table of marks.
     let required = defined_by(&[file::LAYOUT]).map_err(sqlite)?;
     let known = defined_by(&[file::LAYOUT, log_mark::LAYOUT]).map_err(sqlite)?;
     let found = match definitions(connection) {
         Ok(found) => found,
         Err(error) => return damage_or_failure(&connection.failure(&error, 1), "the definitions", report),
     };
-    // `ANALYZE` in a shell makes tables of statistics.
+    // `ANALYZE` in a shell creates tables of statistics.
     for (name, text) in found.difference(&known).filter(|(name, _)| !name.starts_with("sqlite_stat")) {
         let text = text.as_deref().unwrap_or("without a text");
         report.problem(format!("the file defines {name}, and this format does not: {text}"));
@@ -316,15 +319,15 @@ fn definitions(connection: &Connection) -> rusqlite::Result<BTreeSet<Definition>
     all.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// What a new file has when these statements were executed.
+/// The definitions of a new file after these statements.
 fn defined_by(layouts: &[&str]) -> rusqlite::Result<BTreeSet<Definition>> {
     let empty = Connection::open_in_memory()?;
     layouts.iter().try_for_each(|layout| empty.execute_batch(layout))?;
     definitions(&empty)
 }
 
-/// The file ends with a whole page. SQLite reads the missing part of the last one as zeros, and goes on where that is
-/// right, or the page is free.
+/// Checks that the file ends with a whole page. SQLite reads the missing part of the last page as zeros, and
+/// continues if that is right, or if the page is free.
 fn check_length(connection: &Audited, directory: &Path, report: &mut CheckReport) -> Result<()> {
     let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
     let page_bytes = u64::from(page_bytes.map_err(|error| from_sqlite(&error))?);
@@ -338,7 +341,7 @@ fn check_length(connection: &Audited, directory: &Path, report: &mut CheckReport
     Ok(())
 }
 
-/// Damage is what a check is after; anything else stands in its way.
+/// Adds damage to the report. Any other error ends the check.
 fn damage_or_failure(error: &Error, what: &str, report: &mut CheckReport) -> Result<()> {
     match error {
         Error::Corrupt(problem) => {
@@ -349,7 +352,8 @@ fn damage_or_failure(error: &Error, what: &str, report: &mut CheckReport) -> Res
     }
 }
 
-/// Whether a line of SQLite's check is about the structure of pages, and not about what rows and indexes say.
+/// Whether a line of SQLite's check is about the structure of pages, and not about the content of rows and
+/// indexes.
 pub(crate) fn is_structural(line: &str) -> bool {
     line.starts_with("*** in database")
 }

@@ -1,9 +1,10 @@
-//! The one thread that writes.
+//! The only thread that writes.
 //!
-//! It takes as many calls off the queue as are there, up to a bound, and commits them as one transaction, so
-//! that they share one fsync. Where one of them fails, all is undone and done again with a savepoint a call, so
-//! that it takes no other with it: savepoints cost a copy of every page that is changed, and calls hardly ever
-//! fail. It never waits for more calls to come: while it commits, the next ones queue up.
+//! It takes all waiting calls from the queue, up to a bound, and commits them as one transaction, so that
+//! they share one fsync. If one of the calls fails, the transaction is undone and repeated with a savepoint
+//! for each call, so that no other call fails with it. The first attempt has no savepoints: they cost a copy
+//! of every changed page, and calls hardly ever fail. The committer never waits for more calls: while it
+//! commits, the next ones queue up.
 
 mod upkeep;
 
@@ -38,34 +39,34 @@ use crate::{
     span::Span,
 };
 
-/// At most so many calls share a commit.
+/// The greatest number of calls that share a commit.
 const MAX_CALLS: usize = 64;
 
-/// A commit takes no more calls once it has so many bytes.
+/// A commit takes no more calls once it has this many bytes.
 const MAX_BYTES: usize = 4 << 20;
 
-/// How many KiB of calls may wait for the committer.
+/// The greatest total size of the calls that wait for the committer, in KiB.
 pub(crate) const QUEUED_KIB: u32 = 64 << 10;
 
-/// How much room a call takes in the queue.
+/// The size of a call in the queue, in KiB.
 pub(crate) fn weight(bytes: usize) -> u32 {
-    // Small calls are charged for what they cost beside their bytes.
+    // Each call counts at least one KiB, for its costs beside its bytes.
     u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// What the committer is asked for.
+/// A job for the committer.
 #[derive(Debug)]
 pub(crate) enum Job {
     Call(Call),
     Create(&'static Schema, Reply<()>),
     Sweep(Reply<usize>),
     Scrub(Reply<()>),
-    /// Put back the flipped bits of the keys on a page.
+    /// Restores the flipped bits of the keys on a page.
     RestoreKeys(u32, Reply<()>),
     Stop,
 }
 
-/// What shares a commit with others.
+/// A job that shares a commit with others.
 #[derive(Debug)]
 pub(crate) enum Call {
     Write(Write, Reply<()>),
@@ -74,7 +75,7 @@ pub(crate) enum Call {
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// What the committer counts.
+/// The counters of the committer.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) calls: AtomicU64,
@@ -82,7 +83,7 @@ pub(crate) struct Counters {
     pub(crate) panics: Arc<Panics>,
 }
 
-/// How a transaction is committed: a test makes it fail.
+/// The function that commits a transaction. A test replaces it by one that fails.
 pub(crate) type Commit = fn(&Connection) -> rusqlite::Result<()>;
 
 /// Commits, as SQLite does.
@@ -90,7 +91,7 @@ pub(crate) fn commit(connection: &Connection) -> rusqlite::Result<()> {
     execute(connection, "COMMIT")
 }
 
-/// What a committer works with.
+/// Everything that a committer needs.
 pub(crate) struct Parts {
     pub(crate) directory: PathBuf,
     pub(crate) connection: Audited,
@@ -101,18 +102,18 @@ pub(crate) struct Parts {
     pub(crate) generations: Arc<Generations>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
-    /// The mark of a log stays as it is, unless something is written.
+    /// Whether the mark of a log stays unchanged until something is written.
     pub(crate) keeps_log_mark: bool,
     pub(crate) health: Arc<Health>,
 }
 
-/// The thread's state.
+/// The state of the thread.
 pub(crate) struct Committer {
     parts: Parts,
     upkeep: Upkeep,
-    /// A job that was taken off the queue and was none for the group before it.
+    /// A job that was taken off the queue, but cannot join the group of calls before it.
     held: Option<Job>,
-    /// Whether the file says that this log is open: it has to before a write is acknowledged.
+    /// Whether the file says that this log is open. It has to, before a write is acknowledged.
     log_is_marked: bool,
     /// Why nothing is written any more.
     stopped: Option<Error>,
@@ -124,8 +125,8 @@ impl Committer {
         Ok(Self { parts, upkeep, held: None, log_is_marked: false, stopped: None })
     }
 
-    /// Works until it is told to stop, finishes what is in the queue by then, and closes the file. A panic ends
-    /// the job that it came from, whose caller gets an error.
+    /// Runs until it is told to stop, completes the jobs that are in the queue by then, and closes the file.
+    /// A panic ends only the job that it came from, whose caller gets an error.
     pub(crate) fn run(mut self) {
         let mut wait = self.parts.options.upkeep_interval;
         let panics = Arc::clone(&self.parts.counters.panics);
@@ -142,7 +143,7 @@ impl Committer {
         self.close();
     }
 
-    /// Does one job, or upkeep where none came for so long.
+    /// Does one job, or upkeep if no job comes within `wait`.
     fn step(&mut self, wait: Duration) -> Next {
         let job = match self.held.take() {
             Some(job) => Ok(job),
@@ -178,12 +179,12 @@ impl Committer {
                 let restored = self.restore_keys(page);
                 let _ = reply.send(restored);
             }
-            // Ends the loop before it comes here.
+            // `step` has ended the loop already.
             Job::Stop => {}
         }
     }
 
-    /// Commits this call together with those that are in the queue behind it.
+    /// Commits this call together with the calls that are behind it in the queue.
     fn work_group(&mut self, first: Call) {
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -264,8 +265,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Runs the changes as one transaction, which is on the disk when this returns. The changes say which
-    /// partitions they touch.
+    /// Runs the changes as one transaction, which is on disk when this returns. The changes add the
+    /// partitions that they touch to the list.
     fn transaction<T>(&mut self, changes: impl FnOnce(&Audited, &mut Vec<Slot>) -> Result<T>) -> Result<T> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
@@ -308,7 +309,8 @@ impl Committer {
         Ok(changed)
     }
 
-    /// The outcome of the write is unknown to its caller. After a failed fsync it stays unknown permanently.
+    /// The error of a commit. The caller does not know the outcome of the write. After a failed fsync the
+    /// outcome stays unknown permanently.
     fn failed(&mut self, error: &rusqlite::Error) -> Error {
         if is_fatal(error) {
             let detail = format!(
@@ -322,30 +324,31 @@ impl Committer {
         self.parts.connection.failure(error, 1)
     }
 
-    /// Leaves nothing in the log, unless it is not to be trusted.
+    /// Writes the log into the file, unless the log is not to be trusted, and closes the file.
     fn close(mut self) {
         let keeps_mark = self.parts.keeps_log_mark && !self.log_is_marked;
         if self.stopped.is_none()
             && let Err(error) = self.upkeep.close(&self.parts.connection, keeps_mark)
         {
-            // Nothing is lost: the next process that opens the store finds it in the log.
+            // Nothing is lost: the next process that opens the store finds the writes in the log.
             tracing::warn!("the log could not be written into the file: {error}");
         }
         if let Err((_, error)) = self.parts.connection.into_inner().close() {
             tracing::warn!("the file could not be closed: {error}");
         }
-        // Jobs that came too late are dropped with the queue, which their callers notice.
+        // Jobs that came too late are dropped with the queue, and their callers get an error.
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// For jobs, before upkeep is done.
+    /// Wait this long for a job, and then do upkeep.
     WaitFor(Duration),
     Stop,
 }
 
-/// A commit that the partitions' readers know of, until this is dropped, by a panic too.
+/// A commit that is announced to the readers of its partitions. The announcement ends when this is dropped,
+/// also by a panic.
 struct Announced<'a> {
     generations: &'a Generations,
     slots: &'a [Slot],
@@ -379,9 +382,9 @@ impl Call {
         }
     }
 
-    /// Changes what it asks for, or fails halfway.
+    /// Applies the changes of the call, or fails halfway.
     fn apply(&self, connection: &Audited, now: Timestamp) -> Result<Option<Swap>> {
-        // The page of a lost row stays out of order.
+        // The page of a lost row stays out of order, so it must not be changed.
         if connection.damaged_keys().has_lost() {
             self.check_pages(connection)?;
         }
@@ -391,7 +394,7 @@ impl Call {
         }
     }
 
-    /// Checks the pages that the call changes: their rows are in order.
+    /// Checks that the rows of all pages that the call changes are in order.
     fn check_pages(&self, connection: &Audited) -> Result<()> {
         let spans = match self {
             Self::Write(write, _) => write.changes.iter().map(Change::span).collect(),
@@ -400,8 +403,8 @@ impl Call {
         spans.iter().try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
     }
 
-    /// The cause of a call's error: where that is damage, a page that the call changes may be one that the disk cannot
-    /// read.
+    /// The cause of a call's error. If the error is damage, the cause may be a page that the disk cannot
+    /// read, among the pages that the call changes.
     fn cause(&self, connection: &Audited, error: Error) -> Error {
         if !matches!(error, Error::Corrupt(_)) {
             return error;
@@ -412,7 +415,7 @@ impl Call {
         }
     }
 
-    /// Tells the caller, if it still waits.
+    /// Sends the result to the caller, if the caller still waits.
     fn answer(self, applied: Result<Option<Swap>>) {
         match self {
             Self::Write(_, reply) => drop(reply.send(applied.map(drop))),
@@ -426,18 +429,20 @@ fn apply_all(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec
     group.iter().map(|call| call.apply(connection, now)).collect()
 }
 
-/// Applies those of the calls that do not fail. The outer error is one that undid the transaction.
+/// Applies each call, and undoes those that fail. The outer error means that the whole transaction was
+/// undone.
 fn apply_each(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Result<Option<Swap>>>> {
     group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
 }
 
-/// Runs a change that is undone alone where it fails. The outer error is one that undid the transaction.
+/// Runs a change, which is undone alone if it fails. The outer error means that the whole transaction was
+/// undone.
 fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     let sqlite = |error| from_sqlite(&error);
     execute(connection, "SAVEPOINT call").map_err(sqlite)?;
     let changed = change();
     match &changed {
-        // A full disk, or an I/O error, makes SQLite roll all of it back.
+        // A full disk or an I/O error makes SQLite roll back the whole transaction.
         Err(error) if connection.is_autocommit() => return Err(error.clone()),
         Err(_) => execute(connection, "ROLLBACK TO call").map_err(sqlite)?,
         Ok(_) => {}

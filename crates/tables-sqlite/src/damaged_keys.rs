@@ -1,4 +1,5 @@
-//! What reads found of damaged keys, for the thread that writes: it must not change a page whose rows are out of order.
+//! The damaged keys that reads found, for the committer. It must not change a page whose rows are out of
+//! order.
 
 use std::{
     collections::BTreeSet,
@@ -8,21 +9,21 @@ use std::{
     },
 };
 
-/// So many pages are remembered. Reads find the others again.
+/// The greatest number of remembered pages. Reads find the others again.
 const MAX_PAGES: usize = 10_000;
 
 /// The damaged keys that were found since the store was opened.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedKeys {
     has_flipped: AtomicBool,
-    /// Pages with keys in which one bit is flipped, until that is put back.
+    /// Pages with keys in which one bit is flipped, until the bit is restored.
     flipped: Mutex<BTreeSet<u32>>,
     has_lost: AtomicBool,
     reads_as_restored: AtomicBool,
 }
 
 impl DamagedKeys {
-    /// Notes a page with a key in which one bit is flipped.
+    /// Records a page with a key in which one bit is flipped.
     pub(crate) fn note_flipped(&self, page: u32) {
         let mut pages = self.flipped.lock().unwrap_or_else(PoisonError::into_inner);
         if pages.len() < MAX_PAGES {
@@ -31,7 +32,7 @@ impl DamagedKeys {
         }
     }
 
-    /// The pages that were noted since this was last called.
+    /// Takes the pages that were recorded since the last call.
     pub(crate) fn take_flipped(&self) -> BTreeSet<u32> {
         if !self.has_flipped.load(Ordering::Acquire) {
             return BTreeSet::new();
@@ -41,7 +42,7 @@ impl DamagedKeys {
         std::mem::take(&mut *pages)
     }
 
-    /// Notes a row that is out of order, and whose true key is not known.
+    /// Records that a row is out of order and that its true key is not known.
     pub(crate) fn note_lost(&self) {
         self.has_lost.store(true, Ordering::Release);
     }
@@ -51,12 +52,12 @@ impl DamagedKeys {
         self.has_lost.load(Ordering::Acquire)
     }
 
-    /// From now on, reads give rows with flipped keys as a repair would leave them.
+    /// From now on, reads return rows with flipped keys as a repair would leave them.
     pub(crate) fn read_as_restored(&self) {
         self.reads_as_restored.store(true, Ordering::Release);
     }
 
-    /// Whether reads do that.
+    /// Whether reads return rows with flipped keys as a repair would leave them.
     pub(crate) fn are_read_as_restored(&self) -> bool {
         self.reads_as_restored.load(Ordering::Acquire)
     }

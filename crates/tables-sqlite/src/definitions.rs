@@ -20,37 +20,37 @@ pub(crate) struct Stored {
     pub(crate) definition: Definition,
 }
 
-/// Writes the schema into the file, or finds it there, and gives the table its numbers.
+/// Writes the schema into the file, or finds it there, and returns the table with its numbers.
 ///
-/// Inside a transaction, which the caller commits or rolls back.
+/// Runs inside a transaction, which the caller commits or rolls back.
 pub(crate) fn create(transaction: &Connection, schema: &'static Schema) -> Result<Table> {
     let wanted = Definition::of(schema);
     let stored = read_all(transaction).map_err(|error| from_sqlite(&error))?;
     let (shape, number) = match stored.iter().find(|stored| stored.definition.name == wanted.name) {
-        Some(standing) => {
-            change(transaction, standing, &wanted)?;
-            (standing.shape, standing.number)
+        Some(existing) => {
+            change(transaction, existing, &wanted)?;
+            (existing.shape, existing.number)
         }
         None => insert(transaction, &stored, &wanted)?,
     };
     Ok(Table::new(schema, shape, number))
 }
 
-fn change(transaction: &Connection, standing: &Stored, wanted: &Definition) -> Result<()> {
-    if standing.definition == *wanted {
+fn change(transaction: &Connection, existing: &Stored, wanted: &Definition) -> Result<()> {
+    if existing.definition == *wanted {
         return Ok(());
     }
-    if !standing.definition.can_grow_into(wanted) {
+    if !existing.definition.can_grow_into(wanted) {
         return Err(Error::Unsupported(format!(
             "table {} of version {} exists with other columns or settings",
-            standing.definition.name, standing.definition.version
+            existing.definition.name, existing.definition.version
         )));
     }
-    let added = &wanted.values[standing.definition.values.len()..];
+    let added = &wanted.values[existing.definition.values.len()..];
     transaction
-        .execute("UPDATE schemas SET version = ?2 WHERE number = ?1", (standing.number, wanted.version))
+        .execute("UPDATE schemas SET version = ?2 WHERE number = ?1", (existing.number, wanted.version))
         .and_then(|_| {
-            insert_columns(transaction, standing.number, VALUE, standing.definition.values.len(), added)
+            insert_columns(transaction, existing.number, VALUE, existing.definition.values.len(), added)
         })
         .map_err(|error| from_sqlite(&error))
 }
@@ -58,7 +58,7 @@ fn change(transaction: &Connection, standing: &Stored, wanted: &Definition) -> R
 fn insert(transaction: &Connection, stored: &[Stored], wanted: &Definition) -> Result<(u16, u16)> {
     let last = stored.iter().map(|stored| stored.number).max().unwrap_or(0);
     let number = last.checked_add(1).ok_or_else(|| Error::Unsupported(format!("more than {last} tables")))?;
-    // A shape has the number of the first table of its kind.
+    // A shape has the number of the first table with this shape.
     let alike = stored.iter().find(|stored| stored.definition.shape().eq(wanted.shape()));
     let shape = alike.map_or(number, |stored| stored.shape);
     transaction

@@ -1,7 +1,8 @@
-//! Whether the disk is at fault where SQLite says that a file is damaged.
+//! Finds out whether the disk is at fault when SQLite reports a damaged file.
 //!
-//! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT` before it returns, so that a
-//! failing disk and a damaged page have the same code. The pages are therefore read once more, without SQLite.
+//! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT` before it returns, so
+//! that a failing disk and a damaged page have the same code. The pages are therefore read once more, without
+//! SQLite.
 
 use std::{
     ffi::OsString,
@@ -13,13 +14,14 @@ use std::{
 
 use rashomon_tables::Error;
 
-/// Bytes of a page, see the settings of the file.
+/// The size of a page, see the settings of the file.
 const PAGE_BYTES: usize = 16_384;
 
 /// The log is read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Reads a page, the first page and the log. Gives the error, with the file's name, if the system cannot read them.
+/// Reads a page, the first page and the log. Returns the error, with the file's name, if the system cannot
+/// read them.
 pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
     let mut log = OsString::from(file);
     log.push("-wal");

@@ -1,8 +1,8 @@
-//! What stands in a row: a checksum, and the value columns.
+//! The stored form of a row's values: a checksum, and the value columns.
 //!
-//! SQLite has no checksums of its own, so a flipped bit on the disk would come back as a wrong byte. The
-//! checksum is over all that names and dates the row as well as over its values, so that a row which turns up
-//! under another key is not taken for one either.
+//! SQLite has no checksums of its own, so a flipped bit on the disk would be read as a wrong byte. The
+//! checksum covers the table, the key and the times of the row as well as its values. So a row that appears
+//! under another key is not accepted either.
 
 use bytes::{Buf, Bytes};
 use rashomon_clock::Timestamp;
@@ -12,10 +12,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// What is said of a row that is not what was written.
+/// The description of a row that differs from what was written.
 pub(crate) const NOT_WHOLE: &str = "its checksum does not agree";
 
-/// What a row is called, and when it was written: what its checksum holds beside its values.
+/// The identity of a row: everything that its checksum covers beside its values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity<'a> {
     /// The hash of the table's name.
@@ -43,7 +43,7 @@ pub(crate) fn seed(table: &str) -> u64 {
     xxh3_64_with_seed(table.as_bytes(), 0)
 }
 
-/// The values under their checksum.
+/// Encodes the values, behind their checksum.
 pub(crate) fn seal(identity: Identity<'_>, values: &[Option<Value>]) -> Vec<u8> {
     let size: usize = values.iter().flatten().map(Value::size).sum();
     let mut envelope = Vec::with_capacity(CHECKSUM_BYTES + size + 4 * values.len() + 8);
@@ -54,15 +54,15 @@ pub(crate) fn seal(identity: Identity<'_>, values: &[Option<Value>]) -> Vec<u8> 
     envelope
 }
 
-/// Whether the checksum says that this is what was sealed.
+/// Whether the checksum agrees with the envelope.
 pub(crate) fn is_whole(identity: Identity<'_>, envelope: &[u8]) -> bool {
     envelope
         .split_first_chunk::<CHECKSUM_BYTES>()
         .is_some_and(|(checksum, values)| identity.checksum(values) == u64::from_le_bytes(*checksum))
 }
 
-/// The values of `columns`, where the checksum says that they are what was sealed; `None` in the columns that
-/// were added since. The error says what is wrong.
+/// Decodes the values of `columns`, if the checksum agrees. Columns that were added since are `None`. The
+/// error says what is wrong.
 pub(crate) fn open(
     identity: Identity<'_>,
     envelope: &[u8],
@@ -76,7 +76,7 @@ pub(crate) fn open(
     open_unchecked(envelope, columns)
 }
 
-/// The same, whatever the checksum says.
+/// Decodes the values, whatever the checksum says.
 pub(crate) fn open_unchecked(
     envelope: &[u8],
     columns: impl ExactSizeIterator<Item = ColumnType>,
@@ -85,7 +85,7 @@ pub(crate) fn open_unchecked(
     pop_values(Bytes::copy_from_slice(values), columns).ok_or("its values cannot be read")
 }
 
-/// How many columns there are, a bit for each that has a value, then the values.
+/// Appends the number of columns, a bit for each column that says whether it has a value, and the values.
 fn push_values(envelope: &mut Vec<u8>, values: &[Option<Value>]) {
     push_varint(envelope, values.len() as u64);
     for eight in values.chunks(8) {
@@ -144,7 +144,7 @@ fn pop_bytes(rest: &mut Bytes) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-/// Seven bits a byte, the lowest first; all but the last byte have their highest bit set.
+/// Appends a number, seven bits a byte, the lowest first. All bytes but the last have their highest bit set.
 fn push_varint(envelope: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         envelope.push(number as u8 | 0x80);
@@ -165,7 +165,7 @@ fn pop_varint(rest: &mut Bytes) -> Option<u64> {
     None
 }
 
-/// Small numbers of either sign become small ones without.
+/// Maps small numbers of either sign to small unsigned numbers.
 const fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }

@@ -1,11 +1,11 @@
-//! What SQLite says went wrong, as what the caller should do about it.
+//! Translates errors of SQLite to errors that tell the caller what to do.
 
 use std::path::{Path, PathBuf};
 
 use rashomon_tables::{Error, Outage};
 use rusqlite::{ErrorCode, ffi};
 
-/// The store's error for SQLite's. SQLite does not name the file: [`at`] adds the path.
+/// The store's error for an error of SQLite. SQLite does not name the file; [`at`] adds the path.
 pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
     match error {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
@@ -17,7 +17,7 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
             | ErrorCode::PermissionDenied) => Error::Unavailable(of_disk(code, error)),
             _ => Error::unavailable(error.to_string()),
         },
-        // A column of another type than was ever written to it.
+        // A column has a type that was never written to it.
         rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)
@@ -27,7 +27,7 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
     }
 }
 
-/// Whether SQLite says that the file is damaged, which it says of a page that the disk cannot read, too.
+/// Whether SQLite reports that the file is damaged. It also does so for a page that the disk cannot read.
 pub(crate) fn says_damaged(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DatabaseCorrupt)
 }
@@ -41,7 +41,7 @@ fn of_disk(code: ErrorCode, error: &rusqlite::Error) -> Outage {
     }
 }
 
-/// The same error, naming the file that it is about, where that is not known yet.
+/// Adds the path of the file to an error of a disk that has no path yet.
 pub(crate) fn at(file: &Path, mut error: Error) -> Error {
     if let Error::Unavailable(
         Outage::StorageFull { path, .. } | Outage::ReadOnly { path, .. } | Outage::Io { path, .. },
@@ -53,8 +53,9 @@ pub(crate) fn at(file: &Path, mut error: Error) -> Error {
     error
 }
 
-/// Whether nobody knows any more what is on the disk: after a failed fsync the system may have dropped what
-/// it could not write, and the next fsync succeeds without it. No later write may be acknowledged.
+/// Whether the content of the disk is unknown from now on. After a failed fsync the system may have dropped
+/// the data that it could not write, and the next fsync succeeds without it. No later write may be
+/// acknowledged.
 pub(crate) fn is_fatal(error: &rusqlite::Error) -> bool {
     const FATAL: [i32; 2] = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if FATAL.contains(&failure.extended_code))
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_damaged_is_corrupt() {
+    fn only_damage_is_corrupt() {
         for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_CORRUPT_INDEX, ffi::SQLITE_NOTADB] {
             assert!(matches!(from_sqlite(&failure(code)), Error::Corrupt(_)), "{code}");
         }
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_disk_say_what_is_wrong_and_where() {
+    fn disk_errors_name_their_cause_and_the_file() {
         let located = |code| at(Path::new("/data/rashomon.sqlite"), from_sqlite(&failure(code)));
         let full = located(ffi::SQLITE_FULL);
         assert!(matches!(full, Error::Unavailable(Outage::StorageFull { .. })), "{full}");

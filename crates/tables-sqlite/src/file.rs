@@ -1,4 +1,4 @@
-//! The file: what makes it a store, which version of the format it has, and how it is opened.
+//! The file of a store: how it is identified, which version of the format it has, and how it is opened.
 
 use std::{
     fs::{self, File},
@@ -11,28 +11,29 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use crate::{Options, errors::from_sqlite};
 
-/// What SQLite files of ours say that they are: "RSHM".
+/// The application ID in SQLite files of this project: "RSHM".
 const APPLICATION_ID: u32 = 0x5253_484d;
 
-/// The version of everything this crate writes: the layout below, keys, envelopes.
+/// The version of everything that this crate writes: the layout below, keys, envelopes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// Older ones may lose a reset of the log, and with it acknowledged writes.
+/// The oldest usable version of SQLite. Older ones may lose a reset of the log, and with it acknowledged
+/// writes.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// How long a connection waits for a lock that somebody with a shell may hold on the file.
+/// How long a connection waits for a lock on the file, such as one of a person with a shell.
 const BUSY_MILLISECONDS: u32 = 5_000;
 
-/// All statements that a connection uses, so that each is prepared once.
+/// Enough for all statements of a connection, so that each is prepared once.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// Once it was longer, the log is cut back to so many bytes.
+/// The size to which the log is cut back after it was longer.
 const LOG_BYTES_KEPT: u32 = 64 << 20;
 
-/// The tables in the file. Those of the store are all in `rows`, ordered by keys that begin with the partition:
-/// what is stored of one page stands on one or two pages of the file, so that a write of it in six tables
-/// changes two pages of the file and not six. Values that are not small stand apart, in the order in which
-/// they were written: among the keys, each would take a page of its own.
+/// The tables in the file. The rows of all tables of the store are in `rows`, ordered by keys that begin with
+/// the partition. So the rows of one wiki page are on one or two pages of the file, and a write to six tables
+/// changes two pages of the file and not six. Longer values are stored apart, in the order in which they were
+/// written: among the keys, each would take a page of its own.
 pub(crate) const LAYOUT: &str = "
     CREATE TABLE schemas (
         number INTEGER PRIMARY KEY,
@@ -76,7 +77,7 @@ pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("rashomon.sqlite")
 }
 
-/// The path of SQLite's log beside it.
+/// The path of SQLite's log in a store's directory.
 pub(crate) fn log_path(directory: &Path) -> PathBuf {
     directory.join("rashomon.sqlite-wal")
 }
@@ -86,7 +87,7 @@ pub(crate) fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
 
-/// Makes the directory, where it is not there, so that it stays.
+/// Creates the directory durably, unless it exists.
 pub(crate) fn create_directory(directory: &Path) -> Result<()> {
     let io = |error: std::io::Error| Error::from_io(directory, &error);
     fs::create_dir_all(directory).map_err(io)?;
@@ -94,8 +95,8 @@ pub(crate) fn create_directory(directory: &Path) -> Result<()> {
     File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all()).map_err(io)
 }
 
-/// Opens the file for writing, and makes it if it is not there. Changes nothing in a file that is no store, or
-/// one of another version.
+/// Opens the file for writing, and creates it if it does not exist. Does not change a file that is no store,
+/// or that has another version.
 pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::Unsupported(format!(
@@ -116,7 +117,8 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
     prepare_writer(&path, flags, false, options).map_err(|error| from_sqlite(&error))
 }
 
-/// Makes the file under another name first, so that the file of a store never was empty: one that is was cut off.
+/// Creates the file under another name first, so that the file of a store is never empty: an empty file was
+/// cut off.
 fn make(directory: &Path, options: &Options) -> Result<()> {
     let new = directory.join("rashomon.sqlite-new");
     let io = |error: std::io::Error| Error::from_io(&new, &error);
@@ -146,11 +148,11 @@ fn prepare_writer(
     options: &Options,
 ) -> rusqlite::Result<Connection> {
     let connection = open_with_statements(path, flags)?;
-    // What is left of the log after a failed fsync must not be copied into the file on the way out.
+    // After a failed fsync, the rest of the log must not be copied into the file when it is closed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     if is_new {
-        // They hold from the first table on. In a file that has tables, the vacuum mode would be written again, for
-        // which a full disk has no room.
+        // These settings hold from the first table on. In a file that has tables, the vacuum mode would be
+        // written again, and a full disk has no room for that.
         connection.execute_batch("PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL;")?;
     }
     let cache = options.writer_cache_bytes / 1024;
@@ -210,8 +212,8 @@ struct Header {
     format_version: u32,
 }
 
-/// Reads who made the file from its first bytes, without SQLite, which may change a file by opening it.
-/// `None` where there is no file.
+/// Reads the application ID and the version from the first bytes of the file; `None` if there is no file.
+/// SQLite is not used, since it may change a file by opening it.
 fn read_header(path: &Path) -> Result<Option<Header>> {
     const MAGIC: &[u8] = b"SQLite format 3\0";
     const FORMAT_VERSION_AT: usize = 60;
@@ -238,8 +240,8 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
     }
 }
 
-/// Whether the file is a store that this version can read. `false`: it says nothing of itself, as one does
-/// that was cut off while it was made. Anything else is an error.
+/// Whether the file is a store that this version can read. `false`: the file has neither an application ID
+/// nor a version, like one that was cut off while it was created. Any other file is an error.
 fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool> {
     match (application_id, format_version) {
         (APPLICATION_ID, FORMAT_VERSION) => Ok(true),
@@ -253,7 +255,7 @@ fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool
     }
 }
 
-/// Refuses a file that says nothing of itself and yet holds tables which are none of ours.
+/// Refuses a file that has no application ID but has tables, which are not those of a store.
 fn check_is_blank(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());
@@ -281,9 +283,9 @@ mod tests {
         connection.pragma_query_value(None, name, |row| row.get(0)).expect("read")
     }
 
-    /// What no look at the file shows.
+    /// The settings that cannot be seen in the file.
     #[test]
-    fn connections_are_set_as_the_design_says() {
+    fn connections_have_the_required_settings() {
         let directory = tempfile::TempDir::new().expect("a directory");
         let options = Options::default();
         let writer = open_writer(directory.path(), &options).expect("opens");

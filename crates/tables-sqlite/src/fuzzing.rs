@@ -1,4 +1,4 @@
-//! What the fuzzer calls: keys and rows are no part of this crate's interface otherwise.
+//! The functions that the fuzzer calls. Otherwise keys and rows are no part of this crate's interface.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Direction};
@@ -11,12 +11,12 @@ use crate::{
 const TYPES: [ColumnType; 5] =
     [ColumnType::Text, ColumnType::Blob, ColumnType::Int, ColumnType::Timestamp, ColumnType::TimeUuid];
 
-/// Reads any bytes as the columns of a key and as the values of a row. The first byte says how many columns there
-/// are and how the key is sorted, the next ones say which types they have.
+/// Reads any bytes as the columns of a key and as the values of a row. The first byte gives the number of
+/// columns and the order of the key. The next bytes give the types of the columns.
 ///
 /// # Panics
 ///
-/// Where a key or a row that could be read does not come back as it was written.
+/// If a key or a row that could be read is written differently.
 pub fn keys_and_rows(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else { return };
     let columns = usize::from(first & 7);

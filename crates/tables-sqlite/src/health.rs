@@ -1,4 +1,5 @@
-//! Whether the store can be written: what the last failed write found, until a write of the store's own succeeds.
+//! Whether the store can be written: the cause of the last failed write, until the store itself has written
+//! again.
 
 use std::{
     fs::{self, File},
@@ -11,11 +12,11 @@ use rashomon_tables::{Error, Outage};
 
 use crate::{errors::at, file};
 
-/// The file that is written to find out whether the disk takes writes. It is deleted at once.
+/// The file that is written to find out whether the disk accepts writes. It is deleted at once.
 const PROBE_FILE: &str = "rashomon.probe";
 
-/// A store is not called writable again before so many bytes more fit on its disk than the write that failed had:
-/// pages are written whole, and the log before the file.
+/// A store counts as writable again only if its disk has room for this many bytes more than the failed write
+/// had: pages are written whole, and the log before the file.
 const PROBE_MARGIN_BYTES: usize = 1 << 20;
 
 /// The largest probe. A single call may be larger; it was refused alone.
@@ -24,7 +25,7 @@ const MAX_PROBE_BYTES: usize = 16 << 20;
 /// The probe is written in pieces of this size.
 static PROBE_PIECE: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What is known of the disk below a store.
+/// The known state of the disk below a store.
 #[derive(Debug)]
 pub(crate) struct Health {
     directory: PathBuf,
@@ -34,7 +35,7 @@ pub(crate) struct Health {
 #[derive(Debug, Clone)]
 struct Fault {
     outage: Outage,
-    /// The bytes of the largest write that failed since.
+    /// The size of the largest write that failed since.
     bytes: usize,
 }
 
@@ -43,13 +44,13 @@ impl Health {
         Self { directory: directory.to_owned(), fault: Mutex::default() }
     }
 
-    /// Why writes fail at present.
+    /// Why writes fail at present. `None`: as far as the store knows, writes succeed.
     pub(crate) fn outage(&self) -> Option<Outage> {
         self.with(|fault| fault.as_ref().map(|fault| fault.outage.clone()))
     }
 
-    /// Records that a write of so many bytes failed, where a disk is the cause, and returns the error with what is
-    /// wrong and where. The first such error is logged.
+    /// Records that a write of this size failed, if a disk is the cause. Returns the error with its cause and
+    /// the file. The first such error is logged.
     pub(crate) fn failed(&self, error: Error, bytes: usize) -> Error {
         let Error::Unavailable(outage) = at(&file::path(&self.directory), error.clone()) else {
             return error;
@@ -68,7 +69,7 @@ impl Health {
         Error::Unavailable(outage)
     }
 
-    /// Whether there is room for the write that failed: a file as large as that can be written.
+    /// Tests whether there is room for the failed write, by writing a file of that size.
     pub(crate) fn probe(&self) -> io::Result<()> {
         let bytes = self.with(|fault| fault.as_ref().map_or(0, |fault| fault.bytes));
         write_and_delete(&self.directory.join(PROBE_FILE), bytes.saturating_add(PROBE_MARGIN_BYTES))
@@ -81,7 +82,8 @@ impl Health {
         }
     }
 
-    /// SQLite does not say which I/O error it met: a full or read-only file system refuses other files too.
+    /// Finds the cause of an I/O error, which SQLite does not name: a full or read-only file system refuses
+    /// other files too.
     fn diagnose(&self, outage: Outage) -> Outage {
         let Outage::Io { path, detail } = outage else { return outage };
         let probed = write_and_delete(&self.directory.join(PROBE_FILE), PROBE_PIECE.len());
@@ -97,7 +99,7 @@ impl Health {
     }
 }
 
-/// Writes a file of about so many bytes, so that they are on the disk, and deletes it, also where that fails.
+/// Writes a file of about this size durably, and deletes it, even if the writing fails.
 fn write_and_delete(path: &Path, bytes: usize) -> io::Result<()> {
     let written = File::create(path).and_then(|mut file| {
         for _ in 0..bytes.min(MAX_PROBE_BYTES).div_ceil(PROBE_PIECE.len()) {

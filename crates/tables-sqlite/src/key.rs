@@ -1,27 +1,27 @@
 //! Keys: bytes whose plain order is the order of the rows.
 //!
-//! A key is the number of the partition's shape, the partition's columns, the number of the table, the
-//! clustering columns. No encoded value is the beginning of another one, so columns follow one another without
-//! separators, and inverting the bytes of a column turns its order round.
+//! A key consists of the number of the partition's shape, the partition's columns, the number of the table,
+//! and the clustering columns. No encoded value is the beginning of another one, so columns follow one
+//! another without separators. Inverting the bytes of a column reverses its order.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Direction, TimeUuid, Value};
 
-/// In text and blobs a zero byte is followed by this, so that [`END`] stands before it.
+/// Follows a zero byte inside text and blobs, so that [`END`] is sorted before it.
 const ESCAPED: u8 = 0xff;
-/// Text and blobs end with a zero byte and this.
+/// Follows the zero byte at the end of text and blobs.
 const END: u8 = 0;
 
-/// How many bytes the number of a table or of a partition's shape takes.
+/// The size of the number of a table or of a partition's shape.
 pub(crate) const NUMBER_BYTES: usize = 2;
 
-/// Appends a number that keys are grouped by.
+/// Appends the number of a table or of a partition's shape.
 pub(crate) fn push_number(key: &mut Vec<u8>, number: u16) {
     key.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a value as its column is sorted.
+/// Appends a value, so that keys are sorted in the direction of its column.
 pub(crate) fn push(key: &mut Vec<u8>, value: &Value, direction: Direction) {
     let start = key.len();
     match value {
@@ -36,7 +36,7 @@ pub(crate) fn push(key: &mut Vec<u8>, value: &Value, direction: Direction) {
     }
 }
 
-/// Takes a value off the front; `None` where the bytes are none of this type.
+/// Takes a value off the front; `None` if the bytes are no value of this type.
 pub(crate) fn pop(rest: &mut &[u8], column_type: ColumnType, direction: Direction) -> Option<Value> {
     let flip = if direction == Direction::Descending { 0xff } else { 0 };
     Some(match column_type {
@@ -48,12 +48,12 @@ pub(crate) fn pop(rest: &mut &[u8], column_type: ColumnType, direction: Directio
     })
 }
 
-/// Takes a number that keys are grouped by off the front.
+/// Takes the number of a table or of a partition's shape off the front.
 pub(crate) fn pop_number(rest: &mut &[u8]) -> Option<u16> {
     pop_array(rest, 0).map(u16::from_be_bytes)
 }
 
-/// The first key behind all that begin with this one; the end of everything where there is none.
+/// The first key behind all keys that begin with this one. If there is none, a key behind all others.
 pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     while let Some(last) = key.pop() {
         if last < 0xff {
@@ -61,7 +61,7 @@ pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
             return key;
         }
     }
-    // The numbers of shapes are given out from 1 on, and never reach this.
+    // The numbers of shapes begin at 1, and never reach this.
     vec![0xff; NUMBER_BYTES + 1]
 }
 

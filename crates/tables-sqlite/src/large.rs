@@ -1,4 +1,4 @@
-//! Large values, which are apart from their rows, in a tree of their own.
+//! Large values, which are stored apart from their rows, in a tree of their own.
 
 use rashomon_tables::{Error, Result};
 use rusqlite::OptionalExtension as _;
@@ -11,16 +11,16 @@ const INTERIOR: u8 = 0x05;
 /// Bytes of a page that its header and the end of a value's local part take.
 const LEAF_OVERHEAD_BYTES: usize = 35;
 
-/// Where a search goes on.
+/// The next step of a search.
 enum Next {
     Page(u32),
-    /// The pages that a value is continued on, and how many there are.
+    /// The first of the pages that a value is continued on, and how many there are.
     Chain(u32, usize),
     End,
 }
 
 impl Audited {
-    /// A large value. `None` where it is missing or damaged. `Unavailable` where the disk cannot read it.
+    /// Reads a large value. `None` if it is missing or damaged; `Unavailable` if the disk cannot read it.
     pub(crate) fn large_value(&self, id: i64) -> Result<Option<Vec<u8>>> {
         let value = self
             .prepare_cached("SELECT value FROM large_values WHERE id = ?1")
@@ -34,7 +34,7 @@ impl Audited {
         }
     }
 
-    /// Reads each page of a large value. `Unavailable` where the disk cannot.
+    /// Reads each page of a large value. `Unavailable` if the disk cannot read one.
     fn read_large_pages(&self, id: i64) -> Result<()> {
         let sql = "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'large_values'";
         let root = self.query_row(sql, (), |row| row.get(0)).map_err(|error| self.failure(&error, 1))?;
@@ -51,7 +51,8 @@ impl Audited {
     }
 }
 
-/// Where the search for a value goes on behind a page; `None` where the page cannot be read.
+/// The step behind a page in the search for a value. `None` if the page cannot be read, or does not lead to
+/// the value.
 fn step(bytes: &[u8], id: i64) -> Option<Next> {
     let rows = page::short(bytes, 3)?;
     let kind = *bytes.first()?;

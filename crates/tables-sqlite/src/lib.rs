@@ -1,9 +1,9 @@
-//! Tables of Rashomon in SQLite, the embedded default.
+//! The table store in SQLite, the embedded default.
 //!
-//! A store is a directory that one process owns. [`SqliteStore`] writes to it on one thread, which commits the
-//! calls that are waiting as one transaction ([`committer`]), and reads on a few others ([`readers`]). Rows are
-//! kept in the order of their keys ([`key`]), under a checksum ([`envelope`]); what the file looks like is
-//! written at [`mod@file`].
+//! A store is a directory that one process owns. [`SqliteStore`] writes to it on one thread, which commits
+//! waiting calls as one transaction ([`committer`]), and reads on a few others ([`readers`]). Rows are stored
+//! in the order of their keys ([`key`]), under a checksum ([`envelope`]). The layout of the file is described
+//! at [`mod@file`].
 
 mod apply;
 mod audit;

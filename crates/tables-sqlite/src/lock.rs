@@ -10,16 +10,16 @@ use rashomon_tables::{Error, Result};
 
 const FILE_NAME: &str = "rashomon.lock";
 
-/// Longer contents of a lock file are none of ours.
+/// The greatest size of a lock file's content. Longer content was not written by this project.
 const MAX_OWNER_BYTES: u64 = 256;
 
-/// An exclusive lock on a store's directory, for as long as this value lives. The system takes it back when
-/// the process ends, however that comes about.
+/// An exclusive lock on a store's directory, held while this value exists. The system releases it when the
+/// process ends, in whatever way.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock(File);
 
 impl DirectoryLock {
-    /// Takes the lock, or says at once who has it.
+    /// Takes the lock, or reports at once which process has it.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
         let io = |error: std::io::Error| Error::from_io(&path, &error);
@@ -38,7 +38,7 @@ impl DirectoryLock {
         }
         let mut lock = Self(file);
         match lock.write_owner() {
-            // A full disk has no room for a name, and is read all the same.
+            // A full disk has no room for the name, but the store can still be read.
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io(error)),
             _ => {}
         }
@@ -56,12 +56,13 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // So that nobody is told the name of a process that is gone. Where it fails, they are.
+        // Nobody should be told the name of a process that has ended. If this fails, the name stays.
         let _ = self.0.set_len(0);
     }
 }
 
-/// Who holds the lock. The file is empty for the moment between taking the lock and writing it.
+/// The process that has the lock. The file is empty between the moments when the lock is taken and the name
+/// is written.
 fn owner(file: &mut File) -> String {
     let mut owner = String::new();
     match file.take(MAX_OWNER_BYTES).read_to_string(&mut owner) {

@@ -1,8 +1,9 @@
-//! Whether the log beside the file is the one that the file was left with.
+//! Checks that the log beside the file is the one with which the file was left.
 //!
-//! Acknowledged writes are in the log alone until it is written into the file. SQLite opens a file whose log has
-//! gone without a word, as it was before those writes. So the file has a mark from before the first acknowledged
-//! write of a process until its log is in the file: a log is open, and this is its number. See decision 0013.
+//! Until the log is written into the file, acknowledged writes are in the log alone. If the log is missing,
+//! SQLite opens the file without an error, as it was before those writes. So the file has a mark from before
+//! the first acknowledged write of a process until the log is in the file. The mark says that a log is open,
+//! and gives its number. See decision 0013.
 
 use std::path::Path;
 
@@ -15,30 +16,32 @@ use crate::{
     log_scan::{LogScan, number_of, scan},
 };
 
-/// Older programs know nothing of the table, and leave it as it is.
+/// The table of marks. Older programs do not know it, and leave it as it is.
 pub(crate) const LAYOUT: &str =
     "CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID";
 
 /// The name of the mark.
 const LOG: &str = "log";
 
-/// The mark's value where no log is open.
+/// The value of the mark if no log is open.
 const CLOSED: i64 = 0;
 
-/// Set in the mark's value where a log is open; below it is the log's number.
+/// The bit that is set in the mark's value if a log is open. The bits below it are the log's number.
 const OPEN: i64 = 1 << 32;
 
-/// From this bit on the value has how many frames the log has at least; 0 in marks of older programs.
+/// From this bit on the value has the least number of frames of the log; 0 in marks of older programs.
 const FRAMES_SHIFT: u32 = 33;
 const MAX_FRAMES: u32 = (1 << 30) - 1;
 
-/// SQLite counts a log's number up by one each time that it begins again at the front. Before that it was written into
-/// the file, and the mark with it: the log is hardly ahead of the mark. A mark of an older program was written once.
+/// The greatest difference between the numbers of the log and the mark. SQLite increments the log's number
+/// each time that the log begins again at the front. Before that, the log was written into the file, and the
+/// mark with it. So the log is hardly ahead of the mark. A mark of an older program was written once, and may
+/// be far behind.
 const MAX_RESTARTS: u32 = 16;
 const MAX_RESTARTS_UNCOUNTED: u32 = 1 << 24;
 
-/// Checks that the log is there if the file says that one was open. `Corrupt` where it has gone, and the loss is
-/// not accepted. Says whether it has gone. Changes nothing.
+/// Checks that the log exists if the file says that one was open. Returns whether it is missing. `Corrupt` if
+/// it is missing and the loss is not accepted. Changes nothing.
 pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     let path = file::path(directory);
     let log = file::log_path(directory);
@@ -60,7 +63,7 @@ pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     )))
 }
 
-/// What is missing of the log that a mark is about, if anything is.
+/// What is missing of the log that a mark is about, if anything is missing.
 fn missing(mark: i64, log: std::result::Result<LogScan, &'static str>) -> Option<&'static str> {
     let (expected, frames) = ((mark & (OPEN - 1)) as u32, (mark >> FRAMES_SHIFT) as u32);
     let log = match log {
@@ -79,8 +82,8 @@ fn missing(mark: i64, log: std::result::Result<LogScan, &'static str>) -> Option
     log.has_lost_commits.then_some("the one beside it is damaged")
 }
 
-/// Reads the mark from the file alone, without locks, and without making a log. `None` where there is none, or
-/// where the file cannot be read: opening it says why.
+/// Reads the mark from the file alone, without locks, and without creating a log. `None` if there is no mark,
+/// or if the file cannot be read: the reason is reported when the file is opened.
 fn read_without_log(path: &Path) -> Option<i64> {
     if !path.exists() {
         return None;
@@ -96,15 +99,15 @@ fn read(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.query_row("SELECT value FROM marks WHERE name = ?1", [LOG], |row| row.get(0)).optional()
 }
 
-/// Marks the log as open, inside the transaction of a write, whose commit is not acknowledged before
-/// [`write_into_file`].
+/// Marks the log as open, inside the transaction of a write. The commit of that write is not acknowledged
+/// before [`write_into_file`].
 pub(crate) fn open(transaction: &Connection) -> rusqlite::Result<()> {
     transaction.execute(LAYOUT, ())?;
     set(transaction, OPEN)
 }
 
-/// Completes the mark with the log's number, and writes the log into the file, where the mark is needed. The log has
-/// so many frames.
+/// Completes the mark with the log's number and with its frames. Then writes the log into the file, where the
+/// mark is needed.
 pub(crate) fn write_into_file(connection: &Connection, directory: &Path, frames: u32) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     renew(connection, directory, frames)?;
@@ -114,7 +117,8 @@ pub(crate) fn write_into_file(connection: &Connection, directory: &Path, frames:
     if busy { Err(failed("a reader holds the log")) } else { Ok(()) }
 }
 
-/// Marks the log as open with its number, and with so many frames: to be done before it is written into the file.
+/// Marks the log as open, with its number and this many frames. To be called before the log is written into
+/// the file.
 pub(crate) fn renew(connection: &Connection, directory: &Path, frames: u32) -> Result<()> {
     let number = number_of(&file::log_path(directory)).map_err(|error| failed(&error.to_string()))?;
     let frames = i64::from(frames.clamp(1, MAX_FRAMES));
@@ -126,7 +130,7 @@ fn failed(what: &str) -> Error {
     Error::unavailable(format!("the file cannot be marked: {what}"))
 }
 
-/// Whether the table of marks has what this program writes to it, or is not there.
+/// Whether the table of marks has only what this program writes to it, or does not exist.
 pub(crate) fn are_known(connection: &Connection) -> rusqlite::Result<bool> {
     const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'marks'";
     if connection.query_row(IS_THERE, (), |row| row.get::<_, i64>(0))? == 0 {
@@ -139,12 +143,12 @@ pub(crate) fn are_known(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(matches!(&marks[..], [(name, value)] if name == LOG && is_known(*value)))
 }
 
-/// Marks the log as closed, which comes into the file with the log.
+/// Marks the log as closed. The mark is written into the file with the log.
 pub(crate) fn close(connection: &Connection) -> rusqlite::Result<()> {
     match read(connection) {
         Ok(Some(value)) if value != CLOSED => set(connection, CLOSED),
         Ok(_) => Ok(()),
-        // No table: nothing was ever marked.
+        // Without the table, nothing was ever marked.
         Err(rusqlite::Error::SqliteFailure(_, Some(message))) if message.contains("no such table") => Ok(()),
         Err(error) => Err(error),
     }

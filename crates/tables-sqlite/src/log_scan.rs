@@ -1,8 +1,8 @@
-//! What a log proves about itself: how far it is whole, and whether a part of it was damaged after it was written.
+//! Reads a log of SQLite: how far it is whole, and whether a part of it was damaged after it was written.
 //!
-//! SQLite reads a log up to its first frame that is not whole, and drops the rest without an error. That is right
-//! for the end of a write that a crash cut off: such an end is one transaction at most, which nobody was told of. A
-//! commit behind which the log goes on was acknowledged.
+//! SQLite reads a log up to its first frame that is not whole, and drops the rest without an error. This is
+//! right for the end of a write that a crash cut off: such an end is at most one transaction, and it was
+//! never acknowledged. A commit with more frames behind it was acknowledged.
 
 use std::{
     collections::BTreeSet,
@@ -11,24 +11,24 @@ use std::{
     path::Path,
 };
 
-/// Bytes of a log's header, and of a frame's.
+/// The sizes of a log's header, and of a frame's header.
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// The largest page that SQLite has.
+/// The size of the largest page that SQLite has.
 const MAX_PAGE_BYTES: u32 = 1 << 16;
 
-/// The magic number of a log; its lowest bit says in which order the checksum takes bytes.
+/// The magic number of a log. Its lowest bit gives the byte order of the checksum.
 const MAGIC: u32 = 0x377f_0682;
 
-/// A log, as far as it is whole.
+/// The state of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogScan {
-    /// Counts up by one each time that the log begins again at the front.
+    /// SQLite increments it each time that the log begins again at the front.
     pub(crate) number: u32,
-    /// Frames up to the last whole commit.
+    /// The number of frames up to the last whole commit.
     pub(crate) frames: u32,
-    /// Whether a commit behind these was acknowledged.
+    /// Whether a commit behind these frames was acknowledged, and is therefore lost.
     pub(crate) has_lost_commits: bool,
 }
 
@@ -46,13 +46,13 @@ struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Checksum(u32, u32);
 
-/// The number in the header of a log, or what is wrong with the log.
+/// The number in the header of a log. The inner error says what is wrong with the log.
 pub(crate) fn number_of(log: &Path) -> std::io::Result<Result<u32, &'static str>> {
     let Some(mut file) = open(log)? else { return Ok(Err(NONE)) };
     Ok(read_header(&mut file)?.map(|header| header.number))
 }
 
-/// Reads a whole log, or says what is wrong with it.
+/// Reads a whole log. The inner error says what is wrong with it.
 pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>> {
     let Some(mut log) = open(log)? else { return Ok(Err(NONE)) };
     let header = match read_header(&mut log)? {
@@ -70,7 +70,8 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
         number += 1;
         is_whole = is_whole && header.follows(&bytes, &mut sum);
         behind.push(Frame { page: word(&bytes, 0), is_commit: word(&bytes, 4) != 0 });
-        // Others are of an earlier log, or damaged, if some of this one come behind them.
+        // A frame without this log's salts is of an earlier log. If frames of this log follow it, it is
+        // damaged.
         if header.has_frame(&bytes) {
             ends = behind.len();
         }
@@ -94,8 +95,8 @@ struct Frame {
     is_commit: bool,
 }
 
-/// Whether these frames are of more than one transaction: the log goes on behind a commit, or has a page twice. In one
-/// transaction SQLite writes a page once, and again at most as the last frame.
+/// Whether these frames are of more than one transaction: frames follow a commit, or a page occurs twice. In
+/// one transaction SQLite writes a page once, and again at most as the last frame.
 fn has_several_commits(frames: &[Frame]) -> bool {
     let Some((_, frames)) = frames.split_last() else { return false };
     let pages: BTreeSet<_> = frames.iter().map(|frame| frame.page).collect();
@@ -103,12 +104,13 @@ fn has_several_commits(frames: &[Frame]) -> bool {
 }
 
 impl Header {
-    /// Whether a frame belongs to this log, and not to one before that began at the front as well.
+    /// Whether a frame belongs to this log, and not to an earlier one that began at the front as well.
     fn has_frame(&self, frame: &[u8]) -> bool {
         frame[8..16] == self.salts
     }
 
-    /// Whether a frame is whole, and follows on the one with this checksum, which becomes the frame's own.
+    /// Whether a frame is whole, and follows the frame with this checksum. The checksum becomes that of the
+    /// frame itself.
     fn follows(&self, frame: &[u8], sum: &mut Checksum) -> bool {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
         *sum = sum.of(&head[..8], self.is_big).of(page, self.is_big);
@@ -154,7 +156,7 @@ fn read_header(log: &mut File) -> std::io::Result<Result<Header, &'static str>> 
     Ok(Ok(Header { is_big, page_bytes: page_bytes as usize, number: word(&bytes, 16), salts, sum }))
 }
 
-/// Fills the buffer; `false` where the file ends before.
+/// Fills the buffer; `false` if the file ends before that.
 fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,29 +1,31 @@
-//! What can be set about a store.
+//! The options of a store.
 
 use std::{num::NonZeroUsize, time::Duration};
 
-/// How a store is opened. The defaults are sane; what is not here is fixed by the format or by measurement.
+/// How to open a store. The defaults suit most uses. Everything else is fixed by the format or by
+/// measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How many threads read, each with a connection of its own. Twice the cores.
+    /// The number of threads that read, each with a connection of its own. Default: twice the cores.
     pub readers: NonZeroUsize,
-    /// Maximum number of reads in the queue; further ones wait until there is room. 1,024.
+    /// Maximum number of reads in the queue; further ones wait until there is room. Default: 1,024.
     pub queued_reads: NonZeroUsize,
-    /// How many bytes of pages the writing connection keeps in memory. 32 MiB.
+    /// How many bytes of pages the writing connection keeps in memory. Default: 32 MiB.
     pub writer_cache_bytes: usize,
-    /// How many bytes of pages each reading connection keeps in memory, beside those it maps. 2 MiB.
+    /// How many bytes of pages each reading connection keeps in memory. Default: 2 MiB.
     pub reader_cache_bytes: usize,
-    /// How long there are no writes before upkeep is done: expired rows are deleted, free pages given back.
-    /// Under steady writes expired rows are deleted so often. One second.
+    /// How long there are no writes before upkeep: expired rows are deleted, and free pages are given back.
+    /// Under steady writes, expired rows are deleted at this interval. Default: one second.
     pub upkeep_interval: Duration,
-    /// How many expired rows one pass deletes, which is how long it may hold up a write. 500.
+    /// How many expired rows one pass deletes, which bounds how long the pass may delay a write. Default:
+    /// 500.
     pub sweep_rows: NonZeroUsize,
-    /// How many pages the file may grow to. `None`: as many as the disk has room for.
+    /// How many pages the file may have. `None`: as many as the disk has room for.
     pub max_pages: Option<u32>,
-    /// Opens a file whose log has gone, without the writes that were in it. `false`.
+    /// Opens a file whose log is missing, without the writes that were in the log. Default: `false`.
     pub accept_lost_log: bool,
-    /// Leaves a lost log that was accepted marked as lost, unless something is written: for commands that only look.
-    /// `false`.
+    /// Leaves a lost log that was accepted marked as lost, until something is written: for commands that only
+    /// read. Default: `false`.
     pub only_looks: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Panics on the threads of a store: each ends one call, and no thread.
+//! Panics on the threads of a store. Each panic ends one call, and no thread.
 
 use std::{
     any::Any,
@@ -13,9 +13,10 @@ use rashomon_tables::Error;
 pub(crate) struct Panics(AtomicU64);
 
 impl Panics {
-    /// Runs a job of a thread. A panic in it is counted and logged, and is the error.
+    /// Runs a job of a thread. A panic in the job is counted, logged, and returned as an error.
     ///
-    /// The caller restores what the job may have left half done: an open transaction, a commit that was announced.
+    /// The caller restores what the job may have left incomplete: an open transaction, or an announced
+    /// commit.
     pub(crate) fn catch<T>(&self, thread: &'static str, job: impl FnOnce() -> T) -> Result<T, Error> {
         panic::catch_unwind(AssertUnwindSafe(job)).map_err(|payload| {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -25,7 +26,7 @@ impl Panics {
         })
     }
 
-    /// How many panics there were.
+    /// The number of panics so far.
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

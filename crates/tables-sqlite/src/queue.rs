@@ -1,4 +1,4 @@
-//! Queues from tasks to threads: bounded, and with nobody held up who is let in.
+//! Bounded queues from tasks to threads. A job that has got its room is queued without further waiting.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender};
 use rashomon_tables::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The tasks' end of a queue that holds jobs of a bounded total weight.
+/// The end of a queue for tasks. The total weight of the jobs in the queue is bounded.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     sender: Sender<Queued<T>>,
@@ -18,7 +18,7 @@ pub(crate) struct Queue<T> {
 #[derive(Debug)]
 pub(crate) struct Queued<T> {
     pub(crate) job: T,
-    /// `None` where the queue's owner put it there itself.
+    /// `None` if the owner of the queue has queued the job itself.
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -28,31 +28,32 @@ impl<T> Queue<T> {
         (Self { sender, room: Arc::new(Semaphore::new(capacity as usize)), capacity }, receiver)
     }
 
-    /// Waits for room, then queues the job. What is heavier than the whole queue waits until that is empty.
+    /// Waits for room, then queues the job. A job that is heavier than the whole queue waits until the queue
+    /// is empty.
     pub(crate) async fn push(&self, job: T, weight: u32) -> Result<()> {
         let weight = weight.clamp(1, self.capacity);
         let room = Arc::clone(&self.room).acquire_many_owned(weight).await.map_err(|_| closed())?;
         self.sender.send(Queued { job, _room: Some(room) }).map_err(|_| closed())
     }
 
-    /// Whether nobody is let in any more.
+    /// Whether new jobs are refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.room.is_closed()
     }
 
-    /// From now on nobody is let in.
+    /// Refuses new jobs from now on.
     pub(crate) fn close(&self) {
         self.room.close();
     }
 
-    /// Queues a job of the queue's owner, also when it is closed.
+    /// Queues a job of the queue's owner, even if the queue is closed.
     pub(crate) fn push_last(&self, job: T) {
-        // Where nobody takes jobs any more, there is nothing left to be told.
+        // If no thread takes jobs any more, the job is not needed.
         let _ = self.sender.send(Queued { job, _room: None });
     }
 }
 
-/// What a call gets that came too late.
+/// The error of a call that came too late.
 pub(crate) fn closed() -> Error {
     Error::unavailable("the store is shut down")
 }

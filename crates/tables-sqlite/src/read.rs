@@ -1,7 +1,7 @@
 //! Reads, on a connection that only reads.
 //!
-//! SQLite finds the rows, and an audit proves that none is missing. Where either finds damage, the read is made again
-//! from the pages themselves (`salvaged`), so that a damaged key stops no other row.
+//! SQLite finds the rows, and an audit proves that none is missing. If either finds damage, the read is
+//! repeated from the pages themselves (`salvaged`), so that a damaged key hides no other row.
 
 mod salvaged;
 
@@ -24,10 +24,10 @@ use crate::{
     span::{self, Span, behind},
 };
 
-/// A page of a scan ends after so many rows that have expired, or so many partitions without a visible row.
+/// A page ends after this many expired or damaged rows, or after this many partitions without a visible row.
 const MAX_PASSED_OVER: usize = 1_000;
 
-/// The visible row under a key. That there is none is audited.
+/// Reads the visible row under a key. If there is none, this is audited.
 pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp) -> Result<Option<Row>> {
     let key = span::row_key(table, &name.partition, &name.clustering);
     let row = match row::find(connection, table, name, &key) {
@@ -39,7 +39,7 @@ pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp
     Ok(row.filter(|row| row.is_visible(now)))
 }
 
-/// The row under a key, visible or expired, inside a snapshot. That there is none is audited.
+/// Reads the row under a key, visible or expired, inside a snapshot. If there is none, this is audited.
 pub(crate) fn find_or_audit(
     connection: &Audited,
     table: Table,
@@ -58,7 +58,7 @@ pub(crate) fn find_or_audit(
     }
 }
 
-/// Checks that a span holds so many rows, inside the snapshot that they were counted in.
+/// Checks that a span has this many rows, inside the snapshot in which they were counted.
 fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result<()> {
     if span.start >= span.end {
         return Ok(());
@@ -76,8 +76,9 @@ fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result
     check_neighbours(connection, table, span, &found)
 }
 
-/// Checks that no flipped bit of a key took a row out of a span: it would lie beside the span now, where it was. The row
-/// is read from its page, since SQLite's search for a key that is out of order may end at another row.
+/// Checks that no flipped bit of a key took a row out of a span. Such a row would still be where it was,
+/// which is beside the span now. The row is read from its page, since SQLite's search for a key that is out
+/// of order may end at another row.
 fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Found) -> Result<()> {
     for neighbour in found.before.iter().chain(&found.behind) {
         let candidates = flipped(neighbour.key()).map(|(_, key)| key);
@@ -95,7 +96,8 @@ fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Fou
     Ok(())
 }
 
-/// A page of rows, of one snapshot. Audited: no row of the span that it covers is missing.
+/// Reads a page of rows, in one snapshot. An audit proves that no row of the span that the page covers is
+/// missing.
 pub(crate) fn scan(connection: &Audited, table: Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
     let table_key = span::table_key(table, &scan.partition);
     let mut span = Span::new(table, &table_key, &scan.range);
@@ -134,10 +136,10 @@ fn scan_and_audit(
     Ok(page)
 }
 
-/// A page that was read, before it is audited.
+/// A page before its audit.
 struct ReadPage {
     page: Page<Row>,
-    /// Rows that were read, with those that are damaged or have expired.
+    /// The number of rows that were read, including those that are damaged or have expired.
     seen: usize,
 }
 
@@ -190,14 +192,15 @@ fn read_page(
     Ok(page.build(false))
 }
 
-/// What a visible row has beside its key.
+/// The parts of a visible row beside its key.
 struct Visible {
     values: Vec<Option<Value>>,
     written_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
 
-/// A row of a scan, whose key is in the first column. `None`: it has expired. `Corrupt`: this row alone is damaged.
+/// Reads a row of a scan, whose key is in the first column. `None` if it has expired. `Corrupt` if it is
+/// damaged; other rows may be whole.
 fn read_visible(
     row: &rusqlite::Row<'_>,
     table: Table,
@@ -213,7 +216,7 @@ fn read_visible(
     Ok(Some(Visible { values: stored.values(table, key)?, written_at, expires_at }))
 }
 
-/// Whether a row of a scan has not expired. `Corrupt`: it is damaged.
+/// Whether a row of a scan has not expired. `Corrupt` if it is damaged.
 fn is_visible(row: &rusqlite::Row<'_>, table: Table, key: &[u8], now: Timestamp) -> Result<bool> {
     let stored = read_stored(row, table, key)?;
     stored.check_times(table, key)?;
@@ -303,8 +306,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A page of partitions: goes from one partition of the table's shape to the next, and looks at each for a row
-/// in this table. Audited: no partition is missing.
+/// Reads a page of partitions: goes from one partition of the table's shape to the next, and looks in each
+/// for a row of this table. An audit proves that no partition is missing.
 pub(crate) fn partitions(
     connection: &Audited,
     table: Table,
@@ -364,7 +367,8 @@ fn partitions_in(
     }
 }
 
-/// The partition columns off the front of a key whose shape is the table's.
+/// Takes the partition columns off the front of a key, behind the number of its shape. The shape is the
+/// table's.
 fn pop_partition(table: Table, rest: &mut &[u8]) -> Option<Partition> {
     let columns = table.schema.partition().iter();
     columns.map(|column| key::pop(rest, column.column_type, Direction::Ascending)).collect()
@@ -377,7 +381,8 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row. That there is none is audited. `Corrupt` at a damaged row.
+/// Whether the partition has a visible row. If it has none, this is audited. `Corrupt` if a damaged row is
+/// found.
 fn has_visible_row(
     connection: &Audited,
     table: Table,

@@ -21,7 +21,7 @@ enum Job {
     Stop,
 }
 
-/// A pool of connections that only read. A read takes one of them for as long as one call lasts.
+/// A pool of connections that only read. Each read takes one of them while its call lasts.
 pub(crate) struct Readers {
     queue: Queue<Job>,
     count: usize,
@@ -54,7 +54,7 @@ impl Readers {
         Ok((Self { queue, count, panics }, threads))
     }
 
-    /// Reads on one of the connections. A read that panics is an error, and the thread goes on.
+    /// Runs a read on one of the connections. If the read panics, this is an error, and the thread continues.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Audited) -> Result<T> + Send + 'static,
@@ -62,7 +62,7 @@ impl Readers {
         let (reply, answer) = oneshot::channel();
         let panics = Arc::clone(&self.panics);
         let job = move |connection: &Audited| {
-            // A caller that went away needs no answer.
+            // A caller that is gone needs no answer.
             if !reply.is_closed() {
                 // Unwinding ends the read's transaction.
                 let read = panics.catch("tables-read", || read(connection));
@@ -73,7 +73,7 @@ impl Readers {
         answer.await.map_err(|_| closed())?
     }
 
-    /// The threads end when they have answered what is in the queue; nothing more is let in.
+    /// Ends the threads when they have answered all reads in the queue. New reads are refused.
     pub(crate) fn stop(&self) {
         self.queue.close();
         (0..self.count).for_each(|_| self.queue.push_last(Job::Stop));

@@ -1,4 +1,4 @@
-//! Repair of damaged keys: a flipped bit is put back on its page, where the row's checksum proves the true key.
+//! Repairs damaged keys: a flipped bit is restored on its page if the row's checksum proves the true key.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -15,30 +15,30 @@ use crate::{
     span::Span,
 };
 
-/// Problems of SQLite's own check that are read. One is enough to refuse a repair.
+/// The greatest number of problems of SQLite's own check that are read. One is enough to refuse a repair.
 const MAX_PROBLEMS: usize = 100;
 
 /// The repair of keys that a store needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRepair {
     pages: BTreeSet<u32>,
-    /// What is done, each in a sentence.
+    /// The steps of the repair, each in a sentence.
     pub repairs: Vec<String>,
 }
 
 /// A row whose key was restored.
 #[derive(Debug)]
 pub(crate) struct RestoredRow {
-    /// The row, in words.
+    /// A description of the row.
     pub(crate) name: String,
     pub(crate) partition: Option<Vec<Value>>,
 }
 
 impl SqliteStore {
-    /// Looks for rows in whose key one bit is flipped. Changes nothing. Reads the whole file, and blocks the thread for
-    /// that long.
+    /// Finds rows in whose key one bit is flipped. Changes nothing. Reads the whole file, and blocks the
+    /// thread for that long.
     ///
-    /// `Corrupt` where the structure of the file's pages is damaged: then no repair may write to the file.
+    /// `Corrupt` if the structure of the file's pages is damaged: no repair may write to such a file.
     pub fn plan_key_repair(&self) -> Result<KeyRepair> {
         self.plan().map_err(|error| match at(&file::path(self.directory()), error) {
             Error::Corrupt(what) => Error::Corrupt(format!(
@@ -60,7 +60,7 @@ impl SqliteStore {
         })
     }
 
-    /// Carries out a repair, each page in one transaction.
+    /// Carries out a repair, each page in a transaction of its own.
     pub async fn repair_keys(&self, repair: &KeyRepair) -> Result<()> {
         for page in &repair.pages {
             self.restore_keys(*page).await?;
@@ -68,14 +68,14 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// From now on reads give the rows as [`SqliteStore::repair_keys`] would leave them: for a repair that writes
-    /// nothing, and says what it would do.
+    /// From now on, reads return the rows as [`SqliteStore::repair_keys`] would leave them. This is for a
+    /// repair that writes nothing, and reports what it would do.
     pub fn read_as_repaired(&self) {
         self.damaged_keys().read_as_restored();
     }
 }
 
-/// Checks the structures of all trees, by SQLite's own check.
+/// Checks the structure of all trees, by SQLite's own check.
 fn check_structure(connection: &Connection) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
@@ -90,7 +90,8 @@ fn check_structure(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Walks over all rows. `Corrupt` where a page is not what belongs there.
+/// Finds the flipped bits in the keys of all rows. `Corrupt` if a page is not the one that belongs in its
+/// place.
 fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
     let mut repair = KeyRepair::default();
     let salvage = Salvage::new(connection)?;
@@ -105,14 +106,14 @@ fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
     Ok(repair)
 }
 
-/// A row, by its true key, in words.
+/// A description of a row by its true key.
 fn name(salvage: &Salvage<'_>, key: &[u8]) -> String {
     let tables = salvage.tables();
     let table = tables.index_of(key).map_or("unknown", |table| &tables.all()[table].definition.name);
     format!("table {table}, row {}", key.escape_ascii())
 }
 
-/// Puts back the flipped bits of the keys on a page, inside a transaction.
+/// Restores the flipped bits of the keys on a page, inside a transaction.
 pub(crate) fn restore_page(connection: &Audited, page: u32) -> Result<Vec<RestoredRow>> {
     let salvage = Salvage::new(connection)?;
     let flipped = salvage.flipped_bits(page)?;

@@ -1,4 +1,4 @@
-//! A row as it stands in the file, and what is read of it.
+//! A row as it is stored in the file, and how it is read.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
@@ -19,7 +19,7 @@ macro_rules! stored_columns {
 }
 pub(crate) use stored_columns;
 
-/// How many these are.
+/// The number of these columns.
 const STORED_COLUMNS: usize = 4;
 
 /// A row whose key is known, borrowed from SQLite.
@@ -39,7 +39,7 @@ impl<'a> Stored<'a> {
         Self { written_at, expires_at, envelope }
     }
 
-    /// Takes the columns from the one numbered `first` on.
+    /// Reads the columns from the one numbered `first` on.
     pub(crate) fn read(row: &'a rusqlite::Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let small = row.get_ref(first + 2)?.as_blob_or_null()?;
         let large = row.get_ref(first + 3)?.as_blob_or_null()?;
@@ -54,7 +54,8 @@ impl<'a> Stored<'a> {
         self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 
-    /// The values of a row of this table, checked against their checksum, unless they have their own.
+    /// The values of a row of this table, checked by the row's checksum, unless the values have checksums of
+    /// their own.
     pub(crate) fn values(&self, table: Table, key: &[u8]) -> Result<Vec<Option<Value>>> {
         if table.schema.checks_itself()
             && let Some(Ok(values)) =
@@ -65,7 +66,8 @@ impl<'a> Stored<'a> {
         self.open(table.schema.name(), table.seed, key, table.value_types())
     }
 
-    /// The same, by what is known of the table.
+    /// The values, checked by the row's checksum, of a table that is given by its name, its seed and its
+    /// columns.
     pub(crate) fn open(
         &self,
         table: &str,
@@ -82,14 +84,14 @@ impl<'a> Stored<'a> {
             .map_err(|what| corrupt(table, key, what))
     }
 
-    /// Whether the row is what was written under this key of a table, as its checksum has it.
+    /// Whether the row's checksum agrees with this key, in the table with this seed.
     pub(crate) fn is_whole_under(&self, seed: u64, key: &[u8]) -> bool {
         let Self { written_at, expires_at, envelope } = *self;
         let identity = Identity { seed, key, written_at, expires_at };
         envelope.is_some_and(|envelope| envelope::is_whole(identity, envelope))
     }
 
-    /// Checks the row's times by its checksum, whether the values have one of their own or not.
+    /// Checks the row's times by its checksum, even if the values have checksums of their own.
     pub(crate) fn check_times(&self, table: Table, key: &[u8]) -> Result<()> {
         if self.is_whole_under(table.seed, key) {
             return Ok(());
@@ -97,14 +99,14 @@ impl<'a> Stored<'a> {
         Err(corrupt(table.schema.name(), key, envelope::NOT_WHOLE))
     }
 
-    /// How many bytes its values take, their checksum included.
+    /// The size of its values, including their checksum.
     pub(crate) fn bytes(&self) -> usize {
         self.envelope.map_or(0, <[u8]>::len)
     }
 }
 
 impl Record {
-    /// The values with their checksum. `None` where they cannot be read.
+    /// The values with their checksum. `None` if they cannot be read.
     pub(crate) fn envelope(&self, connection: &Audited) -> Result<Option<Vec<u8>>> {
         let large = self.large.map(|id| connection.large_value(id)).transpose()?.flatten();
         Ok(large.or_else(|| self.value.clone()))
@@ -119,7 +121,7 @@ impl Record {
     }
 }
 
-/// The row under a key, visible or expired.
+/// Reads the row under a key, visible or expired.
 pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]) -> Result<Option<Row>> {
     with_stored(connection, key, |stored| {
         Ok(Row {
@@ -131,8 +133,8 @@ pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]
     })
 }
 
-/// Reads the row under a key, and looks at it; `None` where there is none. Where keys are out of order, SQLite may give
-/// another row: that is `Corrupt`.
+/// Reads the row under a key, and passes it to `look`; `None` if there is no row. If keys are out of order,
+/// SQLite may return another row, which is `Corrupt`.
 pub(crate) fn with_stored<T>(
     connection: &Connection,
     key: &[u8],
@@ -156,7 +158,7 @@ pub(crate) fn with_stored<T>(
     look(Stored::read(row, 0).map_err(sqlite)?).map(Some)
 }
 
-/// The error for a row that is not what was written.
+/// The error for a row that differs from what was written.
 pub(crate) fn corrupt(table: &str, key: &[u8], what: &str) -> Error {
     Error::Corrupt(format!("the row {} of table {table}: {what}", key.escape_ascii()))
 }

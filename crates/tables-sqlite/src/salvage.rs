@@ -1,9 +1,11 @@
-//! Reads of pages whose rows have damaged keys: by the pages themselves, as SQLite's search would go astray on them.
+//! Reads pages whose rows have damaged keys. The pages are read directly, since SQLite's search would go
+//! astray on them.
 //!
-//! A row's checksum covers its key. A row whose checksum agrees when one bit of its key is flipped back was written
-//! under that key: its true key is known, and it lies where that key belongs. A row that is out of order, and whose
-//! checksum does not agree with any such key, is lost, and nothing else of its page is. A row that is whole and out of
-//! order is no damaged row: the page is in the wrong place, which is an error. See decision 0019.
+//! A row's checksum covers its key. If the checksum agrees after one bit of the key was flipped back, the row
+//! was written under that key. Its true key is then known, and the row is where that key belongs. A row is
+//! lost if it is out of order and its checksum agrees with no such key; the other rows of its page are not
+//! lost. A row that is whole and out of order is not damaged: its page is in the wrong place, which is an
+//! error. See decision 0019.
 
 use std::{cell::Cell, ops::ControlFlow, sync::Arc};
 
@@ -17,21 +19,22 @@ use crate::{
     walk::Tables,
 };
 
-/// A page may have one row whose key cannot be found out. With more of them, nothing on it can be trusted.
+/// The greatest number of rows on a page whose true key is unknown. With more of them, nothing on the page
+/// can be trusted.
 const MAX_LOST_ROWS: usize = 1;
 
-/// What is wrong with such rows.
+/// The descriptions of rows with damaged keys.
 pub(crate) const FLIPPED_KEY: &str = "a bit of its key is flipped, `rashomon verify --repair` puts it back";
 pub(crate) const LOST_KEY: &str = "it is out of order: its key is damaged, and the true one is not known";
 
 /// What is known of a row's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyState {
-    /// It is in order. The row's checksum agrees with it, or the row's values are damaged.
+    /// The key is in order. The row's checksum agrees with it, or the row's values are damaged.
     InOrder,
-    /// One bit of the stored key is flipped. The row has its true key here.
+    /// One bit of the stored key is flipped. The key of the [`SalvagedRow`] is the true one.
     Flipped(FlippedBit),
-    /// It is out of order, and the true one is not known.
+    /// The key is out of order, and the true key is not known.
     Lost,
 }
 
@@ -39,7 +42,7 @@ pub(crate) enum KeyState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FlippedBit {
     pub(crate) page: u32,
-    /// The byte of the page.
+    /// The index of the byte on the page.
     pub(crate) at: usize,
     pub(crate) mask: u8,
 }
@@ -47,13 +50,13 @@ pub(crate) struct FlippedBit {
 /// A row, read from its page.
 #[derive(Debug)]
 pub(crate) struct SalvagedRow {
-    /// The true key, where it is known.
+    /// The true key if it is known, otherwise the stored one.
     pub(crate) key: Vec<u8>,
     pub(crate) state: KeyState,
     written_at: Timestamp,
     expires_at: Option<Timestamp>,
     envelope: Option<Vec<u8>>,
-    /// The checksum agrees with the key.
+    /// Whether the checksum agrees with the key.
     is_whole: bool,
 }
 
@@ -63,7 +66,7 @@ impl SalvagedRow {
     }
 }
 
-/// The keys between which a row or a page lies, neither of the two included. `None` where there is no bound.
+/// The keys between which a row or a page is, both excluded. `None` is no bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Between<'a> {
     pub(crate) low: Option<&'a [u8]>,
@@ -73,7 +76,7 @@ pub(crate) struct Between<'a> {
 impl Between<'_> {
     const ALL: Self = Self { low: None, high: None };
 
-    /// Whether some key between these may be in the span.
+    /// Whether a key between these two may be in the span.
     fn meets(&self, span: &Span) -> bool {
         self.low.is_none_or(|low| low < span.end.as_slice())
             && self.high.is_none_or(|high| span.start.as_slice() < high)
@@ -86,20 +89,20 @@ struct SalvagedPage {
     children: Vec<u32>,
 }
 
-/// A reader of damaged pages. It lives as long as one call, inside a snapshot.
+/// A reader of damaged pages. It is used for one call, inside a snapshot.
 pub(crate) struct Salvage<'a> {
     connection: &'a Audited,
     tables: Arc<Tables>,
-    /// How many pages are above each leaf.
+    /// The number of pages above each leaf.
     leaf_depth: Cell<usize>,
 }
 
-/// What a walk calls with each row, and with the keys that the row lies between.
+/// The function that a walk calls with each row, and with the keys between which the row is.
 pub(crate) type Visit<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<ControlFlow<()>> + 'v;
 
 impl<'a> Salvage<'a> {
     pub(crate) fn new(connection: &'a Audited) -> Result<Self> {
-        // No key is empty: the tables are read from the file.
+        // No key is empty, so the tables are read from the file.
         Ok(Self { connection, tables: connection.tables_for(&[])?, leaf_depth: Cell::default() })
     }
 
@@ -107,14 +110,14 @@ impl<'a> Salvage<'a> {
         &self.tables
     }
 
-    /// Visits the rows of a span, and the lost rows that may be of it. `Corrupt` where pages are not what belongs
-    /// there.
+    /// Visits the rows of a span, and the lost rows that may belong to it. `Corrupt` if a page is not the one
+    /// that belongs in its place.
     pub(crate) fn walk(&self, span: &Span, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         if span.start >= span.end {
             return Ok(());
         }
         let root = self.connection.root()?;
-        // As the audit does: a page in the place of another one hides rows, and is no damaged key.
+        // The audit checks this too: a page in the place of another one hides rows, and is no damaged key.
         self.connection.check_children(root, self.read(root)?.children)?;
         self.leaf_depth.set(Audited::depth(root, |number| Ok(self.read(number)?.children))?);
         self.walk_page(root, 0, Between::ALL, span, order, visit).map(drop)
@@ -143,7 +146,7 @@ impl<'a> Salvage<'a> {
         self.note(number, &page);
         let count = page.rows.len();
         for step in 0..=count {
-            // Child, row, child, and so on to the last child; the other way round in reverse.
+            // Forward: child, row, child, and so on to the last child. In reverse the other way round.
             let place = if order == Order::Forward { step } else { count - step };
             let row_first = order == Order::Reverse;
             for is_row in [row_first, !row_first] {
@@ -168,7 +171,7 @@ impl<'a> Salvage<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The flipped bits of the keys on a page; none where it is no page of rows.
+    /// The flipped bits of the keys on a page. Empty if it is no page of rows.
     pub(crate) fn flipped_bits(&self, number: u32) -> Result<Vec<(Vec<u8>, FlippedBit)>> {
         let rows = match self.read(number) {
             Ok(page) => page.rows,
@@ -194,7 +197,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Reads a page, and holds each of its rows against its checksum.
+    /// Reads a page, and compares each of its rows with its checksum.
     fn read(&self, number: u32) -> Result<SalvagedPage> {
         let overflow = |first, length| self.connection.overflow(first, length);
         let read = self.connection.with_page(number, |bytes| -> std::result::Result<_, String> {
@@ -232,7 +235,7 @@ impl<'a> Salvage<'a> {
 }
 
 impl SalvagedPage {
-    /// Finds the rows that are out of order: they are lost if they are not whole. The others have to ascend.
+    /// Marks rows that are out of order and not whole as lost. The other rows have to ascend.
     fn put_in_order(&mut self, within: Between<'_>) -> std::result::Result<(), String> {
         let mut last = within.low.map(<[u8]>::to_vec);
         let mut lost = 0;
@@ -254,7 +257,7 @@ impl SalvagedPage {
         if lost > MAX_LOST_ROWS { Err(format!("{lost} of its rows are out of order")) } else { Ok(()) }
     }
 
-    /// The keys between which a row, or the child before it, lies.
+    /// The keys between which a row, or the child before it, is.
     fn between<'k>(&'k self, place: usize, is_row: bool, within: Between<'k>) -> Between<'k> {
         let key = |row: &'k SalvagedRow| (row.state != KeyState::Lost).then_some(row.key.as_slice());
         let behind = place + usize::from(is_row);
@@ -264,7 +267,7 @@ impl SalvagedPage {
     }
 }
 
-/// A key with each of its bits flipped alone, and the number of the bit.
+/// All keys that differ from a key by one flipped bit, each with the number of the bit.
 pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
     (0..key.len() * 8).map(|bit| {
         let mut flipped = key.to_vec();

@@ -1,4 +1,4 @@
-//! How large the store is.
+//! The size of a store.
 
 use rashomon_tables::{Error, Result};
 
@@ -12,7 +12,7 @@ use crate::{
     walk::{self, Tables},
 };
 
-/// How large a store is, and with what.
+/// The size of a store and of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
     /// The version of SQLite.
@@ -27,20 +27,20 @@ pub struct Stats {
     pub page_bytes: u32,
     /// Pages of the file.
     pub pages: u32,
-    /// Pages that hold nothing, for the next writes.
+    /// Free pages, which the next writes use.
     pub free_pages: u32,
-    /// Each table, exactly, in the order in which they were made.
+    /// Each table, counted exactly, in the order in which the tables were created.
     pub tables: Vec<TableStats>,
-    /// Rows that are not what was written, each in a sentence. They are counted as they are.
+    /// Rows that differ from what was written, each in a sentence. They are counted as they are.
     pub damaged: Vec<String>,
 }
 
-/// How large a table is.
+/// The size of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableStats {
     /// Its name.
     pub name: String,
-    /// Rows, those included that have expired and were not deleted yet.
+    /// Rows, including those that have expired and were not deleted yet.
     pub rows: u64,
     /// Bytes of their keys.
     pub key_bytes: u64,
@@ -49,8 +49,8 @@ pub struct TableStats {
 }
 
 impl SqliteStore {
-    /// Counts everything, by reading every row: blocks the thread for that long. Rows that are written meanwhile are
-    /// counted or not. `Corrupt` where rows are missing.
+    /// Counts everything by reading every row, and blocks the thread for that long. Rows that are written
+    /// meanwhile are counted or not. `Corrupt` if rows are missing.
     pub fn stats(&self) -> Result<Stats> {
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;
@@ -74,7 +74,7 @@ impl SqliteStore {
     }
 }
 
-/// The tables, and what is wrong with rows.
+/// The tables, and the descriptions of damaged rows.
 fn count_rows(connection: &Audited) -> Result<(Vec<TableStats>, Vec<String>)> {
     let sqlite = |error| from_sqlite(&error);
     connection.audit_all()?;
@@ -108,7 +108,7 @@ fn count_row(
     let read =
         row::with_stored(connection, key, |stored| Ok((stored.bytes(), stored.is_whole_under(seed, key))));
     let (bytes, is_whole) = match read {
-        // Deleted meanwhile.
+        // The row was deleted meanwhile.
         Ok(None) => return Ok(()),
         Ok(Some(read)) => read,
         Err(Error::Corrupt(_)) => (0, false),

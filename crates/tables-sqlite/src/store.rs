@@ -1,4 +1,4 @@
-//! The store: what its callers see of the threads behind it.
+//! The store: [`TableStore`] on top of the threads.
 
 use std::{
     fmt, io,
@@ -36,10 +36,10 @@ use crate::{
     span,
 };
 
-/// A store in a directory of this machine, owned by this process for as long as it is open.
+/// A store in a directory of this machine. This process owns it while it is open.
 ///
-/// Dropping it finishes what was accepted and closes it, which blocks the thread for that long;
-/// [`SqliteStore::shutdown`] does so without blocking, and while others still hold it.
+/// Dropping a store completes accepted calls and closes it, which blocks the thread for that long.
+/// [`SqliteStore::shutdown`] does so without blocking, and while other owners still have the store.
 pub struct SqliteStore {
     directory: PathBuf,
     options: Options,
@@ -52,14 +52,14 @@ pub struct SqliteStore {
     shared: Arc<Shared>,
 }
 
-/// What the threads are stopped through.
+/// The parts by which the threads are stopped.
 struct Shared {
     readers: Readers,
     writes: Queue<Job>,
     running: Mutex<Option<Running>>,
 }
 
-/// What is there until the store is closed.
+/// The parts that exist until the store is closed.
 struct Running {
     readers: Vec<JoinHandle<()>>,
     committer: JoinHandle<()>,
@@ -67,20 +67,21 @@ struct Running {
 }
 
 impl SqliteStore {
-    /// Whether there is a store in a directory.
+    /// Whether a directory has a store.
     ///
     /// # Errors
     ///
-    /// Where that cannot be seen.
+    /// If this cannot be found out.
     pub fn is_in(directory: &Path) -> io::Result<bool> {
         crate::file::path(directory).try_exists()
     }
 
-    /// Opens the store in this directory, and makes both where they are not there.
+    /// Opens the store in this directory. Creates the directory and the store if they do not exist.
     ///
-    /// `Unavailable` where another process has it open (the error names it); `Unsupported` where what is there
-    /// is no store, or one of a version that this program does not know: then nothing is changed. `Corrupt` where
-    /// the log that it was left with has gone, unless [`Options::accept_lost_log`] is set.
+    /// `Unavailable` if another process has the store open; the error names the process. `Unsupported` if the
+    /// file is no store, or a store of a version that this program does not know; then nothing is changed.
+    /// `Corrupt` if the log with which the store was left is missing, unless [`Options::accept_lost_log`] is
+    /// set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }
@@ -132,7 +133,7 @@ impl SqliteStore {
         Ok(Self { directory, options, clock, catalog, generations, counters, health, damaged_keys, shared })
     }
 
-    /// The directory that it was opened in.
+    /// The directory of the store.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -146,16 +147,16 @@ impl SqliteStore {
         &self.damaged_keys
     }
 
-    /// Puts back the flipped bits of the keys on a page.
+    /// Restores the flipped bits of the keys on a page.
     pub(crate) async fn restore_keys(&self, page: u32) -> Result<()> {
         self.ask(1, |reply| Job::RestoreKeys(page, reply)).await
     }
 
-    /// Finishes what was accepted and closes the store; what comes later is `Unavailable`. Doing it again
-    /// waits until it is done.
+    /// Completes accepted calls and closes the store. Later calls are `Unavailable`. Another call of this
+    /// function waits until the store is closed.
     pub async fn shutdown(&self) {
         let shared = Arc::clone(&self.shared);
-        // A panic of the threads was reported where it happened.
+        // A panic of a thread was reported when it happened.
         let _ = tokio::task::spawn_blocking(move || shared.close()).await;
     }
 
@@ -164,25 +165,25 @@ impl SqliteStore {
         drop(self);
     }
 
-    /// Deletes some of the rows that have expired, at most [`Options::sweep_rows`], and says how many. The
-    /// store does so by itself too, see [`Options::upkeep_interval`].
+    /// Deletes some of the rows that have expired, at most [`Options::sweep_rows`], and returns their number.
+    /// The store also does so by itself, see [`Options::upkeep_interval`].
     pub async fn sweep(&self) -> Result<usize> {
         self.ask(1, Job::Sweep).await
     }
 
-    /// How many calls that write were answered, and in how many commits.
+    /// The number of writing calls that were answered, and the number of their commits.
     #[must_use]
     pub fn calls_and_commits(&self) -> (u64, u64) {
         (self.counters.calls.load(Ordering::Relaxed), self.counters.commits.load(Ordering::Relaxed))
     }
 
-    /// How many panics there were on the store's threads. Each ended one call, and no thread.
+    /// The number of panics on the store's threads. Each panic ended one call, and no thread.
     #[must_use]
     pub fn thread_panics(&self) -> u64 {
         self.counters.panics.count()
     }
 
-    /// Reads on one of the connections: for tests of the threads.
+    /// Runs a read on one of the connections: for tests of the threads.
     #[cfg(test)]
     pub(crate) async fn read_with<T: Send + 'static>(
         &self,
@@ -191,25 +192,25 @@ impl SqliteStore {
         self.shared.readers.read(read).await
     }
 
-    /// Gives the committer a job, and waits for its answer.
+    /// Sends a job to the committer, and waits for its answer.
     async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.writes.push(job(reply), weight).await?;
-        // The job was dropped: by a thread that panicked, or because it came too late.
+        // The job was dropped by a thread that panicked, or it came too late.
         let dropped = |_| if self.shared.writes.is_closed() { closed() } else { panicked("see the log") };
         answer.await.map_err(dropped)?.map_err(|error| self.located(error))
     }
 
-    /// The same error, naming the file.
+    /// Adds the file to the error.
     fn located(&self, error: Error) -> Error {
         at(&file::path(&self.directory), error)
     }
 }
 
 impl Shared {
-    /// Stops the threads, the readers first, so that nothing stands in the way of the last checkpoint.
+    /// Stops the threads, the readers first, so that no reader delays the last checkpoint.
     fn close(&self) {
-        // Held until the end, so that a second caller waits for the first.
+        // The lock is kept until the end, so that a second caller waits for the first.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Running { readers, committer, _lock }) = running.take() else { return };
         self.readers.stop();

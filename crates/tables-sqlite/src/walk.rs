@@ -1,18 +1,18 @@
-//! Every row of every table, by what the file says of itself: for checking it, and for counting.
+//! Reads every row of every table, by the schemas in the file: for checks, and for counts.
 
 use rashomon_tables::{Direction, Value};
 use rusqlite::Connection;
 
 use crate::{definitions::Stored, envelope, key, row};
 
-/// At most so many keys are read at a time, so that no read transaction lasts long.
+/// The greatest number of keys that are read at a time, so that no read transaction lasts long.
 const KEYS_AT_A_TIME: i64 = 1_000;
 
-/// The tables in the file, to tell whose a key is.
+/// The tables in the file, to find the table of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     all: Vec<Stored>,
-    /// The seeds of the checksums of each.
+    /// The seed of each table's checksums.
     seeds: Vec<u64>,
 }
 
@@ -26,12 +26,12 @@ impl Tables {
         &self.all
     }
 
-    /// Whether a row is what was written under this key of some table.
+    /// Whether a row's checksum agrees with this key, in the table of the key.
     pub(crate) fn is_whole_under(&self, row: &row::Stored<'_>, key: &[u8]) -> bool {
         self.index_of(key).is_ok_and(|table| row.is_whole_under(self.seeds[table], key))
     }
 
-    /// The index of the table whose row is under this key, or what is wrong with the key.
+    /// The index of the table of this key. The error says what is wrong with the key.
     pub(crate) fn index_of(&self, key: &[u8]) -> Result<usize, &'static str> {
         let mut rest = key;
         let shape = key::pop_number(&mut rest).ok_or("its key is cut off")?;
@@ -60,7 +60,7 @@ impl Tables {
     }
 }
 
-/// The next keys behind this one; none at the end.
+/// The next keys behind this one. Empty at the end.
 pub(crate) fn keys_after(connection: &Connection, after: &[u8]) -> rusqlite::Result<Vec<Vec<u8>>> {
     let mut statement =
         connection.prepare_cached("SELECT key FROM rows WHERE key > ?1 ORDER BY key LIMIT ?2")?;

@@ -1,6 +1,6 @@
-//! What every store must keep, as tests: one function a promise.
+//! The contract that every store must keep, as tests: one function for each promise.
 //!
-//! A store runs them by saying how it is opened, and one line:
+//! A store runs the tests with a function that opens the store, and one line:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -15,10 +15,10 @@
 //! rashomon_tables::contract_tests!(open);
 //! ```
 //!
-//! One that keeps its rows implements [`Factory`], so that it can be closed and opened again.
+//! A store that keeps its rows implements [`Factory`], so that it can be closed and opened again.
 //!
-//! Nothing is asked for that a cluster could not keep: no two rows are written under one key with one time,
-//! no put comes after a delete that is later than it, and times are near a real one.
+//! The tests ask for nothing that a cluster could not keep. No two rows are written under one key with one
+//! time. No put comes after a delete with a later time. All times are near a real one.
 
 mod columns;
 mod creation;
@@ -46,17 +46,17 @@ pub use self::{
 };
 use crate::TableStore;
 
-/// How a store is opened.
+/// Opens stores for tests.
 #[async_trait]
 pub trait Factory: Send + Sync {
-    /// A store without tables. Called once: each promise has a factory of its own.
+    /// Opens a store without tables. Called once: each promise has a factory of its own.
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore>;
 
-    /// Closes the store and opens it again with what it had. `None` where the store keeps nothing.
+    /// Closes the store, and opens it again with its rows. `None` if the store keeps nothing.
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>>;
 }
 
-/// A store that keeps nothing needs but a function that makes it.
+/// A store that keeps nothing needs only a function that creates it.
 #[async_trait]
 impl<F> Factory for F
 where
@@ -75,7 +75,7 @@ where
 pub struct Promise {
     /// The function's name.
     pub name: &'static str,
-    /// Panics unless the store keeps it.
+    /// Panics unless the store keeps the promise.
     pub check: for<'a> fn(&'a dyn Factory) -> BoxFuture<'a, ()>,
 }
 
@@ -85,32 +85,32 @@ impl std::fmt::Debug for Promise {
     }
 }
 
-/// All promises: what [`contract_tests!`](crate::contract_tests) makes tests of.
+/// All promises. [`contract_tests!`](crate::contract_tests) makes a test of each.
 pub const PROMISES: &[Promise] = crate::contract_tests!(@promises list);
 
-/// Checks every promise, each on a store of a factory of its own.
+/// Checks every promise, each with a store and a factory of its own.
 ///
 /// # Panics
 ///
-/// At the first one that is not kept.
+/// At the first promise that is not kept.
 pub async fn run<F: Factory>(mut factory: impl FnMut() -> F) {
     for promise in PROMISES {
         (promise.check)(&factory()).await;
     }
 }
 
-/// Runs a promise's future on two threads of its own.
+/// Runs the future of a promise on two threads of its own.
 ///
 /// # Panics
 ///
-/// Where the future does.
+/// If the future panics.
 pub fn block_on<T>(promise: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).enable_all().build().expect("a runtime").block_on(promise)
 }
 
-/// Makes one test of each promise, for the store that the factory opens. The expression is evaluated
-/// once for each test.
+/// Makes a test of each promise, for the store that the factory opens. The expression is evaluated once for
+/// each test.
 #[macro_export]
 macro_rules! contract_tests {
     ($factory:expr) => {
@@ -124,20 +124,20 @@ macro_rules! contract_tests {
             an_added_column_is_none_in_old_rows
             other_changes_of_a_schema_are_refused
             a_table_that_was_not_created_is_refused
-            tables_are_apart
-            values_of_every_type_come_back
+            tables_are_separate
+            values_of_every_type_are_read_unchanged
             values_may_be_none
             a_table_may_have_no_clustering_columns
             a_table_may_have_no_value_columns
             values_up_to_the_limit_are_kept
-            what_does_not_fit_the_table_is_refused
+            calls_that_do_not_fit_the_table_are_refused
             text_is_sorted_by_its_bytes
             blobs_are_sorted_by_their_bytes
             numbers_are_sorted_by_size
             times_are_sorted_by_size
             time_uuids_are_sorted_by_time_then_by_signed_bytes
             columns_are_sorted_one_after_the_other
-            ranges_below_a_prefix
+            ranges_below_a_prefix_have_their_rows
             a_row_is_read_as_it_was_put
             a_batch_spans_tables
             a_call_applies_all_its_batches
@@ -146,28 +146,28 @@ macro_rules! contract_tests {
             an_invalid_call_changes_nothing
             an_older_put_is_ignored
             a_later_put_replaces_all_of_the_row
-            the_same_call_may_be_made_again
+            a_call_may_be_repeated
             calls_may_be_made_by_many_at_once
-            a_delete_spares_what_was_written_later
+            a_delete_spares_rows_written_later
             a_deleted_row_can_be_put_again
-            a_delete_takes_one_row
-            a_range_delete_goes_by_write_time
-            a_range_delete_takes_its_range
+            a_delete_deletes_only_its_row
+            a_range_delete_spares_rows_written_later
+            a_range_delete_deletes_only_its_range
             range_deletes_may_overlap
-            a_range_delete_beside_puts
-            pages_add_up
+            a_range_delete_and_puts_share_a_batch
+            pages_of_a_scan_have_all_its_rows
             pages_are_bounded_in_bytes
             reads_of_all_replicas_find_the_same_rows
             limits_may_differ_between_pages
             a_cursor_may_be_used_again
             a_scan_of_nothing_ends
-            a_scan_sees_what_stands_throughout_once
-            a_scan_beside_writers
+            a_scan_returns_each_lasting_row_once
+            a_scan_during_writes_returns_each_lasting_row_once
             a_row_is_in_the_scan_of_its_partition_alone
-            partitions_are_apart
+            partitions_are_separate
             every_partition_is_listed_once
             partitions_without_a_visible_row_are_not_listed
-            partitions_that_stand_throughout_are_listed_once
+            lasting_partitions_are_listed_once
             a_row_is_invisible_from_its_expiry_on
             an_expired_row_is_none_to_a_swap
             the_default_time_to_live_counts_from_the_write_time
@@ -179,12 +179,12 @@ macro_rules! contract_tests {
             a_swap_compares_values_alone
             swaps_follow_one_another
             one_of_many_swaps_wins
-            swaps_lose_no_count
+            concurrent_swaps_lose_no_increment
             swapped_rows_are_read_as_others
             swaps_that_do_not_fit_are_refused
-            a_generation_stands_until_its_partition_is_written
-            what_is_kept_by_generation_is_never_stale
-            what_was_acknowledged_is_there_after_reopening
+            partition_version_changes_only_when_its_partition_is_written
+            values_cached_by_partition_version_are_never_stale
+            acknowledged_writes_are_there_after_reopening
             schemas_are_known_after_reopening
         }
     };

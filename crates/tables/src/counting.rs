@@ -1,4 +1,4 @@
-//! A store that counts what is asked of it.
+//! A store that counts its calls.
 
 mod counts;
 
@@ -19,10 +19,10 @@ use crate::{
     Value,
 };
 
-/// Counts the calls to a store, the rows and the bytes ([`Row::size`]) that go in and out.
+/// Counts the calls to a store, and the rows and the bytes ([`Row::size`]) that go in and out.
 ///
-/// A call is counted when it is answered: an answer that is an error as a failure, without rows and bytes; one
-/// that nobody waited for not at all. [`TableStore::create`] is not counted.
+/// A call is counted when it is answered. An error is counted as a failure, without rows and bytes. A call is
+/// not counted if its caller stops waiting. [`TableStore::create`] is not counted.
 #[derive(Debug)]
 pub struct Counting<S> {
     store: S,
@@ -41,7 +41,7 @@ struct Counter {
 
 impl Counter {
     fn add(&self, count: Count) {
-        // Most are zero; and nobody asks for the four of them at one instant.
+        // Most of the four counts are zero. No caller needs all four as of one instant.
         for (counter, more) in [
             (&self.operations, count.operations),
             (&self.failures, count.failures),
@@ -65,7 +65,7 @@ impl Counter {
 }
 
 impl<S> Counting<S> {
-    /// Counts from zero.
+    /// Counts from zero on.
     #[must_use]
     pub fn new(store: S) -> Self {
         Self { store, writes: Counter::default(), batches: Counter::default(), tables: RwLock::default() }
@@ -77,7 +77,7 @@ impl<S> Counting<S> {
         &self.store
     }
 
-    /// What was counted so far. Subtract an earlier one for what was counted since.
+    /// The counts so far. Subtract earlier counts to get what happened since.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ impl<S> Counting<S> {
         tables.entry(table).or_default()[kind as usize].add(count);
     }
 
-    /// Counts a call to one table; `size` says how many rows and bytes its answer stands for.
+    /// Counts a call to one table. `size` returns the number of rows and bytes of its answer.
     fn answered<T>(
         &self,
         table: &Schema,
@@ -155,7 +155,7 @@ impl<S: TableStore> Decorator for Counting<S> {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        // The batches are given away, so they are looked at before it is known what becomes of them.
+        // The batches are passed on, so they are counted before the outcome is known.
         let mut tally = Counts::default();
         first
             .iter()
@@ -216,7 +216,7 @@ impl Counts {
         }
     }
 
-    /// The write was not acknowledged.
+    /// Counts the write as one that was not acknowledged.
     fn fail(&mut self) {
         let tables = self.tables.values_mut().flat_map(TableCounts::iter_mut);
         for count in tables.chain([&mut self.writes, &mut self.batches]) {

@@ -8,8 +8,8 @@ use crate::{
     Batch, Cursor, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
 };
 
-/// A store that answers some calls differently from the store below. Each method passes its call on unless it is
-/// overridden, and promises what the method of the same name of [`TableStore`] promises.
+/// A store that answers some calls differently from the store below. Each method passes its call on unless it
+/// is overridden, and promises what the method of the same name of [`TableStore`] promises.
 #[async_trait]
 pub trait Decorator: Debug + Send + Sync + 'static {
     /// The store below.

@@ -1,4 +1,4 @@
-//! What can go wrong in a store, by what the caller should do about it.
+//! Errors of a store, by what the caller should do about them.
 
 use std::{
     io::{self, ErrorKind},
@@ -8,21 +8,21 @@ use std::{
 /// The result of a call to a store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, by what the caller should do about it.
+/// An error of a store, by what the caller should do about it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not answer. A write may or may not have happened, in whole or (of several batches)
-    /// in part; the same call may be made again, after a while where the cause is not [`Outage::Other`].
+    /// The store could not answer. A write may or may not have happened, in whole or (of several batches) in
+    /// part. The same call may be repeated; if the cause is not [`Outage::Other`], then after a while.
     #[error("the store is unavailable: {0}")]
     Unavailable(Outage),
-    /// What is stored is not what was written. Trying again does not help; a backup does.
+    /// The stored data is not what was written. A retry does not help; a backup does.
     #[error("the store is corrupt: {0}")]
     Corrupt(String),
-    /// The call breaks a rule that is written at the trait: a bug in the caller. Nothing was changed.
+    /// The call breaks a rule of the trait, which is a bug in the caller. Nothing was changed.
     #[error("invalid call to the store: {0}")]
     Invalid(String),
-    /// The store cannot do this: an unknown format version, a change of schema that it cannot make.
+    /// The store cannot do this: an unknown format version, or a change of schema that it cannot make.
     #[error("not supported by the store: {0}")]
     Unsupported(String),
 }
@@ -40,27 +40,27 @@ impl Error {
     }
 }
 
-/// Why a store is unavailable, and where: what an operator has to look at.
+/// Why a store is unavailable, and where: the things that an operator has to look at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Outage {
-    /// Any other reason, as the text says: most are over at the next call.
+    /// Any other reason, as the text says. Most such reasons are over at the next call.
     #[error("{0}")]
     Other(String),
-    /// There is no room for a write. Reads go on, and writes do when there is room again.
+    /// There is no room for a write. Reads continue, and writes succeed again when there is room.
     #[error("the disk is full: no room to write {} ({detail})", path.display())]
     StorageFull {
         /// The file that could not be written.
         path: PathBuf,
-        /// The words of the system.
+        /// The text of the system's error.
         detail: String,
     },
-    /// The file system takes no writes. Reads go on.
+    /// The file system accepts no writes. Reads continue.
     #[error("the file system is read-only: cannot write {} ({detail})", path.display())]
     ReadOnly {
         /// The file that could not be written.
         path: PathBuf,
-        /// The words of the system.
+        /// The text of the system's error.
         detail: String,
     },
     /// The system failed to read or write a file: a faulty disk, a missing right.
@@ -68,13 +68,13 @@ pub enum Outage {
     Io {
         /// The file.
         path: PathBuf,
-        /// The words of the system.
+        /// The text of the system's error.
         detail: String,
     },
-    /// A node of a cluster, or several, do not answer.
+    /// One node of a cluster, or several, do not answer.
     #[error("{detail}")]
     Node {
-        /// Where they are, as `HOST:PORT`, separated by commas.
+        /// The addresses of these nodes, as `HOST:PORT`, separated by commas.
         address: String,
         /// What failed, with the addresses.
         detail: String,
@@ -82,7 +82,7 @@ pub enum Outage {
 }
 
 impl Outage {
-    /// The outage that this error of the system means for a store which needs that file.
+    /// The outage of a store that needs this file, by the system's error.
     #[must_use]
     pub fn from_io(path: &Path, error: &io::Error) -> Self {
         let (path, detail) = (path.to_owned(), error.to_string());
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_system_are_told_apart_and_name_the_file() {
+    fn system_errors_are_distinguished_and_name_the_file() {
         let of = |kind| Error::from_io(Path::new("/data/file"), &io::Error::from(kind));
         for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
             assert!(matches!(of(kind), Error::Unavailable(Outage::StorageFull { .. })), "{kind}");

@@ -1,4 +1,4 @@
-//! A store that fails, and dawdles, as planned.
+//! A store that fails, or delays calls, according to a plan.
 
 mod plan;
 
@@ -16,18 +16,19 @@ use crate::{
     TableStore,
 };
 
-/// Passes every call on to a store, except where its [`Plan`] has something else in mind. With an empty plan
-/// it changes nothing.
+/// Passes every call on to a store, unless its [`Plan`] has a fault for the call. With an empty plan it
+/// changes nothing.
 ///
-/// It does to its caller what a store may do, and nothing worse: each batch stays whole, `then` comes after
-/// all of `first`, and what is answered `Unavailable` has happened, has not, or has in part.
+/// Its faults are those that a store may have, and no worse. Each batch stays whole, and `then` comes after
+/// all of `first`. A call that is answered `Unavailable` has happened, has not happened, or has happened in
+/// part.
 #[derive(Debug)]
 pub struct Faulty<S> {
     store: S,
     course: Mutex<Course>,
 }
 
-/// The plan, and how far it has come.
+/// The plan, and the state of its execution.
 #[derive(Debug, Default)]
 struct Course {
     plan: Plan,
@@ -36,13 +37,13 @@ struct Course {
 }
 
 impl<S: TableStore> Faulty<S> {
-    /// Goes by this plan from the first call on.
+    /// Follows this plan from the first call on.
     #[must_use]
     pub fn new(store: S, plan: Plan) -> Self {
         Self { store, course: Mutex::new(Course { plan, ..Course::default() }) }
     }
 
-    /// The store below, which does not fail.
+    /// The store below, whose calls do not fail.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store
@@ -53,12 +54,12 @@ impl<S: TableStore> Faulty<S> {
         *self.course() = Course { plan, ..Course::default() };
     }
 
-    /// Gives this as the reason of planned faults, until another plan is set.
+    /// Uses this as the reason of planned faults, until another plan is set.
     pub fn set_outage(&self, outage: Outage) {
         self.course().outage = Some(outage);
     }
 
-    /// How many calls of a kind came in since the plan was set.
+    /// How many calls of a kind were made since the plan was set.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         self.course().calls.get(&call).copied().unwrap_or(0)
@@ -68,7 +69,7 @@ impl<S: TableStore> Faulty<S> {
         self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call; what is planned for it.
+    /// Counts a call. Returns its planned fault, and the error of such a fault.
     fn next(&self, call: Call) -> (Option<Fault>, Error) {
         let mut course = self.course();
         let calls = course.calls.entry(call).or_default();
@@ -81,7 +82,7 @@ impl<S: TableStore> Faulty<S> {
         (course.plan.fault(call, number), error)
     }
 
-    /// Makes a call that is one step, with what is planned for it.
+    /// Makes a call that is one step, with its planned fault.
     async fn call<T>(&self, call: Call, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let (fault, error) = self.next(call);
         match fault {
@@ -116,7 +117,7 @@ impl<S: TableStore> Faulty<S> {
     }
 }
 
-/// `Invalid` promises that nothing was changed, so it has to be found before a part is.
+/// `Invalid` promises that nothing was changed, so it has to be found before the first change.
 fn check(first: &[Batch], then: &Batch) -> Result<()> {
     first.iter().chain([then]).try_for_each(Batch::check)
 }
@@ -124,7 +125,7 @@ fn check(first: &[Batch], then: &Batch) -> Result<()> {
 async fn disturb<T>(fault: Fault, error: Error, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
     match fault {
         Fault::Before | Fault::Midway { .. } => Err(error),
-        // An error of the store's own is more than what was planned, and says more.
+        // An error of the store itself replaces the planned one, since it says more.
         Fault::After => step.await.and(Err(error)),
         Fault::Delay(delay) => {
             tokio::time::sleep(delay).await;

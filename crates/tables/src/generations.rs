@@ -1,4 +1,4 @@
-//! Whether anything may have changed in a partition since it was read.
+//! Partition versions: whether a partition may have changed since it was read.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -11,64 +11,66 @@ use crate::Value;
 
 const SLOTS: usize = 1 << 16;
 
-/// Counts the changes of every partition of a store that nobody else writes to, so that what is kept in
-/// memory beside it can be exact.
+/// Counts the changes of every partition of a store that only this process writes to, so that values that are
+/// cached in memory can be exact.
 ///
-/// The store brackets each commit with [`Generations::begin`] and [`Generations::end`], the second before it
-/// acknowledges. A reader keeps what it read together with the generation from before its read, if the same
-/// one stands after it and no commit is under way; what is kept is good until a commit has ended since.
+/// The store calls [`Generations::begin`] before each commit. It calls [`Generations::end`] after the commit,
+/// before it acknowledges the write. A reader caches a value with the partition's version from before its
+/// read, if the version is the same after the read and no commit is in progress. A cached value is current
+/// until a later commit has ended.
 ///
-/// So what is kept may be served while a commit is under way. For that nobody else may have seen the commit:
-/// before a store gives out what it read, it waits for the end of a commit that is under way in the partition
-/// ([`Generations::settled`]), which the read may have seen.
+/// So a cached value may be served while a commit is in progress. Until then no other reader may have seen
+/// the commit. So before a store returns what it read, it waits for the end of a commit that is in progress
+/// in the partition ([`Generations::settled`]), since the read may have seen it.
 ///
-/// Partitions share slots by hash. That costs a needless read now and then, and is never wrong.
+/// Partitions share slots by hash. This costs an unnecessary read now and then, and is never wrong.
 pub struct Generations {
     hasher: RandomState,
     slots: Box<[AtomicU64]>,
     ended: Notify,
 }
 
-/// The partition's place among the generations: worth keeping, since finding it hashes the key.
+/// The index of a partition's version. It is worth keeping, since the key has to be hashed to find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(usize);
 
 impl Generations {
-    /// All at their beginning.
+    /// The versions of a store without changes so far.
     #[must_use]
     pub fn new() -> Self {
         let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         Self { hasher: RandomState::new(), slots, ended: Notify::new() }
     }
 
-    /// Where a partition's generation stands.
+    /// The slot of a partition's version.
     #[must_use]
     pub fn slot(&self, partition: &[Value]) -> Slot {
         Slot(self.hasher.hash_one(partition) as usize % SLOTS)
     }
 
-    /// The generation that stands; `None` while a commit is under way, and what is read may not be kept.
+    /// The current version. `None` while a commit is in progress: values that are read then may not be
+    /// cached.
     #[must_use]
     pub fn current(&self, slot: Slot) -> Option<u64> {
         let generation = self.load(slot);
         generation.is_multiple_of(2).then_some(generation)
     }
 
-    /// The generation that stands, or stood before the commit that is under way: what was kept with it may be
-    /// served.
+    /// The current version, or the one before the commit that is in progress. Values that were cached with
+    /// this version may be served.
     #[must_use]
     pub fn standing(&self, slot: Slot) -> u64 {
         self.load(slot) & !1
     }
 
-    /// Waits for the end of the commit that is under way, if there is one.
+    /// Waits for the end of the commit that is in progress, if there is one.
     pub async fn settled(&self, slot: Slot) {
         let seen = self.load(slot);
         if seen.is_multiple_of(2) {
             return;
         }
         loop {
-            // Made before the look, so that an end between the two is not missed.
+            // Created before the check, so that an end between the two is not missed.
             let ended = self.ended.notified();
             if self.load(slot) != seen {
                 return;
@@ -81,12 +83,13 @@ impl Generations {
         self.slots[slot.0].load(Ordering::SeqCst)
     }
 
-    /// A commit that touches these slots begins. Only one commit at a time, and each slot once.
+    /// Begins a commit that touches these slots. Only one commit may be in progress, and each slot is named
+    /// once.
     pub fn begin(&self, slots: &[Slot]) {
         self.bump(slots, 0);
     }
 
-    /// The commit is over, whatever came of it.
+    /// Ends the commit, whatever its outcome.
     pub fn end(&self, slots: &[Slot]) {
         self.bump(slots, 1);
         self.ended.notify_waiters();

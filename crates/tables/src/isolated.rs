@@ -9,18 +9,18 @@ use crate::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
 };
 
-/// How many numbers a namespace has in a partition column that is one: those around zero.
+/// The size of a namespace if the partition column is a number: these are the numbers around zero.
 const NUMBERS: i64 = 1 << 21;
 
-/// A store of its own inside another one, which many tests may share at once: making tables takes long in a
-/// cluster, and rows do not.
+/// A store of its own inside another one, which many tests may share at once. Creating tables takes long in a
+/// cluster; creating rows does not.
 ///
-/// The first partition column of every row has the namespace in it: text and bytes begin with it, and numbers
-/// are shifted by it, so they lie within a million of zero; what lies beyond is `Invalid`, and a first column
-/// of another type `Unsupported`. Listing partitions goes through those of all namespaces.
+/// The first partition column of every row contains the namespace. Text and bytes begin with it. Numbers are
+/// shifted by it, so they have to be within a million of zero; other numbers are `Invalid`. A first column of
+/// another type is `Unsupported`. Listing partitions reads the partitions of all namespaces.
 ///
-/// It has no generations, since others write to the store as well. Its window for late writes is zero, since the cluster
-/// that tests share is one node, which keeps hints for no other.
+/// It has no partition versions, since others write to the store as well. Its window for late writes is zero:
+/// the cluster that tests share is one node, which keeps hints for no other node.
 #[derive(Debug)]
 pub struct Isolated<S> {
     store: S,
@@ -30,7 +30,7 @@ pub struct Isolated<S> {
 }
 
 impl<S: TableStore> Isolated<S> {
-    /// The namespace of this number, of which the last 42 bits count.
+    /// Opens the namespace of this number, of which the last 42 bits count.
     #[must_use]
     pub fn new(store: S, number: u64) -> Self {
         let number = (number as i64) << 22 >> 22;
@@ -60,7 +60,7 @@ impl<S: TableStore> Isolated<S> {
         Ok(partition)
     }
 
-    /// `None` where it is of another namespace.
+    /// `None` if the partition is of another namespace.
     fn outward(&self, mut partition: Partition) -> Option<Partition> {
         let first = partition.first_mut()?;
         *first = match &*first {
@@ -83,7 +83,7 @@ impl<S: TableStore> Isolated<S> {
         Ok(Row { key: self.key_inward(&row.key)?, ..row.clone() })
     }
 
-    /// A row that was asked for is of this namespace.
+    /// Translates a row that was read. `Corrupt` if the row is of another namespace.
     fn row_outward(&self, mut row: Row) -> Result<Row> {
         let partition = self.outward(row.key.partition);
         row.key.partition =

@@ -1,13 +1,14 @@
 //! The table layer: rows in partitions, sorted by their clustering columns, as in Cassandra.
 //!
-//! A [`TableStore`] keeps rows and knows nothing of what they mean. What it promises is written at the trait
-//! and checked by `contract` (behind the feature of that name), the suite that every store runs; nothing is in
-//! it that a cluster cannot keep.
+//! A [`TableStore`] stores rows, and knows nothing of what they mean. Its promises are documented at the
+//! trait. `contract` (behind the feature of that name) checks the promises; every store runs this suite. The
+//! trait promises nothing that a cluster cannot keep.
 //!
-//! Three stores are here: [`Memory`] for tests, and as the oracle that others are held against; and around any
-//! other one [`Counting`], which says what it was asked for, and [`Faulty`], which fails on a plan; each is a
-//! [`Decorator`]. Behind the feature `isolated` is `Isolated`, which makes many stores of one, for tests. Behind the
-//! feature `replicas` is `ReplicaStore`, in which a write may reach some replicas only, for tests too.
+//! Three stores are here. [`Memory`] is for tests, and as the oracle that other stores are compared with.
+//! [`Counting`] and [`Faulty`] are around any other store: the first counts calls, and the second fails on a
+//! plan. Both are [`Decorator`]s. Behind the feature `isolated` is `Isolated`, which makes many stores of
+//! one, for tests. Behind the feature `replicas` is `ReplicaStore`, in which a write may reach only some
+//! replicas, for tests too.
 
 #[cfg(feature = "contract")]
 pub mod contract;

@@ -1,4 +1,4 @@
-//! The store in memory: for tests, and the oracle that every other store is held against.
+//! The store in memory: for tests, and the oracle that every other store is compared with.
 
 mod cursor;
 mod position;
@@ -21,11 +21,12 @@ use crate::{
     Value,
 };
 
-/// A store that lasts as long as its value does.
+/// A store that exists as long as this value.
 ///
-/// It is plain maps, compared by [`Value`]'s own order and the directions of the schema, behind one lock: so
-/// plain that it is the oracle for the others. Rows that have expired are invisible, and stay in memory until
-/// they are overwritten or deleted: it is for tests and small things, not for a service that runs for long.
+/// It consists of plain maps behind one lock, which are ordered by [`Value`]'s own order and by the
+/// directions of the schema. It is so simple that it is the oracle for other stores. Expired rows are
+/// invisible, and stay in memory until they are overwritten or deleted. So it is for tests and small uses,
+/// and not for a service that runs for long.
 pub struct Memory {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
@@ -36,18 +37,18 @@ pub struct Memory {
 struct Tables(BTreeMap<&'static str, Table>);
 
 impl Memory {
-    /// An empty store that goes by this clock.
+    /// An empty store that uses this clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, tables: Mutex::default(), generations: Generations::new() }
     }
 
-    /// Nothing under this lock can panic halfway through a change, so a poisoned one is as good as any.
+    /// Nothing under this lock can panic halfway through a change, so a poisoned lock is as good as any.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change of these partitions, with no generation standing for them meanwhile.
+    /// Makes a change of these partitions. Meanwhile they have no current version.
     fn bracket<T>(&self, partitions: &[&[Value]], change: impl FnOnce() -> T) -> T {
         let slots: BTreeSet<_> =
             partitions.iter().map(|partition| self.generations.slot(partition)).collect();
@@ -124,7 +125,7 @@ impl TableStore for Memory {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let mut tables = self.tables();
         let batches = || first.iter().chain([&then]);
-        // All is checked before anything is changed, so that nothing can fail halfway.
+        // All batches are checked before anything is changed, so that nothing can fail halfway.
         batches().try_for_each(|batch| tables.check(batch))?;
         let partitions: Vec<_> = batches().map(|batch| batch.partition.clone()).collect();
         let partitions: Vec<_> = partitions.iter().map(Vec::as_slice).collect();

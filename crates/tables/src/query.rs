@@ -1,4 +1,4 @@
-//! What is read: ranges, scans and pages.
+//! Ranges, scans and pages of results.
 
 use std::{
     num::NonZeroUsize,
@@ -9,13 +9,13 @@ use bytes::Bytes;
 
 use crate::{Error, Key, Result, Schema, Value};
 
-/// A range of the rows of one partition: those that equal `prefix` in the first clustering columns and lie
-/// between the bounds in the one after them.
+/// A range of the rows of one partition: the rows that equal `prefix` in the first clustering columns, and
+/// are between the bounds in the next column.
 ///
 /// Bounds are on values, whichever way the column is sorted: `rev <= 5` is an `upper` bound of 5.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusteringRange {
-    /// Values of the first clustering columns; none means all rows.
+    /// Values of the first clustering columns; empty for all rows.
     pub prefix: Vec<Value>,
     /// The smallest value of the next column.
     pub lower: Bound<Value>,
@@ -83,7 +83,7 @@ impl ClusteringRange {
         Ok(())
     }
 
-    /// Whether a row of these clustering values lies in the range.
+    /// Whether a row with these clustering values is in the range.
     #[must_use]
     pub fn contains(&self, clustering: &[Value]) -> bool {
         let bounds = (self.lower.as_ref(), self.upper.as_ref());
@@ -94,48 +94,54 @@ impl ClusteringRange {
     }
 }
 
-/// Which way a scan goes through a partition.
+/// The direction of a scan through a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// As the schema sorts.
+    /// In the order of the schema.
     #[default]
     Forward,
-    /// The other way round.
+    /// In the reverse order.
     Reverse,
 }
 
-/// What a scan does at a damaged row: one whose key can be read, and whose values are not what was written.
+/// What a scan does at a damaged row. The key of such a row can be read, but its values are not what was
+/// written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
     /// The call is `Corrupt`.
     #[default]
     Fail,
-    /// The row is named in [`Page::damaged`], and the scan continues behind it. The caller has to look there.
+    /// The row is named in [`Page::damaged`], and the scan continues behind it. The caller has to read that
+    /// field.
     Report,
 }
 
-/// Which replicas have to answer a read. A store with one copy of every row answers both kinds in the same way.
+/// Which replicas have to answer a read. A store with one copy of every row answers both kinds in the same
+/// way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadFrom {
-    /// A quorum. The answer has every acknowledged write. A write that failed may have reached other replicas only, and
-    /// is then missing.
+    /// A quorum. The answer has every acknowledged write. A failed write may have reached only other
+    /// replicas, and is then missing.
     #[default]
     Quorum,
-    /// All of them. The answer has every write that has reached any replica, and afterwards all replicas agree on the
-    /// rows that were read, deletes included. The call is `Unavailable` while a replica does not answer.
+    /// All replicas. The answer has every write that has reached any replica. After the read, all replicas
+    /// agree on the rows that were read, deletes included. The call is `Unavailable` while a replica does not
+    /// answer.
     AllReplicas,
 }
 
 /// A row that a scan found damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedRow {
-    /// The key under which it was found. The damage may be in the key itself: then no row of that key was ever written.
+    /// The key under which the row was found. The damage may be in the key itself: then no row with this key
+    /// was ever written.
     pub key: Key,
     /// What is wrong, as the text of the error that a `get` of the key returns.
     pub reason: String,
 }
 
-/// Where to go on: opaque, of the store that gave it, for the same scan (its limits may differ).
+/// Where to continue. It is opaque, and only for the store that returned it and the same scan (whose limits
+/// may differ).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub Bytes);
 
@@ -144,28 +150,28 @@ pub struct Cursor(pub Bytes);
 pub struct Scan {
     /// The partition.
     pub partition: Vec<Value>,
-    /// Which of its rows.
+    /// The range of its rows.
     pub range: ClusteringRange,
-    /// Which way.
+    /// The direction.
     pub order: Order,
-    /// At most so many rows a page.
+    /// The greatest number of rows in a page.
     pub limit: NonZeroUsize,
-    /// A page ends with the row that reaches so many bytes ([`crate::Row::size`]); it has at least one row
-    /// where there is one.
+    /// A page ends with the row that reaches this many bytes ([`crate::Row::size`]). So the first row of a
+    /// page is returned whatever its size.
     pub max_bytes: usize,
     /// Where the page before ended.
     pub after: Option<Cursor>,
-    /// What happens at a damaged row.
+    /// What to do at a damaged row.
     pub on_damage: OnDamage,
-    /// Which replicas answer.
+    /// Which replicas have to answer.
     pub read_from: ReadFrom,
 }
 
 impl Scan {
-    /// How many bytes a page holds unless said otherwise.
+    /// The default of [`Scan::max_bytes`].
     pub const DEFAULT_MAX_BYTES: usize = 4 << 20;
 
-    /// All rows of a partition, in the schema's order, `limit` a page.
+    /// A scan of all rows of a partition, in the order of the schema, with `limit` rows in a page.
     #[must_use]
     pub const fn new(partition: Vec<Value>, limit: NonZeroUsize) -> Self {
         Self {
@@ -194,14 +200,14 @@ impl Scan {
         self
     }
 
-    /// Only the rows of a range.
+    /// Limits the scan to the rows of a range.
     #[must_use]
     pub fn range(mut self, range: ClusteringRange) -> Self {
         self.range = range;
         self
     }
 
-    /// The other way round.
+    /// Reverses the direction.
     #[must_use]
     pub const fn reverse(mut self) -> Self {
         self.order = Order::Reverse;
@@ -214,7 +220,7 @@ impl Scan {
         self.range.check(table)
     }
 
-    /// From where the page before ended.
+    /// Continues where the page before ended.
     #[must_use]
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.after = cursor;
@@ -222,10 +228,10 @@ impl Scan {
     }
 }
 
-/// Some of what was asked for, and where to go on.
+/// A part of an answer, and where to continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What was found. May be empty although there is more to come.
+    /// The items of this page. May be empty although more pages follow.
     pub items: Vec<T>,
     /// `None` at the end.
     pub next: Option<Cursor>,

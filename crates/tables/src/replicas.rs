@@ -16,10 +16,10 @@ use crate::{
     Scan, Schema, Swap, TableStore,
 };
 
-/// How many replicas there are. Two of them are a quorum.
+/// The number of replicas. Two of them are a quorum.
 pub const REPLICAS: usize = 3;
 
-/// The view of a read that all replicas answer; view `n` is that of a quorum without replica `n`.
+/// The view of a read that all replicas answer. View `n` is that of a quorum without replica `n`.
 const ALL: usize = REPLICAS;
 
 /// The replicas that a batch reaches.
@@ -28,39 +28,42 @@ pub type Reach = [bool; REPLICAS];
 /// Decides which replicas a batch reaches.
 type Plan = Box<dyn FnMut(&Batch) -> Reach + Send>;
 
-/// A store of three replicas, as a cluster is one.
+/// A store of three replicas, like a cluster.
 ///
-/// A batch reaches the replicas that the plan says, all of them by default. It is acknowledged when these are a quorum;
-/// else the call is `Unavailable`, and the batch is on the replicas that it has reached. [`ReplicaStore::spread`] is what
-/// hints and repairs do: every batch reaches all replicas.
+/// A batch reaches the replicas that the plan names, by default all of them. It is acknowledged if these are
+/// a quorum. Otherwise the call is `Unavailable`, and the batch is on the replicas that it has reached.
+/// [`ReplicaStore::spread`] does what hints and repairs do: every batch reaches all replicas.
 ///
-/// A read is answered by two replicas, or by all where the scan says so. Of two versions of a row the later one counts,
-/// and deletes count too. Afterwards all replicas agree on the rows that the answer has, and on those that it lacks since
-/// they were deleted, as after the blocking read repair of Cassandra. Swaps reach all replicas.
+/// Two replicas answer a read, or all replicas if the scan says so. Of two versions of a row the later one
+/// counts, and deletes count too. After the read, all replicas agree on the rows in the answer, and on the
+/// rows that are missing from it because they were deleted. The blocking read repair of Cassandra does the
+/// same. Swaps reach all replicas.
 ///
-/// Instead of the replicas it keeps what each set of replicas answers: a batch is applied to every set of which it has
-/// reached a member. That is the same, since the outcome of a set of mutations does not depend on their order.
+/// Instead of the replicas, the store keeps what each set of replicas answers. A batch is applied to every
+/// set with a member that the batch has reached. The result is the same, since the outcome of a set of
+/// mutations does not depend on their order.
 pub struct ReplicaStore {
     views: [View; REPLICAS + 1],
     late_write_window: Duration,
     state: Mutex<State>,
-    /// One call at a time, so that no call sees views that differ for no reason.
+    /// Calls run one at a time, so that no call sees views that differ for no reason.
     calls: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     plan: Option<Plan>,
-    /// Batches, with the replicas that they have not reached.
+    /// Batches that have not reached all replicas, with the replicas that they have missed.
     missed: Vec<(Batch, Reach)>,
-    /// The replica that answers no read of a quorum.
+    /// The replica that does not answer reads of a quorum.
     left_out: usize,
-    /// The replica that is away: a read of all replicas fails.
+    /// The replica that is away. A read of all replicas fails then.
     away: Option<usize>,
 }
 
 impl ReplicaStore {
-    /// Three empty replicas. A write that failed may spread within `late_write_window` although it has reached none.
+    /// Makes three empty replicas. A failed write may spread within `late_write_window`, even if it has
+    /// reached none.
     #[must_use]
     pub fn new(clock: &Arc<dyn Clock>, late_write_window: Duration) -> Self {
         Self {
@@ -86,7 +89,7 @@ impl ReplicaStore {
         self.state().left_out = replica % REPLICAS;
     }
 
-    /// From now on this replica does not answer reads of all replicas; `None`: each does.
+    /// From now on this replica does not answer reads of all replicas. `None`: every replica does.
     pub fn set_away(&self, replica: Option<usize>) {
         self.state().away = replica;
     }
@@ -97,7 +100,7 @@ impl ReplicaStore {
         !self.state().missed.is_empty()
     }
 
-    /// Has every batch reach all replicas, as hints and repairs do.
+    /// Makes every batch reach all replicas, as hints and repairs do.
     pub async fn spread(&self) -> Result<()> {
         let _call = self.calls.lock().await;
         let missed = std::mem::take(&mut self.state().missed);
@@ -107,7 +110,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Has every batch reach all replicas that has reached none, as hints do.
+    /// Makes every batch that has reached no replica reach all of them, as hints do.
     pub async fn deliver_hints(&self) -> Result<()> {
         let _call = self.calls.lock().await;
         for (batch, _) in self.take_hints() {
@@ -116,7 +119,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Batches that have reached no replica never will, as when no hints were kept.
+    /// Drops the batches that have reached no replica, as if no hints were kept.
     pub fn lose_hints(&self) {
         self.take_hints();
     }
@@ -147,7 +150,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Whether the batch was acknowledged.
+    /// Writes a batch. Returns whether it was acknowledged.
     async fn write_one(&self, batch: Batch) -> Result<bool> {
         let reach = self.state().plan.as_mut().map_or([true; REPLICAS], |plan| plan(&batch));
         self.apply(&batch, reach).await?;
@@ -158,7 +161,7 @@ impl ReplicaStore {
         Ok(2 * reached > REPLICAS)
     }
 
-    /// The view that answers.
+    /// The number of the view that answers.
     fn view(&self, read_from: ReadFrom) -> Result<usize> {
         let state = self.state();
         match (read_from, state.away) {
@@ -175,7 +178,7 @@ impl ReplicaStore {
         let view = &self.views[answering];
         let page = view.memory.scan(table, scan.clone()).await?;
         for (number, other) in self.views.iter().enumerate() {
-            // All replicas know whatever some of them know.
+            // The view of all replicas has everything that some of them have.
             if number == answering || number == ALL {
                 continue;
             }
@@ -198,7 +201,7 @@ impl ReplicaStore {
     }
 }
 
-/// Whether a batch has missed all replicas.
+/// Whether a batch has reached no replica.
 fn is_hint((_, missing): &(Batch, Reach)) -> bool {
     *missing == [true; REPLICAS]
 }
@@ -255,7 +258,7 @@ impl TableStore for ReplicaStore {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let _call = self.calls.lock().await;
-        // As every store does: nothing is changed by a call that is invalid.
+        // Like in every store, an invalid call changes nothing.
         for view in &self.views {
             for batch in first.iter().chain([&then]) {
                 view.check(batch).await?;
@@ -295,13 +298,13 @@ impl TableStore for ReplicaStore {
     }
 }
 
-/// Ranges that were deleted, and up to which time of writing.
+/// Deleted ranges, each with the latest write time that is deleted.
 type Tombstones = HashMap<Partition, Vec<(ClusteringRange, Timestamp)>>;
 
-/// What some replicas answer together.
+/// The answers of a set of replicas.
 struct View {
     memory: Memory,
-    /// Deletes are kept forever, since a write that they hide may come after them.
+    /// Deletes are kept permanently, since a write that they hide may come after them.
     deleted: Mutex<HashMap<&'static str, Tombstones>>,
 }
 
@@ -314,7 +317,7 @@ impl View {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `Invalid` where [`View::write`] would be.
+    /// `Invalid` if [`View::write`] would be.
     async fn check(&self, batch: &Batch) -> Result<()> {
         batch.check()?;
         for mutation in &batch.mutations {
@@ -325,7 +328,7 @@ impl View {
         Ok(())
     }
 
-    /// Up to which time of writing a row of this key is deleted, where that hides the row.
+    /// The write time up to which a row of this key is deleted, if the row is hidden by it.
     fn hides(&self, table: &'static Schema, row: &Row) -> Option<Timestamp> {
         self.deleted_until(table, &row.key.partition, &row.key.clustering)
             .filter(|until| row.written_at <= *until)
@@ -363,7 +366,7 @@ impl View {
             };
             let mut deleted = self.deleted();
             let tombstones = deleted.entry(table.name()).or_default().entry(partition.clone()).or_default();
-            // Of several deletes of one range the latest is all that matters.
+            // Of several deletes of one range only the latest matters.
             match tombstones.iter_mut().find(|(other, _)| *other == range) {
                 Some((_, latest)) => *latest = (*latest).max(until),
                 None => tombstones.push((range, until)),

@@ -1,4 +1,4 @@
-//! Schemas: named and typed columns, so that a row is readable in whatever shell its store has.
+//! Schemas: named and typed columns, so that a row is readable in the shell of its store.
 
 use std::{fmt, time::Duration};
 
@@ -39,7 +39,7 @@ pub struct Column {
     pub column_type: ColumnType,
 }
 
-/// What a table looks like. Made once, by [`Schema::builder`], and never changed.
+/// The definition of a table. It is made once, by [`Schema::builder`], and never changed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Schema {
     name: &'static str,
@@ -76,50 +76,50 @@ impl Schema {
         self.name
     }
 
-    /// Rises with every change of the schema.
+    /// The version, which rises with every change of the schema.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// The columns whose values name a partition; at least one.
+    /// The columns whose values name a partition. There is at least one.
     #[must_use]
     pub fn partition(&self) -> &[Column] {
         &self.partition
     }
 
-    /// The columns that a partition's rows are sorted by. Where there are none, a partition has one row.
+    /// The columns that a partition's rows are sorted by. If there are none, a partition has one row.
     #[must_use]
     pub fn clustering(&self) -> &[(Column, Direction)] {
         &self.clustering
     }
 
-    /// The columns that hold what is stored.
+    /// The columns of the stored values.
     #[must_use]
     pub fn values(&self) -> &[Column] {
         &self.values
     }
 
-    /// How long a row that is put without an expiry of its own is visible, from its write time on.
+    /// How long a row without an expiry of its own is visible, from its write time on.
     #[must_use]
     pub const fn default_ttl(&self) -> Option<Duration> {
         self.default_ttl
     }
 
-    /// Whether rows are written by `swap`, and by nothing else.
+    /// Whether rows are written only by `swap`.
     #[must_use]
     pub const fn swap_only(&self) -> bool {
         self.swap_only
     }
 
-    /// Whether values carry checksums of their own: a store that finds a row damaged gives the values as they are,
-    /// where it still can tell them apart, so that what is whole in them can be had.
+    /// Whether values contain checksums of their own. If such a row is damaged, a store returns the values as
+    /// they are, if it can still tell them apart. The reader can then use the parts that are whole.
     #[must_use]
     pub const fn checks_itself(&self) -> bool {
         self.checks_itself
     }
 
-    /// `Invalid` unless `partition` holds a value of the right type for every partition column.
+    /// `Invalid` unless `partition` has a value of the right type for every partition column.
     pub fn check_partition(&self, partition: &[Value]) -> Result<()> {
         self.check("partition", self.partition.iter(), partition, true)
     }
@@ -130,12 +130,12 @@ impl Schema {
         self.check_clustering(&key.clustering)
     }
 
-    /// `Invalid` unless `clustering` holds a value of the right type for every clustering column.
+    /// `Invalid` unless `clustering` has a value of the right type for every clustering column.
     pub fn check_clustering(&self, clustering: &[Value]) -> Result<()> {
         self.check("clustering", self.clustering.iter().map(|(column, _)| column), clustering, true)
     }
 
-    /// `Invalid` unless `prefix` holds values of the right types for the first clustering columns.
+    /// `Invalid` unless `prefix` has values of the right types for the first clustering columns.
     pub fn check_clustering_prefix(&self, prefix: &[Value]) -> Result<()> {
         self.check("clustering", self.clustering.iter().map(|(column, _)| column), prefix, false)
     }
@@ -149,14 +149,14 @@ impl Schema {
         if fits { Ok(()) } else { Err(self.mismatch("value", self.values.iter())) }
     }
 
-    /// When a row that is put with this expiry, or with none of its own, becomes invisible.
+    /// When a row with this expiry, or with none of its own, becomes invisible.
     #[must_use]
     pub fn expiry(&self, written_at: Timestamp, expires_at: Option<Timestamp>) -> Option<Timestamp> {
         expires_at.or_else(|| self.default_ttl.map(|ttl| written_at.saturating_add(ttl)))
     }
 
-    /// Whether [`crate::TableStore::create`] takes `next` where this one stands: the same, or one of a higher
-    /// version that adds value columns at the end and differs in nothing else.
+    /// Whether [`crate::TableStore::create`] accepts `next` for a table of this schema. It accepts the same
+    /// schema, and one of a higher version that adds value columns at the end and differs in nothing else.
     #[must_use]
     pub fn can_become(&self, next: &Self) -> bool {
         let grown = next.version > self.version
@@ -193,7 +193,7 @@ impl Schema {
     }
 }
 
-/// One line, also where more were asked for: schemas stand in every mutation.
+/// Always one line, since schemas are in every mutation.
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column = |column: &Column| format!("{} {:?}", column.name, column.column_type);
@@ -216,7 +216,7 @@ impl fmt::Debug for Schema {
 pub struct SchemaBuilder(Schema);
 
 impl SchemaBuilder {
-    /// A version other than 1.
+    /// Sets a version other than 1.
     #[must_use]
     pub const fn version(mut self, version: u32) -> Self {
         self.0.version = version;
@@ -244,14 +244,14 @@ impl SchemaBuilder {
         self
     }
 
-    /// Rows that are put without an expiry of their own expire so long after they were written.
+    /// Makes rows that are put without an expiry of their own expire this long after their write time.
     #[must_use]
     pub const fn default_ttl(mut self, ttl: Duration) -> Self {
         self.0.default_ttl = Some(ttl);
         self
     }
 
-    /// The table is written by `swap` alone.
+    /// Makes the table swap-only: it is written only by `swap`.
     #[must_use]
     pub const fn swap_only(mut self) -> Self {
         self.0.swap_only = true;
@@ -265,11 +265,11 @@ impl SchemaBuilder {
         self
     }
 
-    /// The schema.
+    /// Returns the schema.
     ///
     /// # Panics
     ///
-    /// Where there is no partition column, or two columns share a name: schemas are constants of the program.
+    /// If there is no partition column, or two columns share a name. Schemas are constants of the program.
     #[must_use]
     pub fn build(self) -> Schema {
         let schema = self.0;

@@ -17,7 +17,8 @@ pub struct RowStream<'s> {
 }
 
 impl<'s> RowStream<'s> {
-    /// A stream that has read nothing yet. It begins behind `scan.after`, and reads `scan.limit` rows at a time.
+    /// A stream that has read nothing yet. It begins behind `scan.after`, and reads `scan.limit` rows at a
+    /// time.
     #[must_use]
     pub fn new(store: &'s dyn TableStore, table: &'static Schema, scan: Scan) -> Self {
         Self { store, table, scan, page: Vec::new().into_iter(), is_last: false }

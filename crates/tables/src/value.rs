@@ -5,10 +5,10 @@ use rashomon_clock::Timestamp;
 
 use crate::{ColumnType, TimeUuid};
 
-/// What stands in one column of one row.
+/// The value of one column of one row.
 ///
 /// The derived order compares values of one type as stores sort them: text and blobs by their bytes, numbers
-/// and times by size, UUIDs as [`TimeUuid`] says.
+/// and times by size, UUIDs in the order of [`TimeUuid`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// UTF-8.
@@ -24,7 +24,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The type of column that this may stand in.
+    /// The type of the columns that can have this value.
     #[must_use]
     pub const fn column_type(&self) -> ColumnType {
         match self {
@@ -36,7 +36,7 @@ impl Value {
         }
     }
 
-    /// About how many bytes it takes: what [`crate::Scan::max_bytes`] and `Counting` count.
+    /// Its approximate size in bytes, as [`crate::Scan::max_bytes`] and `Counting` count it.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -84,7 +84,8 @@ impl From<Bytes> for Value {
     }
 }
 
-/// What names one row: the values of all partition columns and all clustering columns, in the schema's order.
+/// The name of one row: the values of all partition columns and all clustering columns, in the schema's
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The partition columns.
@@ -101,30 +102,30 @@ impl Key {
     }
 }
 
-/// One row as it stands.
+/// A stored row.
 ///
-/// Equality is of all of it, the write time included: what `swap` compares is [`Row::values`] alone.
+/// Equality compares all of it, including the write time. `swap` compares only [`Row::values`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its name.
+    /// The name of the row.
     pub key: Key,
     /// The value columns, in the schema's order.
     pub values: Vec<Option<Value>>,
     /// When it was written, by the writer's clock.
     pub written_at: Timestamp,
-    /// From when on it is invisible.
+    /// The time from which the row is invisible.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Row {
-    /// About how many bytes it takes.
+    /// Its approximate size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let key = self.key.partition.iter().chain(&self.key.clustering).map(Value::size).sum::<usize>();
         key + self.values.iter().flatten().map(Value::size).sum::<usize>()
     }
 
-    /// Whether it has not expired: until, and not at, `expires_at`.
+    /// Whether the row has not expired. A row is invisible from `expires_at` on.
     #[must_use]
     pub fn is_visible(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|expires_at| now < expires_at)

@@ -1,4 +1,4 @@
-//! A store that several processes write to, in memory.
+//! A store in memory that several processes write to.
 
 use std::{
     collections::HashMap,
@@ -12,11 +12,11 @@ use rashomon_tables::{
     Scan, Schema, Swap, TableStore as _,
 };
 
-/// Of a table and a partition in it, the ranges that were deleted, and up to which time of writing.
+/// For each table and partition: the deleted ranges, each with the latest write time that is deleted.
 type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Timestamp)>>;
 
-/// A store as a cluster is one: it has no generations, no call is over at once, and what is deleted hides what
-/// was written before the delete and comes after it.
+/// A store like a cluster: it has no partition versions, and no call is over at once. A delete hides older
+/// writes, even if they arrive after it.
 #[derive(Debug)]
 pub struct Cluster {
     memory: Memory,
@@ -24,13 +24,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// As a cluster over this memory.
+    /// A cluster over this memory.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// What is left of a batch, deletes being kept in mind for ever.
+    /// Removes the puts that earlier deletes hide. The deletes of the batch are remembered permanently.
     fn visible(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;

@@ -1,12 +1,12 @@
-//! Stores for the tests of what stands on the table layer, so that each test is written once: for the store in
-//! memory, and for Cassandra where the environment names a node.
+//! Stores for the tests of the layers above the table layer. Each test is written once: for the store in
+//! memory, and for Cassandra if the environment names a node.
 //!
-//! Some tests of one process share a keyspace of the node and its connections: making tables takes longer than most
-//! tests do, and so does logging in. Each test has a namespace of its own in the keyspace. Not all tests share one
-//! keyspace, since listing a table goes through the rows of all of them.
+//! Some tests of one process share a keyspace of the node, and its connections: creating tables takes longer
+//! than most tests, and so does a login. Each test has a namespace of its own in the keyspace. Not all tests
+//! share one keyspace, since listing a table reads the rows of all of them.
 //!
-//! A [`Ring`] of three nodes is there where `cargo xtask cassandra faults` runs a test. Where a test needs several
-//! processes on one store, [`Cluster`] makes one in memory. A Redis each test starts for itself.
+//! A [`Ring`] of three nodes exists if `cargo xtask cassandra faults` runs a test. For a test that needs
+//! several processes on one store, [`Cluster`] makes one in memory. Each test starts a [`Redis`] for itself.
 
 mod cluster;
 mod redis;
@@ -29,16 +29,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::{cluster::Cluster, redis::Redis, ring::Ring};
 
-/// The address of a node for tests, `HOST:PORT`; `elsewhere` where another run of the tests has one.
+/// The address of a node for tests, `HOST:PORT`; `elsewhere` if another run of the tests has one.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
-/// The user that a new node knows, and its password.
+/// The user of a new node, and the password of that user.
 const USER: &str = "cassandra";
 
-/// A node on a busy machine is no cluster that one waits for.
+/// A node on a busy machine may take longer than a cluster in use.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So many namespaces share a keyspace.
+/// How many namespaces share a keyspace.
 const NAMESPACES_OF_A_KEYSPACE: u64 = 100;
 
 /// The bits of a namespace's number that are its name. Those above are the number of its keyspace.
@@ -47,13 +47,13 @@ const NAME_BITS: u32 = 42;
 /// The connections to the keyspaces of this process, by the keyspace's number.
 type Keyspaces = Mutex<HashMap<u64, Arc<OnceCell<CassandraStore>>>>;
 
-/// The node that tests stand on, if one is named.
+/// The node for tests, if one is named.
 #[must_use]
 pub fn node() -> Option<String> {
     std::env::var(NODE).ok().filter(|node| node != "elsewhere")
 }
 
-/// An empty store: on the node, if one is named, else in memory.
+/// Opens an empty store: on the node if one is named, otherwise in memory.
 pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     match node() {
         Some(node) => Arc::new(on(&node, namespace(), clock).await),
@@ -61,11 +61,11 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     }
 }
 
-/// A namespace on the node, as a process with this clock has it; over the connections that tests share.
+/// Opens a namespace on the node, as a process with this clock has it, over the connections that tests share.
 ///
 /// # Panics
 ///
-/// Where the node does not answer.
+/// If the node does not answer.
 pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
     static SHARED: LazyLock<Keyspaces> = LazyLock::new(Keyspaces::default);
     let keyspace = namespace >> NAME_BITS;
@@ -80,20 +80,20 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
     Isolated::new(shared.get_or_init(connecting).await.beside(clock), namespace)
 }
 
-/// A namespace on the node, over connections of its own.
+/// Opens a namespace on the node, over connections of its own.
 ///
 /// # Panics
 ///
-/// Where the node does not answer.
+/// If the node does not answer.
 pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
     Isolated::new(connect_to(node, namespace >> NAME_BITS, clock).await, namespace)
 }
 
-/// The first keyspace of this process on the node, over connections of its own.
+/// Opens the first keyspace of this process on the node, over connections of its own.
 ///
 /// # Panics
 ///
-/// Where the node does not answer.
+/// If the node does not answer.
 pub async fn connect(node: &str, clock: Arc<dyn Clock>) -> CassandraStore {
     connect_to(node, 0, clock).await
 }
@@ -103,7 +103,7 @@ async fn connect_to(node: &str, keyspace: u64, clock: Arc<dyn Clock>) -> Cassand
         contact_points: vec![node.to_owned()],
         keyspace: format!("rashomon_tests_{}_{keyspace}", std::process::id()),
         replication: Replication::Simple(1),
-        // What a new node has, if it asks at all.
+        // The user of a new node, if the node asks for one at all.
         credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
         attempt_timeout: PATIENCE / 2,
         request_timeout: PATIENCE,
@@ -113,7 +113,7 @@ async fn connect_to(node: &str, keyspace: u64, clock: Arc<dyn Clock>) -> Cassand
     CassandraStore::connect(options, clock).await.expect("the node takes CQL")
 }
 
-/// What the shared connections live in.
+/// The runtime of the shared connections.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {

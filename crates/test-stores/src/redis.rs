@@ -1,5 +1,5 @@
-//! A Redis of a test's own, which keeps nothing.
-#![allow(clippy::print_stderr)] // What is skipped is said.
+//! A Redis server of a test's own, which stores nothing on disk.
+#![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{
     io::{BufRead as _, BufReader, ErrorKind, Write as _},
@@ -12,23 +12,23 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How often it is asked whether it is there, every [`BEAT`].
+/// How often the server is asked whether it answers, every [`BEAT`].
 const BEATS: usize = 1000;
 
 const BEAT: Duration = Duration::from_millis(20);
 
-/// How many ports are tried, where other processes take them.
+/// How many ports are tried, in case other processes take them.
 const PORTS: usize = 10;
 
-/// For how long an answer is waited for, on a busy machine.
+/// How long to wait for an answer, on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// What came of starting it.
+/// The outcome of starting the server.
 enum Begun {
     Answers,
-    /// It ended before it answered.
+    /// The server ended before it answered.
     Ended,
-    /// There is none to start.
+    /// Redis is not installed.
     IsMissing,
 }
 
@@ -41,12 +41,12 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one. Where Redis is not installed, says so in a line and gives `None`; with `CI=true` that is a
-    /// failure.
+    /// Starts a server. If Redis is not installed, prints a line that says so, and returns `None`; with
+    /// `CI=true` that is a failure.
     ///
     /// # Panics
     ///
-    /// Where it does not come to answer.
+    /// If the server does not answer.
     #[must_use]
     pub fn start() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory can be made");
@@ -65,11 +65,11 @@ impl Redis {
         panic!("redis-server ended at once on each of {PORTS} ports");
     }
 
-    /// Starts it again on its port, and waits until it answers. `false` where there is none to start.
+    /// Starts the server again on its port, and waits until it answers. `false` if Redis is not installed.
     ///
     /// # Panics
     ///
-    /// Where it does not come to answer.
+    /// If the server does not answer.
     pub fn begin(&mut self) -> bool {
         match self.try_to_begin() {
             Begun::Answers => true,
@@ -111,7 +111,7 @@ impl Redis {
         panic!("redis-server did not answer on port {}", self.port);
     }
 
-    /// Whether this Redis answers, and no other one on its port.
+    /// Whether this server answers, and not another one on its port.
     fn is_answering(&self) -> bool {
         /// The answer is a list of two texts, each with its length before it.
         const LINES: usize = 5;
@@ -120,11 +120,11 @@ impl Redis {
             .is_ok_and(|lines| lines.last().is_some_and(|line| Some(line.as_str()) == directory.to_str()))
     }
 
-    /// Kills it: all that it knew is lost.
+    /// Kills the server: all its data is lost.
     ///
     /// # Panics
     ///
-    /// Where it cannot be killed.
+    /// If the server cannot be killed.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("it is ours");
@@ -132,20 +132,20 @@ impl Redis {
         }
     }
 
-    /// From now on it takes connections and answers nothing.
+    /// From now on the server accepts connections and answers nothing.
     ///
     /// # Panics
     ///
-    /// Where it does not run.
+    /// If the server does not run.
     pub fn hang(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// It goes on where it hung.
+    /// Continues the server after [`Self::hang`].
     ///
     /// # Panics
     ///
-    /// Where it does not run.
+    /// If the server does not run.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
@@ -155,17 +155,17 @@ impl Redis {
         kill_process(Pid::from_child(child), signal).expect("it is ours");
     }
 
-    /// What a configuration has to say.
+    /// The URL of the server, as in a configuration.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// Says a line to it, and gives the first line of the answer.
+    /// Sends a line to the server, and returns the first line of the answer.
     ///
     /// # Panics
     ///
-    /// Where it does not answer.
+    /// If the server does not answer.
     pub fn say(&self, line: &str) -> String {
         self.try_to_say(line).expect("it answers")
     }
@@ -174,10 +174,10 @@ impl Redis {
         Ok(self.ask(line, 1)?.pop().unwrap_or_default())
     }
 
-    /// Says a line to it, and gives so many lines of the answer.
+    /// Sends a line to the server, and returns this many lines of the answer.
     fn ask(&self, line: &str, lines: usize) -> std::io::Result<Vec<String>> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        // Whatever else has its port may say nothing.
+        // Another program on this port may never answer.
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         write!(stream, "{line}\r\n")?;
         BufReader::new(stream).lines().take(lines).collect()

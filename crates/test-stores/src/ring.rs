@@ -5,21 +5,21 @@ use std::{env, path::PathBuf, process::Command, sync::Arc, thread::sleep, time::
 use rashomon_clock::Clock;
 use rashomon_tables_cassandra::{CassandraStore, Options};
 
-/// The folder of three nodes: `cargo xtask cassandra faults` sets it for the tests that it runs at its end.
+/// The folder of three nodes. `cargo xtask cassandra faults` sets it for the tests that it runs at its end.
 const RING: &str = "RASHOMON_TEST_RING";
 
-/// The keyspace that a service has made on these nodes, with three replicas.
+/// The keyspace that a service has created on these nodes, with three replicas.
 const KEYSPACE: &str = "faults";
 
-/// Where nodes speak with one another, and the table of the packet filter that cuts them off.
+/// The port of the traffic between nodes, and the table of the packet filter that cuts nodes off.
 const NODES_PORT: &str = "7000";
 const TABLE: &str = "rashomon_ring";
 
-/// How often a node is looked at until the others know of it, and the pause between.
+/// How often the state of a node is read until the other nodes know it, and the pause between two reads.
 const LOOKS: usize = 240;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Three nodes on this machine, of which each has a copy of every row.
+/// Three nodes on this machine. Each has a copy of every row.
 #[derive(Debug)]
 pub struct Ring(PathBuf);
 
@@ -30,11 +30,11 @@ impl Ring {
         env::var_os(RING).map(|folder| Self(folder.into()))
     }
 
-    /// The keyspace on these nodes.
+    /// Opens the keyspace on these nodes.
     ///
     /// # Panics
     ///
-    /// Where no node answers.
+    /// If no node answers.
     pub async fn store(&self, clock: Arc<dyn Clock>) -> CassandraStore {
         let options = Options {
             contact_points: (1..=3).map(|node| format!("127.0.0.{node}:9042")).collect(),
@@ -50,7 +50,7 @@ impl Ring {
     ///
     /// # Panics
     ///
-    /// Where it fails.
+    /// If it fails.
     pub fn nodetool(&self, node: u8, arguments: &[&str]) -> String {
         let tool = self.0.join(format!("n{node}/nodetool"));
         let output = Command::new(tool).args(arguments).output().expect("nodetool starts");
@@ -58,7 +58,7 @@ impl Ring {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What a node misses is not kept for it from now on, or is again.
+    /// Makes the nodes keep hints for one another, or stops this.
     pub fn keep_hints(&self, keep: bool) {
         for node in 1..=3 {
             self.nodetool(node, &[if keep { "enablehandoff" } else { "disablehandoff" }]);
@@ -70,7 +70,7 @@ impl Ring {
         self.nodetool(1, &[&["repair", "--full", KEYSPACE], tables].concat());
     }
 
-    /// Lets the other nodes take a node for dead, and clients too, while something is done.
+    /// Runs `act` while the other nodes and clients take this node for dead.
     pub async fn without<T>(&self, node: u8, act: impl Future<Output = T>) -> T {
         self.nodetool(node, &["disablebinary"]);
         self.nodetool(node, &["disablegossip"]);
@@ -82,22 +82,22 @@ impl Ring {
         done
     }
 
-    /// Drops what nodes send to one another while something is done, which node 1 does alone: what it writes reaches no other
-    /// replica, and is not acknowledged. It ends when node 1 takes the others for dead. What the network still delivers then is
-    /// so old that they drop it themselves.
+    /// Runs `act`, which only node 1 serves, while messages between nodes are dropped. What node 1 writes
+    /// reaches no other replica, and is not acknowledged. This ends when node 1 takes the other nodes for
+    /// dead. Messages that the network still delivers then are so old that the nodes drop them themselves.
     ///
     /// # Panics
     ///
-    /// Where the network cannot be filtered, which takes root.
+    /// If the network cannot be filtered, which requires root.
     pub async fn on_one_node<T>(&self, act: impl Future<Output = T>) -> T {
         let cut_off = [2, 3];
         for node in cut_off {
-            // A client must not ask them.
+            // A client must not ask these nodes.
             self.nodetool(node, &["disablebinary"]);
         }
         filter(&["add", "table", "ip", TABLE]);
         filter(&["add", "chain", "ip", TABLE, "out", "{ type filter hook output priority 0; }"]);
-        // Node 1 would not take a node for dead that it still hears.
+        // Node 1 would not take a node for dead while it still hears from it.
         filter(&["add", "rule", "ip", TABLE, "out", "tcp", "dport", NODES_PORT, "drop"]);
         let done = act.await;
         cut_off.iter().for_each(|node| self.await_state(*node, &[1], "DN"));

@@ -1,7 +1,7 @@
-//! One connection to Redis, which is opened when it is needed, and again after it broke.
+//! One connection to Redis. It is opened when it is needed, and again after it broke.
 //!
-//! The client has a connection manager too, but that one keeps a connection on which nothing is answered any
-//! more, and retries while a write waits.
+//! The connection manager of the client is not used: it keeps a connection on which nothing is answered any
+//! more, and it retries while a write waits.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,19 +14,19 @@ use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, Pipeline, RedisError, aio::MultiplexedConnection,
 };
 
-/// For how long Redis is not asked after it did not answer, so that a Redis in trouble does not hold up one write
+/// How long Redis is not asked after it did not answer, so that a Redis in trouble does not delay one write
 /// after another.
 pub const REST: Duration = Duration::from_secs(2);
 
-/// The way to Redis.
+/// A connection to Redis.
 #[derive(Debug)]
 pub(crate) struct Connection {
     client: Client,
     clock: Arc<dyn Clock>,
     patience: Duration,
-    /// Held by the task that connects, so that the others wait for it.
+    /// Locked by the task that connects, so that the other tasks wait for it.
     open: tokio::sync::Mutex<Option<MultiplexedConnection>>,
-    /// Until when Redis is not asked, by the clock that nobody sets.
+    /// Until when Redis is not asked, by the monotonic clock.
     rests_until: Mutex<Option<Duration>>,
 }
 
@@ -36,8 +36,8 @@ impl Connection {
         Self { client, clock, patience, open, rests_until }
     }
 
-    /// Asks Redis, and waits for the answer no longer than there is patience. After a failure that is not an
-    /// answer itself, Redis is left alone for a while.
+    /// Sends commands to Redis, and waits for the answer as long as `patience` allows. After a failure that
+    /// is not an answer itself, Redis is not asked for a while.
     pub(crate) async fn ask<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
         if self.rests() {
             return Err(self.unavailable("did not answer a moment ago"));
@@ -70,7 +70,7 @@ impl Connection {
         if let Some(connection) = &*open {
             return Ok(connection.clone());
         }
-        // Our patience is the limit of both.
+        // `patience` is the limit of both.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         tracing::debug!(redis = %self.address(), "connected");
@@ -85,7 +85,7 @@ impl Connection {
     async fn rest(&self) {
         let until = self.clock.monotonic().saturating_add(REST);
         *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        // Another task holds the lock, and is connecting already.
+        // If another task has the lock, it is connecting already.
         if let Ok(mut open) = self.open.try_lock() {
             *open = None;
         }
@@ -100,10 +100,10 @@ impl Connection {
     }
 }
 
-/// Why there is no result.
+/// Why a request has no result.
 enum Failure {
-    /// Redis refused: the connection is fine.
+    /// Redis refused the commands; the connection is fine.
     Answer(RedisError),
-    /// There is no connection, or none any more.
+    /// There is no connection, or it is broken.
     Broken(RedisError),
 }

@@ -1,13 +1,14 @@
-//! What stands in Redis.
+//! The entries in Redis.
 //!
-//! A page has two sorted sets, one of revisions and one of renders. All scores in them are zero, so that the
-//! members are in the order of their bytes; these are hexadecimal numbers of a fixed width, so that the order is
-//! that of the numbers, to the microsecond. A score could hold no time exactly after the year 2255.
+//! A page has two sorted sets: one of revisions and one of renders. All scores in them are zero, so the
+//! members are in the order of their bytes. The members are hexadecimal numbers of a fixed width, so this is
+//! the order of the numbers, to the microsecond. A score could not represent times exactly after the year
+//! 2255.
 
 use rashomon_buckets::{Page, Revision, Superseded, Tid};
 use rashomon_clock::Timestamp;
 
-/// One entry: what was superseded when, and until when that is of interest.
+/// One entry: what was superseded, when, and until when the entry is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) at: Timestamp,
@@ -16,7 +17,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The member of the set.
+    /// Encodes the entry as a member of its set.
     pub(crate) fn to_member(self) -> String {
         let Self { at, what, until } = self;
         let until = sortable(until);
@@ -26,14 +27,14 @@ impl Entry {
         }
     }
 
-    /// The entry of a member of a page's revisions.
+    /// Decodes a member of a page's revisions.
     pub(crate) fn of_revision(member: &str) -> Option<Self> {
         let [at, rev, until] = fields(member)?;
         let rev = Revision::new(i64::from_str_radix(rev, 16).ok()?)?;
         Some(Self { at: unsortable(at)?, what: Superseded::Revision(rev), until: unsortable(until)? })
     }
 
-    /// The entry of a member of a page's renders.
+    /// Decodes a member of a page's renders.
     pub(crate) fn of_render(member: &str) -> Option<Self> {
         let [rev, at, tid, until] = fields(member)?;
         let rev = Revision::new(i64::from_str_radix(rev, 16).ok()?)?;
@@ -42,17 +43,17 @@ impl Entry {
     }
 }
 
-/// The set of a page's revisions. The title is last, since it alone may have a colon in it.
+/// The key of the set of a page's revisions. The title is last, since only a title may contain a colon.
 pub(crate) fn revisions_key(page: &Page) -> String {
     format!("rashomon:revisions:{}:{}:{}", page.domain, page.bucket, page.title)
 }
 
-/// The set of a page's renders.
+/// The key of the set of a page's renders.
 pub(crate) fn renders_key(page: &Page) -> String {
     format!("rashomon:renders:{}:{}:{}", page.domain, page.bucket, page.title)
 }
 
-/// The bounds of all revisions superseded at `at` or before, as Redis writes them: the lower, the upper.
+/// The bounds of all revisions superseded at `at` or before, as Redis writes them: the lower, then the upper.
 pub(crate) fn revisions_until(at: Timestamp) -> (String, String) {
     ("-".to_owned(), after(&sortable(at)))
 }
@@ -63,13 +64,13 @@ pub(crate) fn renders_until(rev: Revision, at: Timestamp) -> (String, String) {
     (format!("[{rev}"), after(&format!("{rev}{}", sortable(at))))
 }
 
-/// The bound that excludes whatever comes after the members that begin with these fields.
+/// The bound that excludes everything after the members that begin with these fields.
 fn after(fields: &str) -> String {
-    // What comes after the colon in ASCII.
+    // `;` comes after the colon in ASCII.
     format!("({fields};")
 }
 
-/// A time, such that the order of the texts is that of the times, those before 1970 too.
+/// A time as text. The order of the texts is that of the times, also of times before 1970.
 fn sortable(time: Timestamp) -> String {
     format!("{:016x}", time.as_micros().cast_unsigned() ^ (1 << 63))
 }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_holds_its_time_and_no_later_one() {
+    fn a_bound_includes_its_time_and_no_later_one() {
         let entry = |at| Entry { at, what: Superseded::Revision(Revision::MAX), until: Timestamp::MAX };
         for pair in TIMES.windows(2) {
             let (_, upper) = revisions_until(pair[0]);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_none() {
+    fn other_members_are_refused() {
         for member in ["", "x", "1:2:3:4:5", "zz:0000000000000001:00", "0:0:0"] {
             assert_eq!(Entry::of_revision(member), None, "{member}");
             assert_eq!(Entry::of_render(member), None, "{member}");

@@ -12,38 +12,38 @@ use crate::{
     entry::{Entry, renders_key, renders_until, revisions_key, revisions_until},
 };
 
-/// Entries of one page that are kept of each kind; the lowest go first.
+/// How many entries of each kind are kept for one page. The lowest are dropped first.
 pub const ENTRIES: usize = 256;
 
-/// Where Redis is, and for how long it is waited for.
+/// The address of Redis, and how long to wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `redis://HOST:PORT/DATABASE`, with `USER:PASSWORD@` before the host where Redis asks for them.
+    /// `redis://HOST:PORT/DATABASE`, with `USER:PASSWORD@` before the host if Redis asks for them.
     pub url: String,
-    /// By how much Redis may hold up a write, at most.
+    /// How long Redis may delay a write, at most.
     pub patience: Duration,
 }
 
 impl Settings {
-    /// The patience unless another one is set: a Redis nearby answers in a millisecond.
+    /// The default patience. A Redis nearby answers in a millisecond.
     pub const PATIENCE: Duration = Duration::from_millis(250);
 
-    /// Redis at this URL, and the usual patience.
+    /// Redis at this URL, with the default patience.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), patience: Self::PATIENCE }
     }
 }
 
-/// Why settings cannot be used. It does not repeat the URL, which may have a password in it.
+/// Why settings cannot be used. The URL is not repeated, since it may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The URL is none of a Redis.
+    /// The URL is not the URL of a Redis.
     #[error(
         "the URL of the timeline leads to no Redis ({0}): write redis://HOST:PORT/DATABASE, such as redis://127.0.0.1:6379/0"
     )]
     Url(String),
-    /// There is no patience.
+    /// The patience is zero.
     #[error("a patience of zero lets Redis answer nothing: 250 milliseconds are usual")]
     Patience,
 }
@@ -56,12 +56,12 @@ pub struct RedisTimeline {
 }
 
 impl RedisTimeline {
-    /// A timeline in the Redis that the settings name. It connects when it is first used, so that a server
-    /// starts without Redis too.
+    /// A timeline in the Redis that the settings name. It connects when it is first used, so a server starts
+    /// without Redis too.
     ///
     /// # Errors
     ///
-    /// Where the settings make no sense.
+    /// If the settings cannot be used.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> std::result::Result<Self, SettingsError> {
         let Settings { url, patience } = settings;
         if !url.starts_with("redis://") {
@@ -71,7 +71,7 @@ impl RedisTimeline {
             return Err(SettingsError::Patience);
         }
         let client = Client::open(url).map_err(|error| SettingsError::Url(error.to_string()))?;
-        // The client takes it, and Redis would refuse every command.
+        // The client accepts such a number, but Redis would refuse every command.
         if client.get_connection_info().redis_settings().db() < 0 {
             return Err(SettingsError::Url("a database has a number from 0 on".to_owned()));
         }
@@ -86,7 +86,7 @@ impl RedisTimeline {
         Ok(answers.pop().and_then(|mut members| members.pop()))
     }
 
-    /// What an entry says, unless its time is over.
+    /// The content of an entry, unless the entry has expired.
     fn said(
         &self,
         key: &str,
@@ -115,12 +115,12 @@ impl Timeline for RedisTimeline {
             Superseded::Revision(_) => revisions_key(page),
             Superseded::Render(..) => renders_key(page),
         };
-        // Redis drops the whole set when nothing was noted for long. How long is left is said, not until when,
-        // since its clock is not ours; what is read is judged by ours.
+        // Redis drops the whole set if no entry was added for long. It is given a duration and not a time,
+        // since its clock may differ from ours. Entries that are read are judged by our clock.
         let expires_in = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).saturating_add(1);
         let last_that_goes = -i64::try_from(ENTRIES + 1).unwrap_or(i64::MAX);
         let mut commands = Pipeline::with_capacity(3);
-        // All or nothing, so that no set is left that never expires.
+        // All or nothing, so that no set remains without an expiry.
         commands.atomic();
         commands.zadd(&key, Entry { at, what, until }.to_member(), 0).ignore();
         commands.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(last_that_goes).ignore();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_no_redis_is_refused_with_the_cure() {
+    fn unusable_settings_are_refused_with_a_remedy() {
         for url in [
             "",
             "127.0.0.1:6379",
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_is_shown_nowhere() {
+    fn password_is_never_shown() {
         let shown = format!("{:?}", timeline("redis://me:secret@127.0.0.1:1/0").unwrap());
         assert!(shown.contains("127.0.0.1") && !shown.contains("secret"), "{shown}");
         let refused = timeline("redis://me:secret@127.0.0.1:1/x").unwrap_err();

@@ -1,50 +1,51 @@
-//! Finding how a text comes from another one, at a bounded cost.
+//! Finds how a text can be derived from another one, at a bounded cost.
 //!
-//! What both have in common at their start and at their end costs nothing to find. Between, each place of the text
-//! is looked up in an index of the parent, and in the pool. What is found there has a gain: the bits that its bytes
-//! would take as literals, less those of saying where they are. The gains are estimates, in tenths of a bit, tuned
-//! on real histories; nothing but the size depends on them.
+//! The common start and the common end cost nothing to find. Between them, each place of the text is looked
+//! up in an index of the parent, and in the pool. A match has a gain: the bits that its bytes would take as
+//! literals, less the bits that say where they are. The gains are estimates, in tenths of a bit, tuned on
+//! real histories. Only the size of a block depends on them.
 
 use super::{
     pool::{Pool, word},
     script::Edit,
 };
 
-/// So many bytes have to be alike before a place of the parent is looked at.
+/// This many bytes have to be equal before a place of the parent is compared.
 const KEY: usize = 8;
-/// The most places of the parent that are looked at for a place of the text.
+/// The greatest number of places of the parent that are compared for one place of the text.
 const MAX_CANDIDATES: usize = 48;
-/// The most places of the parent that are in the index; of a longer one, every second, third... byte is.
+/// The greatest number of places of the parent in the index. Of a longer parent, only every second, third...
+/// byte is indexed.
 const MAX_INDEXED: usize = 1 << 20;
-/// A piece of the pool has at least so many bytes: its place is costly to write down.
+/// The least length of a match in the pool. Its place is costly to encode.
 const MIN_POOL_MATCH: usize = 28;
-/// With so many bytes from the parent, the pool is not asked.
+/// With a match of this many bytes, the pool is not searched.
 const GOOD_MATCH: usize = 64;
-/// With so many, nothing better is looked for.
+/// With a match of this many bytes, no better one is searched for.
 const LONG_MATCH: usize = 200;
-/// How many places further on something better is looked for.
+/// How many places further on a better match is searched for.
 const LAZY_STEPS: usize = 2;
 
-/// What a byte costs as a literal, and a little less for the pool, which has seen it already.
+/// The cost of a byte as a literal. It is a little less for bytes that are in the pool already.
 const LITERAL: i64 = 23;
 const LITERAL_OF_POOL: i64 = 18;
-/// What an edit costs, one with a skip, each bit of the skip, and one with a piece of the pool.
+/// The costs of an edit, of a skip in it, of each bit of the skip, and of a piece of the pool.
 const EDIT: i64 = 180;
 const SKIP: i64 = 30;
 const SKIP_BIT: i64 = 10;
 const FROM_POOL: i64 = 450;
-/// The price of going back in the parent. Forbidding it makes blocks larger, and without a price reading is slow,
-/// since a reader has to rebuild its list.
+/// The cost of going back in the parent. Without this cost, reading would be slow, since a reader has to
+/// rebuild its list. If going back were forbidden, blocks would be larger.
 const BACK: i64 = 600;
-/// A later place has to gain so much more.
+/// How much more a later place has to gain.
 const LAZY_GAIN: i64 = 20;
 
-/// So many bytes may be compared for each byte of the text and its parent; after that the search is a shallow one.
+/// How many bytes may be compared for each byte of the text and its parent. After that the search is shallow.
 const EFFORT: u64 = 64;
-/// So many may be compared for any text.
+/// How many bytes may be compared for any text.
 const FREE_EFFORT: u64 = 1 << 20;
 
-/// What was found.
+/// A match.
 #[derive(Debug, Clone, Copy)]
 struct Match {
     gain: i64,
@@ -54,24 +55,24 @@ struct Match {
 
 #[derive(Debug, Clone, Copy)]
 enum Source {
-    /// A place of the parent's middle.
+    /// A place in the middle of the parent.
     Parent(usize),
     Pool(usize),
 }
 
-/// What is reused from one text to the next.
+/// Buffers that are reused from one text to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
-    /// For the hash of a key, the last place in the parent, plus one.
+    /// For the hash of a key, its last place in the parent, plus one.
     heads: Vec<u32>,
-    /// For each indexed place, the one before it with the same hash, plus one.
+    /// For each indexed place, the previous place with the same hash, plus one.
     chain: Vec<u32>,
-    /// Bytes that were compared, for all texts. Tests hold it against a bound.
+    /// The number of bytes that were compared, for all texts. Tests compare it with a bound.
     compared: u64,
 }
 
 impl Matcher {
-    /// The edits that make `text` of `parent`. New literals are appended to the pool.
+    /// Returns the edits that make `text` of `parent`. New literals are appended to the pool.
     pub(crate) fn edits(&mut self, parent: &[u8], text: &[u8], pool: &mut Pool) -> Vec<Edit> {
         let prefix = common_prefix(parent, text);
         let suffix = common_suffix(&parent[prefix..], &text[prefix..]);
@@ -93,7 +94,7 @@ impl Matcher {
         edits
     }
 
-    /// Makes the index of a parent's middle, and says how far its places are apart.
+    /// Builds the index of a parent's middle. Returns the distance between its places.
     fn index(&mut self, parent: &[u8]) -> usize {
         self.heads.clear();
         self.chain.clear();
@@ -117,7 +118,7 @@ impl Matcher {
     }
 }
 
-/// One text and its parent, without what they have in common at both ends.
+/// A text and its parent, without their common start and end.
 struct Search<'a> {
     parent: &'a [u8],
     text: &'a [u8],
@@ -132,7 +133,8 @@ impl Search<'_> {
     fn run(mut self, prefix: usize, pool: &mut Pool) -> (Vec<Edit>, u64) {
         let mut edits = Vec::new();
         let mut edit = Edit { copy: prefix as u32, ..Edit::default() };
-        // Where the last copy ended in the parent, and where the literals begin.
+        // The end of the last copy in the parent, the start of the literals in the text, and the place in the
+        // text.
         let (mut place, mut written, mut at) = (0, 0, 0);
         while at < self.text.len() {
             let Some(found) = self.best_near(&mut at, place, pool) else {
@@ -170,7 +172,7 @@ impl Search<'_> {
         (edits, self.compared)
     }
 
-    /// The best match at a place, or a little further, where the place then is.
+    /// The best match at `at`, or a little further. `at` is then moved to the match.
     fn best_near(&mut self, at: &mut usize, place: usize, pool: &Pool) -> Option<Match> {
         let mut best = self.best(*at, place, pool)?;
         for _ in 0..LAZY_STEPS {
@@ -234,8 +236,8 @@ impl Search<'_> {
         }
     }
 
-    /// How many bytes before a match are alike too, and not written yet. A match ahead of the place in the parent
-    /// does not grow to one behind it.
+    /// How many bytes before a match are equal too, and not written yet. A match ahead of the place in the
+    /// parent does not grow back beyond that place.
     fn before(&self, from: usize, at: usize, place: usize, written: usize) -> usize {
         let most = if from >= place { from - place } else { from };
         common_suffix(&self.parent[from - most..from], &self.text[written..at])
@@ -262,7 +264,7 @@ fn slot(key: &[u8], parent: usize) -> usize {
     (word(key).wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - bits(parent))) as usize
 }
 
-/// How many bytes at the start are alike.
+/// The length of the common start.
 pub(super) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     let words = one.chunks_exact(8).zip(other.chunks_exact(8));
     let mut len = 0;
@@ -276,7 +278,7 @@ pub(super) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     len + one[len..].iter().zip(&other[len..]).take_while(|(a, b)| a == b).count()
 }
 
-/// How many bytes at the end are alike.
+/// The length of the common end.
 pub(super) fn common_suffix(one: &[u8], other: &[u8]) -> usize {
     let words = one.rchunks_exact(8).zip(other.rchunks_exact(8));
     let mut len = 0;

@@ -1,9 +1,9 @@
-//! Pool and scripts: a codec for texts that are mostly like one of the texts before them.
+//! Pool and scripts: the delta codec, for texts that are mostly like an earlier text.
 //!
-//! What is new in a text is appended to a *pool* of literals. A text is then a [`Script`](script::Script) of
-//! edits: what to take over from its parent, an earlier text, and what to put between from the pool. To read a
-//! text, the scripts from its root on are folded into a list of [`Segment`]s of the pool, and these are copied.
-//! No text between is ever made, so that the cost of reading hardly grows with the size of the texts.
+//! New text is appended to a *pool* of literals. A text is then a [`Script`](script::Script) of edits: what
+//! to copy from its parent, an earlier text, and what to insert between from the pool. To read a text, the
+//! scripts from its root on are folded into a list of [`Segment`]s of the pool, and these are copied. The
+//! texts between are never built, so the cost of reading hardly grows with the size of the texts.
 
 pub(crate) mod matching;
 pub(crate) mod parents;
@@ -16,8 +16,8 @@ pub(crate) mod weaver;
 #[cfg(test)]
 mod tests;
 
-/// The most edits of a script, and the most segments of a text. A text that would need more is written
-/// from the pool alone, which bounds the cost of reading it.
+/// The greatest number of edits of a script, and of segments of a text. A text that would need more is
+/// written from the pool alone, which bounds the cost of reading it.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 
 /// A piece of the pool.

@@ -1,4 +1,4 @@
-//! Which earlier texts a new one may come from.
+//! Chooses the earlier text that a new text is derived from.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,19 +7,19 @@ use super::{
     matching::{common_prefix, common_suffix},
 };
 
-/// How many texts of a stream are looked at.
+/// How many texts of a stream are compared.
 const CANDIDATES: usize = 8;
-/// How many bytes the texts and lists of all streams may take, the newest aside.
+/// The greatest size of the texts and lists of all streams. The newest text is kept in any case.
 const MAX_KEPT: usize = 16 << 20;
-/// A text that is not the last one has to be so much better, in bytes.
+/// How much better a text has to be if it is not the last one, in bytes.
 const NOT_THE_LAST: usize = 24;
-/// With so few bytes that differ, no other is looked at.
+/// If fewer bytes than this differ, no other text is compared.
 const CLOSE: usize = 200;
 
 /// A text that may become a parent.
 #[derive(Debug)]
 pub(crate) struct Parent {
-    /// The entry's place in the block.
+    /// The index of the entry in the block.
     pub(crate) index: usize,
     pub(crate) text: Vec<u8>,
     pub(crate) list: Vec<Segment>,
@@ -31,17 +31,18 @@ impl Parent {
     }
 }
 
-/// The last texts of each stream, as far as there is room for them.
+/// The last texts of each stream, as far as they fit.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     streams: HashMap<u32, VecDeque<Parent>>,
-    /// All of them, the oldest first: the stream, and the entry's place. Some have left their stream already.
+    /// The streams and indexes of all texts, the oldest first. Some texts have been dropped from their stream
+    /// already.
     order: VecDeque<(u32, usize)>,
     memory: usize,
 }
 
 impl Parents {
-    /// The one that a text is most like.
+    /// The text that is most similar to `text`.
     pub(crate) fn best(&self, stream: u32, text: &[u8]) -> Option<&Parent> {
         let mut best: Option<(usize, &Parent)> = None;
         for parent in self.streams.get(&stream)?.iter().rev() {
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded_and_the_newest_is_kept() {
+    fn kept_texts_are_bounded_and_include_the_newest() {
         let mut parents = Parents::default();
         let mut push = |index: usize, size: usize| {
             let list = vec![Segment { at: 0, len: size as u32 }];

@@ -1,6 +1,6 @@
-//! The pool of literals, and where in it a text's bytes can be found.
+//! The pool of literals, and an index that finds the bytes of a text in it.
 
-/// So many bytes have to be alike before a place of the pool is looked at.
+/// This many bytes have to be equal before a place of the pool is compared.
 const KEY: usize = 16;
 /// The table has `1 << TABLE_BITS` places.
 const TABLE_BITS: u32 = 18;
@@ -9,10 +9,10 @@ const TABLE_BITS: u32 = 18;
 #[derive(Debug)]
 pub(crate) struct Pool {
     bytes: Vec<u8>,
-    /// For the hash of a key, the last place where it was, plus one. Empty until there is any: builders are made that come to
-    /// hold nothing.
+    /// For the hash of a key, its last place, plus one. Empty until there are literals, since some builders
+    /// never get any.
     table: Vec<u32>,
-    /// So much of it is in the table.
+    /// The size of the part that is in the table.
     indexed: usize,
 }
 
@@ -33,13 +33,13 @@ impl Pool {
         self.bytes.extend_from_slice(literal);
     }
 
-    /// Takes back what was appended since it had a length. Only what is not indexed yet can be taken back.
+    /// Removes what was appended since the pool had this length. Only what is not indexed yet can be removed.
     pub(crate) fn take_back(&mut self, len: usize) {
-        debug_assert!(self.indexed <= len, "what may be found has to stay");
+        debug_assert!(self.indexed <= len, "indexed literals have to stay");
         self.bytes.truncate(len);
     }
 
-    /// From now on, everything in it can be found.
+    /// Indexes everything that is not indexed yet.
     pub(crate) fn index(&mut self) {
         if self.table.is_empty() && self.bytes.len() >= KEY {
             self.table = vec![0; 1 << TABLE_BITS];
@@ -50,13 +50,13 @@ impl Pool {
         }
     }
 
-    /// The one place where a text may be; as many bytes as are alike have to be seen.
+    /// The only place where a text may be. The caller has to compare the bytes there.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
         let place = self.table.get(slot(text.get(..KEY)?))?;
         place.checked_sub(1).map(|place| place as usize)
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.table.fill(0);

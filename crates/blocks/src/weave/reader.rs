@@ -1,4 +1,4 @@
-//! Reading texts from pool and scripts. Everything is unpacked when it is first needed, chunk by chunk.
+//! Reads texts from pool and scripts. Everything is unpacked when it is first needed, chunk by chunk.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,20 +16,20 @@ use crate::{
     error::{Damage, Error},
 };
 
-/// As many segments as are kept of the texts that were read last, when one text after the other is read.
+/// How many segments are kept of the last texts, when texts are read one after the other.
 const MAX_KEPT: usize = 4 << 20;
 
-/// As many as are kept of an unpacked block, of which one text here and another there is read: 128 KiB.
+/// How many segments are kept of an unpacked block, whose texts are read in any order: 128 KiB.
 const MAX_KEPT_UNPACKED: usize = 16 << 10;
 
-/// What is unpacked of a block so far.
+/// The unpacked parts of a block.
 #[derive(Debug)]
 pub(crate) struct WeaveReader {
-    /// Of each chunk.
+    /// The scripts of each chunk that was unpacked.
     scripts: Vec<Option<Scripts>>,
     /// The first bytes of the pool.
     pool: Vec<u8>,
-    /// All of it was unpacked, as far as it can be.
+    /// Whether the whole pool was unpacked, as far as it can be.
     whole: bool,
 }
 
@@ -47,8 +47,8 @@ impl WeaveReader {
         self.copy(chunks, &list)
     }
 
-    /// The text of an entry, where everything is unpacked already. What a text comes from may be thousands of scripts
-    /// away: some of what is folded on the way is known to those who come later.
+    /// The text of an entry, if everything is unpacked already. A text may depend on thousands of scripts, so
+    /// some of the lists on the way are kept for later calls.
     pub(crate) fn unpacked_text(
         &self,
         chunks: &Chunks<'_>,
@@ -59,7 +59,7 @@ impl WeaveReader {
         self.copy(chunks, &list.ok_or_else(|| damaged(chunks, index))?)
     }
 
-    /// Unpacks all.
+    /// Unpacks everything.
     pub(crate) fn load(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
         for chunk in 0..self.scripts.len() {
             self.load_scripts(chunks, chunk)?;
@@ -68,7 +68,7 @@ impl WeaveReader {
         self.load_whole_pool(chunks)
     }
 
-    /// The text of an entry, which is likely to come from one of those that were read last.
+    /// The text of an entry that is likely to be derived from one of the texts that were read last.
     pub(crate) fn next_text(
         &mut self,
         chunks: &Chunks<'_>,
@@ -77,13 +77,13 @@ impl WeaveReader {
     ) -> Result<Vec<u8>, Error> {
         let list = self.next_list(chunks, index, lists)?;
         if !self.whole {
-            // What cannot be unpacked is missed by the texts that need it.
+            // If a part cannot be unpacked, the texts that need it are errors.
             let _ = self.load_whole_pool(chunks);
         }
         self.copy(chunks, &list)
     }
 
-    /// What an entry consists of.
+    /// The segments of an entry.
     pub(crate) fn next_list(
         &mut self,
         chunks: &Chunks<'_>,
@@ -114,7 +114,7 @@ impl WeaveReader {
         Ok(list)
     }
 
-    /// An entry's script, of a chunk that was loaded.
+    /// The script of an entry, if its chunk was loaded.
     pub(crate) fn step(&self, chunks: &Chunks<'_>, index: usize) -> Option<Step<'_>> {
         let (chunk, place) = chunks.find(index)?;
         let scripts = self.scripts[chunk].as_ref()?;
@@ -135,7 +135,7 @@ impl WeaveReader {
             .ok_or_else(|| damaged(chunks, index))
     }
 
-    /// Unpacks the scripts that an entry comes from.
+    /// Unpacks the scripts that an entry depends on.
     fn load_scripts_of(&mut self, chunks: &Chunks<'_>, mut index: usize) -> Result<(), Error> {
         loop {
             let (chunk, place) = chunks.find(index).ok_or_else(|| damaged(chunks, index))?;
@@ -158,14 +158,15 @@ impl WeaveReader {
         Ok(())
     }
 
-    /// Unpacks all of the pool. Where it is damaged, what comes before the damage is there.
+    /// Unpacks the whole pool. If it is damaged, the part before the damage is available.
     fn load_whole_pool(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
         self.whole = true;
         let end = chunks.pool_size();
         if self.load_pool(chunks, end) == end { Ok(()) } else { Err(self.lacks(chunks)) }
     }
 
-    /// Unpacks the first bytes of the pool, and gives how many these are: fewer than asked for, where it is damaged.
+    /// Unpacks the first bytes of the pool, and returns how many there are: fewer than `end` if the pool is
+    /// damaged.
     fn load_pool(&mut self, chunks: &Chunks<'_>, end: usize) -> usize {
         self.pool = vec![0; end];
         let mut reached = 0;
@@ -185,7 +186,7 @@ impl WeaveReader {
         reached
     }
 
-    /// That the pool cannot be unpacked as far as it is needed.
+    /// The error if the pool cannot be unpacked as far as it is needed.
     fn lacks(&self, chunks: &Chunks<'_>) -> Error {
         let lost = chunks.each().find(|chunk| self.pool.len() < chunks.pool(*chunk).end as usize);
         Damage::of(lost.unwrap_or(chunks.len().saturating_sub(1)), TEXTS).into()
@@ -206,11 +207,11 @@ fn damaged(chunks: &Chunks<'_>, index: usize) -> Error {
     Damage::of(chunks.find(index).map_or(0, |(chunk, _)| chunk), SCRIPTS).into()
 }
 
-/// The lists of entries that were read last.
+/// The lists of the entries that were read last.
 #[derive(Debug)]
 pub(crate) struct Lists {
     lists: HashMap<usize, Arc<Vec<Segment>>>,
-    /// Which came first.
+    /// The order in which they were added.
     order: VecDeque<usize>,
     segments: usize,
     most: usize,
@@ -229,7 +230,7 @@ impl Lists {
 
     fn keep(&mut self, index: usize, list: &Arc<Vec<Segment>>) {
         if self.lists.insert(index, Arc::clone(list)).is_some() {
-            // Of one entry the list is always the same.
+            // The list of an entry is always the same.
             return;
         }
         self.order.push_back(index);
@@ -242,18 +243,18 @@ impl Lists {
     }
 }
 
-/// The lists that are kept of a block that many read.
+/// The lists that are kept of a block with many readers.
 #[derive(Debug)]
 pub(crate) struct Kept(Mutex<Lists>);
 
 impl Kept {
-    /// Of a block with so many entries.
+    /// For a block with this many entries.
     pub(crate) fn new(entries: usize) -> Self {
         let most = if entries > WORTH_KEEPING { MAX_KEPT_UNPACKED } else { 0 };
         Self(Mutex::new(Lists { most, ..Lists::default() }))
     }
 
-    /// The list of an entry, from the nearest one that is kept.
+    /// The list of an entry, derived from the nearest list that is kept.
     fn list<'a>(
         &self,
         index: usize,
@@ -265,7 +266,7 @@ impl Kept {
         fold_from(index, limit, script, known, keep)
     }
 
-    /// The most bytes that they come to have.
+    /// The greatest size that the lists can have, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.lists().most * size_of::<Segment>()
     }
@@ -283,7 +284,7 @@ mod tests {
     use crate::weave::script::Edit;
 
     #[test]
-    fn the_lists_that_are_kept_are_bounded() {
+    fn kept_lists_are_bounded() {
         let mut lists = Lists::default();
         let list = Arc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT / 3]);
         for index in 0..10 {
@@ -293,9 +294,9 @@ mod tests {
         assert!(lists.get(9).is_some() && lists.get(7).is_some() && lists.get(0).is_none());
     }
 
-    /// Of what is read, whatever comes next: the text above, as in a list of the newest, or the text below.
+    /// The next text that is read may be the one above, as in a list of the newest, or the one below.
     #[test]
-    fn what_is_read_beside_a_text_is_not_folded_from_the_beginning() {
+    fn neighbour_of_a_text_is_not_folded_from_the_beginning() {
         let entries = 3_000;
         let text = [Edit { literal: 900, ..Edit::default() }];
         let edits: Vec<[Edit; 1]> = (0..entries)
@@ -320,7 +321,8 @@ mod tests {
             assert!(read(index).is_some());
         }
         let steps = looked_at.replace(0);
-        // Each goes back half as far as lists are apart, and now and then all the way, where they are kept no more.
+        // Each read goes back half the distance between two kept lists, and now and then all the way, if a
+        // list was dropped.
         assert!(steps < 2 * last * WORTH_KEEPING, "{steps}");
         assert!(kept.lists().segments <= MAX_KEPT_UNPACKED);
         for index in [0, 1, 500, 2_999, 1_234] {

@@ -1,15 +1,15 @@
-//! Scripts, and how they are written down.
+//! Scripts, and their encoding.
 //!
-//! Each field of all scripts of a chunk is a stream of its own, since numbers of one kind compress well together.
-//! The streams lie one after the other, before them their lengths.
+//! Each field of all scripts of a chunk is a stream of its own, since numbers of one kind compress well
+//! together. The lengths of the streams come first, then the streams one after the other.
 
 use std::ops::Range;
 
 use crate::varint::{self, Input, unzigzag, zigzag};
 
-/// How many fields there are.
+/// The number of fields.
 const FIELDS: usize = 7;
-/// Which stream has what.
+/// The index of each field's stream.
 const ORIGIN: usize = 0;
 const EDITS: usize = 1;
 const COPY: usize = 2;
@@ -18,30 +18,30 @@ const SKIP: usize = 4;
 const POOL_LENGTH: usize = 5;
 const POOL_PLACE: usize = 6;
 
-/// What a script begins with.
+/// The text that a script begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nothing.
+    /// No text.
     Empty,
-    /// There is no text: it was erased.
+    /// There is no text, since it was erased.
     Erased,
-    /// The text that many entries before. Without edits it is the same text.
+    /// The text this many entries before. A script without edits makes the same text.
     Parent(u32),
 }
 
-/// One step of a script. There is a place in the parent, which begins at its start; after the last edit, all that
-/// follows that place is taken over.
+/// One step of a script. A script has a place in the parent, which begins at the parent's start. After the
+/// last edit, everything behind that place is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Edit {
-    /// So many bytes are taken over from the parent, and the place goes after them.
+    /// This many bytes are copied from the parent, and the place moves behind them.
     pub(crate) copy: u32,
-    /// Then come so many bytes of the pool, those after the ones that the last edit with a literal took.
+    /// Then this many bytes of the pool follow, behind those of the previous edit with a literal.
     pub(crate) literal: u32,
-    /// Then so many bytes from anywhere in the pool,
+    /// Then this many bytes from anywhere in the pool follow.
     pub(crate) pool_len: u32,
-    /// which begin here.
+    /// The place in the pool where these bytes begin.
     pub(crate) pool_at: u32,
-    /// Then the place in the parent moves by so much, back where it is negative.
+    /// Then the place in the parent moves by this much, back if it is negative.
     pub(crate) skip: i32,
 }
 
@@ -51,18 +51,18 @@ impl Edit {
     }
 }
 
-/// How a text comes from another one.
+/// How a text is derived from another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) origin: Origin,
     pub(crate) edits: Vec<Edit>,
 }
 
-/// Scripts on their way into a chunk.
+/// Scripts that are being written to a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptWriter {
     fields: [Vec<u8>; FIELDS],
-    /// Where the last piece of the pool ended: the next one is often behind it.
+    /// The end of the last piece of the pool. The next piece is often behind it.
     pool_place: u32,
 }
 
@@ -102,12 +102,12 @@ impl ScriptWriter {
     }
 }
 
-/// What is known of one script of a chunk that was read.
+/// A script of a chunk that was read.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadScript {
     pub(crate) origin: Origin,
     edits: Range<u32>,
-    /// Where in the pool its first literal is.
+    /// The place of its first literal in the pool.
     pub(crate) literals_at: u32,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Reads the scripts of `count` entries, whose literals fill `pool`. `None`: they are damaged.
+    /// Decodes the scripts of `count` entries, whose literals fill `pool`. `None` if they are damaged.
     pub(crate) fn read(bytes: &[u8], count: usize, pool: Range<u32>) -> Option<Self> {
         let mut input = Input(bytes);
         let mut lengths = [0; FIELDS];
@@ -132,8 +132,8 @@ impl Scripts {
         }
         input.end()?;
 
-        // An entry has at least two bytes of all these and an edit has four, so that nothing here is larger than
-        // what was unpacked, whatever it says.
+        // An entry takes at least two bytes of all these, and an edit takes four. So nothing here becomes
+        // larger than the unpacked bytes, whatever they declare.
         let mut scripts = Vec::with_capacity(count.min(bytes.len()));
         let mut edits = Vec::with_capacity(lengths[COPY].min(bytes.len()));
         let mut literals_at = pool.start;
@@ -148,7 +148,7 @@ impl Scripts {
             for _ in 0..fields[EDITS].small()? {
                 let edit = read_edit(&mut fields, &mut pool_place)?;
                 literals_at = literals_at.checked_add(edit.literal).filter(|end| *end <= pool.end)?;
-                // Only what is there by then.
+                // An edit can use only the literals that exist by then.
                 if edit.pool_len > 0 && edit.pool_at.checked_add(edit.pool_len)? > literals_at {
                     return None;
                 }
@@ -168,7 +168,7 @@ impl Scripts {
         &self.edits[script.edits.start as usize..script.edits.end as usize]
     }
 
-    /// About how much memory it takes, in bytes.
+    /// The approximate memory that it uses, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.scripts.capacity() * size_of::<ReadScript>() + self.edits.capacity() * size_of::<Edit>()
     }

@@ -1,4 +1,5 @@
-//! Lists of segments: what a text consists of. Folding a script into the list of its parent gives that of the text.
+//! Lists of segments, of which texts consist. A script is folded into the list of its parent to get the list
+//! of the text.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,18 +8,19 @@ use super::{
     script::{Edit, Origin},
 };
 
-/// As many segments as are kept together. Changing a list costs as much as there are lists of them and segments in
-/// one, so that both should be few.
+/// The greatest number of segments that are kept together. Changing a list costs time for each part of it,
+/// and for each segment of one part, so both should be few.
 const PART: usize = 96;
 
-/// For a script that goes back and has more edits, the whole list is rebuilt: looking for the parts that can stay takes
-/// quadratic time.
+/// The greatest number of edits of a script that goes back. For more edits the whole list is rebuilt, since
+/// finding the parts that can stay takes quadratic time.
 const MAX_MOVES: usize = 256;
 
-/// No text has more bytes, whatever a limit says: places in a text are numbers of 32 bits with a sign.
+/// The greatest size of a text, whatever the limit is: places in a text are signed numbers of 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// Adds a segment, to the last one if it follows it in the pool. `None`: there are too many.
+/// Adds a segment, or extends the last one if the segment follows it in the pool. `None` if there are too
+/// many.
 fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
     if segment.len == 0 {
         return Some(());
@@ -35,13 +37,13 @@ fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
     Some(())
 }
 
-/// The bytes of a text.
+/// The size of a text.
 pub(crate) fn length(list: &[Segment]) -> usize {
     list.iter().map(|segment| segment.len as usize).sum()
 }
 
-/// Folds a script into its parent's list, whatever it does. `literals_at`: where in the pool its literals begin.
-/// `None`: it goes beyond its parent, or has too many segments, or more bytes than `limit`.
+/// Folds any script into its parent's list. `literals_at` is the place in the pool where its literals begin.
+/// `None` if the script leaves its parent, has too many segments, or has more bytes than `limit`.
 pub(crate) fn fold(
     parent: &[Segment],
     edits: &[Edit],
@@ -69,16 +71,16 @@ pub(crate) fn fold(
     (bytes <= limit.min(MAX_BYTES)).then_some(list)
 }
 
-/// A script as it is folded.
+/// A script to be folded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step<'a> {
     pub(crate) origin: Origin,
     pub(crate) edits: &'a [Edit],
-    /// Where in the pool its literals begin.
+    /// The place in the pool where its literals begin.
     pub(crate) literals_at: u32,
 }
 
-/// The list of an entry, from the scripts that it comes from. `None`: they go where there is nothing, or as
+/// The list of an entry, from the scripts that it depends on. `None` if a script refers to nothing, or as for
 /// [`fold`].
 pub(crate) fn fold_all<'a>(
     index: usize,
@@ -88,10 +90,11 @@ pub(crate) fn fold_all<'a>(
     fold_from(index, limit, script, |_| None, |_, _| {})
 }
 
-/// After so many scripts a list is worth keeping: a reader of one entry is likely to read its neighbours.
+/// After this many scripts a list is worth keeping: a reader of one entry is likely to read its neighbours.
 pub(crate) const WORTH_KEEPING: usize = 32;
 
-/// As [`fold_all`], from the nearest entry whose list is known. Lists on the way that are worth keeping are given.
+/// Like [`fold_all`], but begins at the nearest entry whose list is known. Passes lists on the way that are
+/// worth keeping to `keep`.
 pub(crate) fn fold_from<'a>(
     index: usize,
     limit: usize,
@@ -108,7 +111,7 @@ pub(crate) fn fold_from<'a>(
         let step = script(next)?;
         match step.origin {
             Origin::Erased => return None,
-            // One without edits is the same text.
+            // A script without edits makes the same text.
             Origin::Parent(_) if step.edits.is_empty() => {}
             _ => steps.push((next, step)),
         }
@@ -131,8 +134,8 @@ pub(crate) fn fold_from<'a>(
     list.flat()
 }
 
-/// What a script copies of a parent that has so many bytes, edit by edit, and at last what is behind all of them.
-/// `Some(None)`: these are very many. `None`: it leaves its parent.
+/// The ranges that a script copies from a parent with `bytes` bytes: one for each edit, and what is behind
+/// all edits. `Some(None)` if there are too many edits. `None` if the script leaves its parent.
 #[allow(clippy::option_option)]
 fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     if edits.len() > MAX_MOVES {
@@ -150,9 +153,9 @@ fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     Some(Some(copies))
 }
 
-/// Which of these can stay where they are, one behind the other, so that most bytes do.
+/// Chooses the copies that can stay where they are, one behind the other, so that most bytes stay.
 pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
-    // For each, the most bytes that can stay up to it if it does, and the one that stays before it.
+    // For each copy, if it stays: the most bytes that can stay up to it, and the copy that stays before it.
     let mut best: Vec<(u64, Option<usize>)> = Vec::with_capacity(copies.len());
     for (index, range) in copies.iter().enumerate() {
         let before = (0..index)
@@ -174,12 +177,12 @@ pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
 struct Place<'a> {
     list: &'a [Segment],
     index: usize,
-    /// Into the segment; less than its length.
+    /// The offset in the segment, which is less than its length.
     offset: u32,
 }
 
 impl Place<'_> {
-    /// What is left of the segment here.
+    /// The length of the rest of the current segment.
     fn rest(&self) -> Option<u32> {
         Some(self.list.get(self.index)?.len - self.offset)
     }
@@ -225,7 +228,7 @@ impl Place<'_> {
 /// A list that is cheap to change in one place, for folding one script after another.
 #[derive(Debug)]
 struct SegmentList {
-    /// At least one.
+    /// There is at least one part.
     parts: Vec<Part>,
     segments: usize,
     bytes: usize,
@@ -239,7 +242,7 @@ struct Part {
 }
 
 impl SegmentList {
-    /// The same as a list. `limit`: the most bytes that it may have.
+    /// Makes it from a plain list. `limit` is the greatest number of bytes that it may have.
     fn new(list: &[Segment], limit: usize) -> Self {
         let mut parts: Vec<Part> = list.chunks(PART / 2).map(Part::of).collect();
         if parts.is_empty() {
@@ -248,7 +251,7 @@ impl SegmentList {
         Self { parts, segments: list.len(), bytes: length(list), limit: limit.min(MAX_BYTES) }
     }
 
-    /// The list. `None`: there are too many segments.
+    /// The plain list. `None` if there are too many segments.
     fn flat(&self) -> Option<Vec<Segment>> {
         let mut list = Vec::with_capacity(self.segments.min(MAX_SEGMENTS));
         for part in &self.parts {
@@ -257,7 +260,7 @@ impl SegmentList {
         Some(list)
     }
 
-    /// Folds a script into it. `None`: as [`fold`].
+    /// Folds a script into it. `None` as for [`fold`].
     fn fold(&mut self, edits: &[Edit], mut literals_at: u32) -> Option<()> {
         if edits.iter().any(|edit| edit.skip < 0) {
             return self.fold_back(edits, literals_at);
@@ -275,8 +278,8 @@ impl SegmentList {
         Some(())
     }
 
-    /// Folds a script that goes back. Of what it copies, as much as can stays in its place; the rest is taken out of
-    /// the list before that is changed, and put where it comes to be.
+    /// Folds a script that goes back. As much as possible of what it copies stays in its place. The rest is
+    /// taken out of the list before the list is changed, and inserted where it belongs.
     fn fold_back(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
         let Some(copies) = copies(edits, self.bytes)? else { return self.fold_anew(edits, literals_at) };
         let stays = in_place(&copies);
@@ -285,7 +288,7 @@ impl SegmentList {
         for (range, stays) in copies.iter().zip(&stays) {
             let slice = if *stays { Vec::new() } else { self.slice(range)? };
             moved += slice.len();
-            // Cuts aside, these are segments of the text that is being made.
+            // Apart from cuts, these are segments of the text that is being made.
             if moved > 2 * MAX_SEGMENTS {
                 return None;
             }
@@ -312,13 +315,13 @@ impl SegmentList {
         self.replace(at, u32::try_from(self.bytes - end).ok()?, &insert)
     }
 
-    /// The same for a script with very many edits.
+    /// Does the same for a script with very many edits.
     fn fold_anew(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
         *self = Self::new(&fold(&self.flat()?, edits, literals_at, self.limit)?, self.limit);
         Some(())
     }
 
-    /// The segments of a part of the bytes.
+    /// The segments of a range of bytes.
     fn slice(&self, range: &Range<u32>) -> Option<Vec<Segment>> {
         let mut list = Vec::new();
         let (mut index, mut offset) = self.find(range.start)?;
@@ -338,7 +341,7 @@ impl SegmentList {
         Some(list)
     }
 
-    /// Removes bytes at a place, and puts others there.
+    /// Removes bytes at a place, and inserts segments there.
     fn replace(&mut self, at: u32, remove: u32, insert: &[Segment]) -> Option<()> {
         let (index, offset) = self.find(at)?;
         self.bytes = (self.bytes + length(insert)).checked_sub(remove as usize)?;
@@ -368,13 +371,13 @@ impl SegmentList {
             self.parts.splice(index..=index, long.chunks(PART / 2).map(Part::of));
         }
         if self.segments > 2 * MAX_SEGMENTS {
-            // Segments that came to follow each other are not joined here, as they are in `fold`.
+            // Segments that now follow one another in the pool were not joined here, unlike in `fold`.
             *self = Self::new(&self.flat()?, self.limit);
         }
         Some(())
     }
 
-    /// The part that a place is in or at the end of, and where in it.
+    /// The part that contains a place or ends at it, and the offset in the part.
     fn find(&self, at: u32) -> Option<(usize, u32)> {
         let mut offset = at;
         for (index, part) in self.parts.iter().enumerate() {
@@ -394,12 +397,14 @@ impl Part {
         Self { bytes: length(segments) as u32, segments: own }
     }
 
-    /// Removes at most so many bytes at a place, puts others there, and says how many it removed.
+    /// Removes at most this many bytes at a place, and inserts segments there. Returns how many bytes were
+    /// removed.
     fn replace(&mut self, at: u32, remove: u32, insert: &[Segment]) -> u32 {
         let remove = remove.min(self.bytes - at);
         let (first, start) = self.find(0, 0, at);
         let (last, end) = self.find(first, at - start, at + remove);
-        // The segments `first` to `last` are cut: what is left of the first one before, and of the last one after.
+        // The segments `first` to `last` are cut. The beginning of the first one and the end of the last one
+        // remain.
         let head = (start > 0).then(|| Segment { len: start, ..self.segments[first] });
         let tail = (end > 0).then(|| {
             let cut = self.segments[last];
@@ -411,8 +416,8 @@ impl Part {
         remove
     }
 
-    /// The segment that has the byte `at`, and how far into it that is; the end, if there is none. `index` is a
-    /// segment before it that begins at `begin`.
+    /// The segment that has the byte `at`, and the offset in it; the end if there is no such segment. The
+    /// segment `index` is one before it, and begins at `begin`.
     fn find(&self, mut index: usize, mut begin: u32, at: u32) -> (usize, u32) {
         while let Some(segment) = self.segments.get(index) {
             if at < begin + segment.len {

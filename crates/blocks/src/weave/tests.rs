@@ -1,4 +1,5 @@
-//! What texts cost that were made to cost much. Counts are held against bounds, since times depend on the machine.
+//! The cost of texts that are made to be expensive. Counts are compared with bounds, since times depend on
+//! the machine.
 
 use super::{
     MAX_SEGMENTS, Segment,
@@ -10,10 +11,10 @@ use super::{
 };
 
 const MIB: usize = 1 << 20;
-/// So many bytes may be compared for each byte of a text and of the eight that may be its parents.
+/// How many bytes may be compared for each byte of a text and of the eight texts that may be its parents.
 const COMPARED: u64 = 100;
 
-/// Weaves texts, and holds what it compared against the bound.
+/// Encodes texts, and compares the number of compared bytes with the bound.
 #[track_caller]
 fn assert_bounded(texts: &[Vec<u8>]) {
     let mut weaver = Weaver::new();
@@ -28,7 +29,8 @@ fn assert_bounded(texts: &[Vec<u8>]) {
     }
 }
 
-/// A text with every combination of so many letters once, as far as it goes: nearly everything is like something.
+/// A text that has every combination of letters once, as far as it goes: nearly everything is similar to
+/// something.
 fn combinations(letters: u8, order: usize, most: usize) -> Vec<u8> {
     let mut text = Vec::new();
     let mut word = vec![0; order];
@@ -44,7 +46,8 @@ fn combinations(letters: u8, order: usize, most: usize) -> Vec<u8> {
 #[test]
 fn one_letter_many_times_is_cheap() {
     let text = |size| vec![b'a'; size];
-    // Prefix and suffix meet here; in the second pair there is something else between.
+    // Here the common start and the common end meet. In the second group of texts, something else is between
+    // them.
     assert_bounded(&[text(64 * MIB), text(63 * MIB)]);
     let with = |at: usize| {
         let mut text = text(2 * MIB);
@@ -70,7 +73,7 @@ fn periods_are_cheap() {
 }
 
 #[test]
-fn texts_in_which_everything_is_like_something_are_cheap() {
+fn self_similar_texts_are_cheap() {
     let mut reversed = combinations(2, 17, MIB);
     reversed.reverse();
     assert_bounded(&[
@@ -82,8 +85,8 @@ fn texts_in_which_everything_is_like_something_are_cheap() {
 }
 
 #[test]
-fn a_text_that_would_take_too_many_pieces_starts_anew() {
-    // Every other piece of 40 bytes is the parent's.
+fn text_of_too_many_pieces_is_stored_whole() {
+    // Of every 40 bytes, 36 are the parent's.
     let mut rng = fastrand::Rng::with_seed(1);
     let mut noise = |size: usize| -> Vec<u8> { (0..size).map(|_| rng.u8(..)).collect() };
     let parent = noise(40 * (MAX_SEGMENTS + 10));
@@ -100,7 +103,7 @@ fn a_text_that_would_take_too_many_pieces_starts_anew() {
 }
 
 #[test]
-fn a_reader_goes_back_for_a_large_piece_and_not_for_a_small_one() {
+fn script_goes_back_for_a_large_piece_and_not_for_a_small_one() {
     let mut rng = fastrand::Rng::with_seed(1);
     let parent: Vec<u8> = (0..3_000).map(|_| rng.u8(..)).collect();
     let edits = |parent: &[u8], text: &[u8]| Matcher::default().edits(parent, text, &mut Pool::new());
@@ -111,8 +114,9 @@ fn a_reader_goes_back_for_a_large_piece_and_not_for_a_small_one() {
 }
 
 #[test]
-fn scripts_that_make_more_and_more_of_less_are_stopped() {
-    // Each doubles its parent: copy all, go back to the start, and the rest is copied once more.
+fn scripts_that_double_their_parent_are_bounded() {
+    // Each script doubles its parent: it copies everything, goes back to the start, and everything is copied
+    // once more.
     let text = [Edit { literal: 1 << 10, ..Edit::default() }];
     let doubled: Vec<[Edit; 1]> = (10..60)
         .map(|bits| {
@@ -134,7 +138,7 @@ fn scripts_that_make_more_and_more_of_less_are_stopped() {
 }
 
 #[test]
-fn scripts_that_leave_their_parent_are_stopped() {
+fn scripts_that_leave_their_parent_are_refused() {
     let parent = [Segment { at: 0, len: 10 }, Segment { at: 100, len: 10 }];
     let edit = |copy, skip| fold(&parent, &[Edit { copy, skip, ..Edit::default() }], 0, 1 << 20);
     assert_eq!(edit(15, 5), Some(vec![parent[0], Segment { at: 100, len: 5 }]));
@@ -145,11 +149,11 @@ fn scripts_that_leave_their_parent_are_stopped() {
 }
 
 #[test]
-fn what_is_moved_is_what_is_small() {
-    // A paragraph goes up, or goes down; the text between stays.
+fn only_small_pieces_are_moved() {
+    // A paragraph moves up, or moves down. The text between stays.
     assert_eq!(in_place(&[0..10, 50..60, 10..50, 60..99]), [true, false, true, true]);
     assert_eq!(in_place(&[0..10, 20..60, 10..20, 60..99]), [true, true, false, true]);
-    // What is there twice is taken out once.
+    // Of a range that is copied twice, one copy stays.
     assert_eq!(in_place(&[0..50, 0..50]).iter().filter(|stays| **stays).count(), 1);
 }
 
@@ -171,7 +175,7 @@ fn a_script_that_goes_back_in_many_edits_is_folded() {
 }
 
 #[test]
-fn folding_one_after_another_is_the_same_as_folding_each() {
+fn folding_scripts_in_a_row_equals_folding_each() {
     let mut rng = fastrand::Rng::with_seed(5);
     for _ in 0..20 {
         let mut lists = vec![vec![Segment { at: 0, len: 5_000 }]];

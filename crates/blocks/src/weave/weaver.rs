@@ -1,4 +1,4 @@
-//! Making scripts, one text after another.
+//! Makes scripts, one text after another.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use super::{
 };
 use crate::limits::MAX_CONTENT;
 
-/// What it knows of the texts of a block so far.
+/// The state of the encoder, with the texts of a block so far.
 #[derive(Debug)]
 pub(crate) struct Weaver {
     pool: Pool,
     matcher: Matcher,
     parents: Parents,
-    /// Where a text was last, by a hash that nobody can find a second text for.
+    /// The last index of each text, by a hash for which nobody can find a second text.
     known: HashMap<blake3::Hash, usize>,
-    /// The scripts of all entries, and where in the pool their literals begin.
+    /// The scripts of all entries, and the places in the pool where their literals begin.
     scripts: Vec<(Script, u32)>,
 }
 
@@ -39,7 +39,7 @@ impl Weaver {
         &self.pool
     }
 
-    /// Forgets all texts, for the next block.
+    /// Removes all texts, for the next block.
     pub(crate) fn clear(&mut self) {
         self.pool.clear();
         self.parents = Parents::default();
@@ -47,12 +47,13 @@ impl Weaver {
         self.scripts.clear();
     }
 
-    /// An entry without a text.
+    /// Adds an entry without a text.
     pub(crate) fn push_erased(&mut self) -> &Script {
         self.keep(Script { origin: Origin::Erased, edits: Vec::new() }, self.pool.len())
     }
 
-    /// The script of a text. What is new in it is in the pool then: all of it unless it `compares`.
+    /// Adds a text, and returns its script. New parts of the text are then in the pool. If it does not
+    /// `compares`, the whole text is new.
     pub(crate) fn push(&mut self, stream: u32, text: &[u8], compares: bool) -> &Script {
         let index = self.scripts.len();
         let start = self.pool.len();
@@ -85,7 +86,7 @@ impl Weaver {
         (Script { origin: Origin::Empty, edits }, list)
     }
 
-    /// What an entry consists of.
+    /// The segments of an entry.
     fn list(&self, index: usize) -> Option<Vec<Segment>> {
         fold_all(index, MAX_CONTENT, |index| {
             let (script, literals_at) = self.scripts.get(index)?;
@@ -93,7 +94,7 @@ impl Weaver {
         })
     }
 
-    /// `None`: it would take more than a reader has to put up with.
+    /// Makes a script of edits. `None` if it would cost a reader more than is allowed.
     fn edited(&mut self, stream: u32, text: &[u8], index: usize) -> Option<(Script, Vec<Segment>)> {
         let start = self.pool.len() as u32;
         let parent = self.parents.best(stream, text);
@@ -114,13 +115,13 @@ impl Weaver {
         Some((Script { origin, edits }, list))
     }
 
-    /// Takes in the pool of a block that was read, so that more can be appended to it.
+    /// Loads the pool of a block that was read, so that more can be appended to it.
     pub(crate) fn resume_pool(&mut self, literals: &[u8]) {
         self.pool.append(literals);
         self.pool.index();
     }
 
-    /// Takes in the next entry of such a block, and its text unless it was erased.
+    /// Loads the next entry of such a block, with its text unless it was erased.
     pub(crate) fn resume(&mut self, stream: u32, step: Step<'_>, text: Option<Vec<u8>>) {
         let index = self.scripts.len();
         let script = Script { origin: step.origin, edits: step.edits.to_vec() };

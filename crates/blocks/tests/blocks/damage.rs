@@ -1,12 +1,12 @@
-//! Blocks that are not as they were written: right bytes or an error, never other bytes, a panic, or more memory than
-//! the limits allow.
-#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
+//! Damaged blocks: a read returns the right bytes or an error. It never returns other bytes, panics, or uses
+//! more memory than the limits allow.
+#![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use crate::histories::{Version, block, history, numbered, open, small};
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Column, Damage, Error, Limits, Settings, Value};
 
-/// Reads whatever can be read, and gives how many contents came out. Each is what went in.
+/// Reads everything that can be read, and checks that it is right. Returns how many contents were read.
 fn assert_right_or_error(bytes: &[u8], expected: &[(u64, Option<&Version>)]) -> usize {
     let Ok(block) = Block::salvage(bytes, Limits::default()) else { return 0 };
     let content = |ordinal: u64| {
@@ -21,7 +21,7 @@ fn assert_right_or_error(bytes: &[u8], expected: &[(u64, Option<&Version>)]) -> 
         }
     }
     let read: Vec<_> = block.iter().flatten().collect();
-    assert_eq!(read.len(), right, "one after the other, as many come out as one by one");
+    assert_eq!(read.len(), right, "iteration and single reads find equally many contents");
     for read in read {
         assert_eq!(read.bytes.as_deref(), content(read.ordinal));
     }
@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_block_with_another_bit_is_damaged_and_gives_nothing_wrong(
+    fn block_with_flipped_bits_is_damaged_and_returns_nothing_wrong(
         versions in history(20),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u8), 1..4),
     ) {
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn a_block_that_is_cut_short_or_goes_on_is_damaged_and_gives_nothing_wrong(
+    fn block_of_another_length_is_damaged_and_returns_nothing_wrong(
         versions in history(20),
         at in any::<prop::sample::Index>(),
         more in prop::collection::vec(any::<u8>(), 1..20),
@@ -78,13 +78,13 @@ proptest! {
     #[test]
     fn any_bytes_are_a_block_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), codec in 1..3_u8) {
         assert_right_or_error(&bytes, &[]);
-        // With everything in front that can be looked at before the directory.
+        // With a valid beginning, up to the directory.
         let start = [b"RBLK\x01", &[codec][..], &[0; 32]].concat();
         assert_right_or_error(&[start, bytes].concat(), &[]);
     }
 }
 
-/// Three chunks of one text each, which have nothing in common.
+/// Three chunks, each with one text. The texts have nothing in common.
 fn three_chunks() -> (Vec<u8>, Vec<Version>) {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut versions = Vec::new();
@@ -99,7 +99,7 @@ fn three_chunks() -> (Vec<u8>, Vec<Version>) {
 }
 
 #[test]
-fn damage_in_a_chunk_leaves_what_does_not_depend_on_it() {
+fn contents_that_do_not_depend_on_damage_are_read() {
     let (bytes, versions) = three_chunks();
     assert_eq!(open(&bytes).chunk_count(), 3);
     let expected = numbered(&versions, 0);
@@ -109,12 +109,12 @@ fn damage_in_a_chunk_leaves_what_does_not_depend_on_it() {
     damaged[end] ^= 1;
     assert!(matches!(Block::open(&damaged, Limits::default()), Err(Error::Damaged(Damage::Hash))));
     assert_eq!(assert_right_or_error(&damaged, &expected), 6);
-    // Of a truncated one, what comes before the cut.
+    // Of a truncated block, the contents before the cut are read.
     assert_eq!(assert_right_or_error(&bytes[..bytes.len() - 800], &expected), 6);
     let block = Block::salvage(&damaged, Limits::default()).unwrap();
     assert!(matches!(block.verify(), Err(Error::Damaged(Damage::Section { chunk: 2, section: "texts" }))));
     assert!(matches!(block.get(8), Err(Error::Damaged(_))));
-    assert_eq!(block.entries().unwrap().len(), 9, "the columns are apart");
+    assert_eq!(block.entries().unwrap().len(), 9, "columns are stored apart");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn literals_before_the_damage_are_read() {
     // zstd unpacks 128 KiB at once.
     assert!((2..4).contains(&damaged_at(length * 9 / 10)));
     assert!(damaged_at(length / 10) < 4);
-    assert_eq!(readable(&bytes[..length * 9 / 10]), 0, "the scripts are behind");
+    assert_eq!(readable(&bytes[..length * 9 / 10]), 0, "the scripts are behind the cut");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn each_bit_of_a_small_block_matters() {
 }
 
 #[test]
-fn what_is_not_for_this_program_is_refused_by_name() {
+fn unreadable_blocks_are_refused_with_the_reason() {
     let (bytes, _) = three_chunks();
     let with = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
@@ -173,7 +173,7 @@ fn what_is_not_for_this_program_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_block_declares_is_compared_with_the_limits() {
+fn declared_sizes_are_compared_with_the_limits() {
     let mut builder = BlockBuilder::new(small(), vec![Column::bytes("c")], 0).unwrap();
     let mut rng = fastrand::Rng::with_seed(1);
     for size in 0..10 {

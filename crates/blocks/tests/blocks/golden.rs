@@ -1,14 +1,16 @@
-//! Blocks of the past, which every version reads, and every version with the same zstd writes.
+//! Blocks of earlier versions. Every version reads them, and every version with the same zstd writes the same
+//! bytes.
 //!
-//! `RASHOMON_WRITE_GOLDEN=1` writes the files. That is for a new version of the format: a file that was released is
-//! never written again.
-#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
+//! `RASHOMON_WRITE_GOLDEN=1` writes the files. It is only for a new version of the format: a file that was
+//! released is never rewritten.
+#![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Error, Limits, Settings, Value, erase};
 
-/// The zstd that packed the files. Another one may pack otherwise, and has to unpack the same.
+/// The version of zstd that packed the files. Another version may pack differently, but has to unpack the
+/// same.
 const ZSTD: u32 = 10_507;
 
 fn path(name: &str) -> PathBuf {
@@ -53,12 +55,12 @@ fn settings() -> Settings {
     Settings { chunk_entries: 4, chunk_pool: 100, level: 19, ..Settings::default() }
 }
 
-/// The last two are one whose strings come again and again, and one that no entry has a value in.
+/// The last two columns: one has repeated strings, and one has no values.
 fn columns() -> Vec<Column> {
     vec![Column::integer("time"), Column::bytes("user"), Column::bytes("model"), Column::bytes("none")]
 }
 
-/// Pool and scripts in two chunks, from the ordinal 100 on; that of 102 is erased.
+/// Pool and scripts in two chunks, with ordinals from 100 on. The content of 102 is erased.
 fn weave() -> Vec<u8> {
     let mut builder = BlockBuilder::new(settings(), columns(), 100).unwrap();
     for (stream, content, values) in history() {
@@ -69,7 +71,7 @@ fn weave() -> Vec<u8> {
     erase(settings(), &block, &BTreeMap::from([(102, None)])).unwrap().block
 }
 
-/// Bytes that nothing compresses.
+/// Bytes that cannot be compressed.
 fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -79,7 +81,7 @@ fn noise(seed: u64) -> Vec<u8> {
     (0..8_500).map(|_| next()).collect()
 }
 
-/// Frames.
+/// A block of frames.
 fn frames() -> Vec<u8> {
     let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
     for seed in 1..3 {
@@ -127,7 +129,7 @@ fn frames_of_version_1_are_read() {
 }
 
 #[test]
-fn the_same_is_written_as_before() {
+fn same_bytes_are_written_as_before() {
     if zstd::zstd_safe::version_number() != ZSTD {
         println!("another zstd packs these files; what they hold is compared elsewhere");
         return;

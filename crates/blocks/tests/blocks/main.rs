@@ -1,4 +1,4 @@
-//! Compression blocks: what goes in comes out, whatever is done to the bytes.
+//! Compression blocks: contents are read as they were pushed, or are errors, whatever happens to the bytes.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod damage;

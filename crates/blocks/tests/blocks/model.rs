@@ -1,5 +1,5 @@
-//! Whatever goes into a block comes out again, whatever is done to the block.
-#![allow(clippy::unwrap_used)] // Tests: a panic names the line.
+//! Contents are read as they were pushed, whatever is done to the block.
+#![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::histories::{Version, assert_has, block, columns, history, numbered, o
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value, erase, merge};
 
-/// A text of so many lines that have nothing to do with each other.
+/// A text of this many lines, which have nothing in common.
 fn lines(seed: u64, count: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let line =
@@ -23,12 +23,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_comes_back(versions in history(40), first in 0..u64::from(u32::MAX)) {
+    fn any_history_is_read_unchanged(versions in history(40), first in 0..u64::from(u32::MAX)) {
         assert_has(&block(&versions, first), &numbered(&versions, first));
     }
 
     #[test]
-    fn what_is_appended_is_there_and_what_was_there_is_the_same(
+    fn appending_adds_entries_and_changes_no_other(
         versions in history(30),
         cuts in any::<[prop::sample::Index; 2]>(),
     ) {
@@ -40,7 +40,7 @@ proptest! {
             push(&mut builder, part);
             bytes = builder.finish().unwrap();
         }
-        // A block without entries knows no ordinals.
+        // A block without entries has no ordinals.
         let first = if cuts[0] == 0 { 0 } else { 7 };
         assert_has(&bytes, &numbered(&versions, first));
     }
@@ -84,7 +84,7 @@ proptest! {
         let bytes = block(&versions, 3);
         let erased = erase(small(), &open(&bytes), &gone).unwrap();
         assert_has(&erased.block, &expected);
-        // What is said to be the same still is there, and nothing else is the same.
+        // Each content that is reported as the same still exists, and no other is the same.
         for ordinal in gone.keys() {
             let content = &versions[*ordinal as usize - 3].content;
             for (other, version) in &expected {
@@ -94,7 +94,7 @@ proptest! {
                 prop_assert_eq!(said, version.is_some_and(|version| version.content == *content));
             }
         }
-        // Merging keeps them erased, and so does appending.
+        // Erased contents stay erased in a compaction, and when entries are appended.
         let again = merge(small(), &[open(&erased.block)]).unwrap();
         assert_has(&again[0], &expected);
         let mut builder = BlockBuilder::resume(small(), &open(&erased.block)).unwrap();
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn the_chunks_of_a_block_that_is_appended_to_stay_as_they_are() {
+fn appending_leaves_existing_chunks_unchanged() {
     let text = lines(1, 40);
     let first = block(&[version(&text)], 0);
     let mut builder = BlockBuilder::resume(small(), &open(&first)).unwrap();
@@ -114,11 +114,11 @@ fn the_chunks_of_a_block_that_is_appended_to_stay_as_they_are() {
     assert_eq!(open(&second).chunk_count(), 2);
     let tail = &first[first.len() - 500..];
     assert!(second.windows(tail.len()).any(|part| part == tail));
-    assert!(second.len() < first.len() + 200, "what is appended comes from what is there");
+    assert!(second.len() < first.len() + 200, "appended text is derived from existing text");
 }
 
 #[test]
-fn nothing_of_an_erased_text_is_left_but_what_others_have() {
+fn erased_text_is_gone_except_where_others_have_it() {
     let (common, secret) = (lines(1, 20), lines(2, 3));
     let versions =
         [&common[..], &[&common[..500], &secret, &common[500..]].concat(), &common[..900]].map(version);
@@ -128,8 +128,8 @@ fn nothing_of_an_erased_text_is_left_but_what_others_have() {
         erased.shared.iter().map(|shared| (shared.erased, shared.by, shared.bytes)).collect();
     assert_eq!(shares, [(1, 0, common.len() as u64), (1, 2, 900)]);
 
-    // Level 1 to 22 of zstd find a text of random letters nowhere, so that its literals would be in the pool, and
-    // the pool is as large as what stays.
+    // No level of zstd (1 to 22) compresses random letters away. So the literals of an erased text would be
+    // in the pool, but the pool is as large as the contents that stay.
     let pool: usize =
         open(&erased.block).iter().filter_map(|content| content.unwrap().bytes).map(|b| b.len()).sum();
     assert_eq!(pool, common.len() + 900);
@@ -152,7 +152,7 @@ fn values_of_an_erased_entry_can_be_replaced() {
 }
 
 #[test]
-fn a_revert_costs_next_to_nothing_and_so_does_the_edit_after_it() {
+fn a_revert_and_the_edit_after_it_take_few_bytes() {
     let (one, other) = (lines(1, 200), lines(2, 200));
     let mut versions = vec![version(&one)];
     versions.extend((0..20).map(|edit| version(&[&other[..], &[b'a' + edit]].concat())));
@@ -164,7 +164,7 @@ fn a_revert_costs_next_to_nothing_and_so_does_the_edit_after_it() {
 }
 
 #[test]
-fn the_same_text_in_another_stream_costs_next_to_nothing() {
+fn the_same_text_in_another_stream_takes_few_bytes() {
     let text = lines(1, 200);
     let alone = block(&[version(&text)], 0).len();
     let twice = block(&[version(&text), Version { stream: b"t".to_vec(), ..version(&text) }], 0).len();
@@ -172,7 +172,7 @@ fn the_same_text_in_another_stream_costs_next_to_nothing() {
 }
 
 #[test]
-fn what_cannot_be_compressed_goes_into_frames_and_text_does_not() {
+fn incompressible_contents_become_frames_and_text_does_not() {
     let mut rng = fastrand::Rng::with_seed(1);
     let noise: Vec<_> =
         (0..5).map(|_| version(&(0..9_000).map(|_| rng.u8(..)).collect::<Vec<_>>())).collect();
@@ -182,7 +182,7 @@ fn what_cannot_be_compressed_goes_into_frames_and_text_does_not() {
     let text = [version(&lines(1, 500))];
     assert_eq!(open(&block(&text, 0)).codec(), Codec::PoolAndScripts);
 
-    // What is appended to frames is frames; merging them is a new decision.
+    // Contents that are appended to frames become frames. A compaction decides again.
     let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
     push(&mut builder, &text);
     let more = builder.finish().unwrap();
@@ -193,7 +193,7 @@ fn what_cannot_be_compressed_goes_into_frames_and_text_does_not() {
 }
 
 #[test]
-fn a_builder_begins_anew_after_each_block() {
+fn a_builder_is_empty_after_each_block() {
     let mut builder = BlockBuilder::new(small(), columns(), 0).unwrap();
     let versions = [lines(1, 30), lines(2, 30), lines(1, 31)].map(|text| version(&text));
     push(&mut builder, &versions[..2]);
@@ -205,7 +205,7 @@ fn a_builder_begins_anew_after_each_block() {
 }
 
 #[test]
-fn a_block_is_full_by_its_pool_by_its_entries_and_later_where_its_contents_are_large() {
+fn a_block_is_full_by_its_pool_or_entries_and_later_with_large_contents() {
     let mut builder = BlockBuilder::new(Settings { level: 1, ..Settings::default() }, Vec::new(), 0).unwrap();
     let fill = |builder: &mut BlockBuilder, contents: &mut dyn Iterator<Item = Vec<u8>>| {
         while !builder.should_seal() {
@@ -233,10 +233,10 @@ fn a_block_is_full_by_its_pool_by_its_entries_and_later_where_its_contents_are_l
     assert!(!open(&block).is_full(&Settings::default()).unwrap());
 }
 
-/// A page that is blanked now and then stays in one block, and one that was large once does not make a large block of those
-/// that follow.
+/// A page that is blanked now and then stays in one block. A page that was large once does not make a large
+/// block of the contents that follow.
 #[test]
-fn a_block_is_as_large_as_the_last_contents_ask_for_together() {
+fn block_size_depends_on_the_largest_of_the_last_contents() {
     let settings = || Settings { level: 1, ..Settings::default() };
     let mut rng = fastrand::Rng::with_seed(1);
     let mut noise = |size: usize| -> Vec<u8> { (0..size).map(|_| rng.u8(..)).collect() };
@@ -264,7 +264,7 @@ fn a_block_is_as_large_as_the_last_contents_ask_for_together() {
 }
 
 #[test]
-fn what_a_block_cannot_have_is_refused_and_changes_nothing() {
+fn invalid_entries_are_refused_and_change_nothing() {
     let mut builder = BlockBuilder::new(small(), columns(), 5).unwrap();
     let good = version(b"text");
     assert!(matches!(builder.push(b"s", b"text", &[]), Err(Error::Columns(_))));
@@ -282,7 +282,7 @@ fn what_a_block_cannot_have_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_block_without_entries_is_one() {
+fn a_block_without_entries_is_valid() {
     let bytes = block(&[], 9);
     assert_has(&bytes, &[]);
     assert_eq!(Block::open(&bytes, Limits::default()).unwrap().ordinals(), None);

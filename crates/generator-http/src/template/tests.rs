@@ -12,7 +12,7 @@ fn url(template: &str, title: &str) -> String {
 }
 
 #[test]
-fn the_places_are_filled() {
+fn placeholders_are_filled() {
     assert_eq!(url("http://r/{domain}/{title}/{rev}", "Main_Page"), "http://r/en.wiki.example/Main_Page/42");
     assert_eq!(url("http://r/w?oldid={rev}&d={domain}", "x"), "http://r/w?oldid=42&d=en.wiki.example");
     assert_eq!(url("https://{domain}/w?{rev}", "x"), "https://en.wiki.example/w?42");
@@ -20,7 +20,7 @@ fn the_places_are_filled() {
     assert_eq!(url("http://r", "x"), "http://r/");
 }
 
-/// A title may have anything in it that means something in a URL.
+/// A title may contain anything that has a meaning in a URL.
 const ODD: &str = "A/B?c&d=e#f+g%41:@;,'\"<>\\^`{|}[]$!*()Ä€";
 
 const ODD_ENCODED: &str = "A%2FB%3Fc%26d%3De%23f%2Bg%2541%3A%40%3B%2C%27%22%3C%3E%5C%5E%60%7B%7C%7D%5B%5D%24%21%2A\
@@ -49,7 +49,7 @@ fn no_title_leaves_its_place_in_the_path() {
 }
 
 #[test]
-fn what_is_no_template_is_refused_with_the_cure() {
+fn invalid_templates_are_refused_with_a_remedy() {
     for (template, cure) in [
         ("", "http://"),
         ("wiki.example/{rev}", "http://"),
@@ -77,7 +77,7 @@ fn what_is_no_template_is_refused_with_the_cure() {
 }
 
 #[test]
-fn it_is_known_whether_the_host_depends_on_the_domain() {
+fn has_one_host_detects_a_domain_in_the_host() {
     let one = |template| Template::parse(template).unwrap().has_one_host();
     assert!(one("http://r/{domain}/{rev}") && one("http://r:81/{title}"));
     assert!(!one("http://{domain}/{rev}") && !one("http://x-{domain}:81/{rev}"));

@@ -1,4 +1,4 @@
-//! What a renderer may answer, and what becomes of it.
+//! The answers that a renderer may give, and their results.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     settings, source, upstream,
 };
 
-/// What is made where a server replies like this.
+/// The result if a server replies like this.
 async fn made_of(reply: Reply) -> Result<rashomon_buckets::Generated, GenerateError> {
     let server = Server::new(move |_| reply.clone()).await;
     let timeout = LONG;
@@ -20,7 +20,7 @@ async fn made_of(reply: Reply) -> Result<rashomon_buckets::Generated, GenerateEr
 }
 
 #[tokio::test]
-async fn what_comes_is_given_with_its_type() {
+async fn answers_are_returned_with_their_type() {
     let server = Server::new(|_| html("<p>")).await;
     let made = make(&html_from(&server.url("/"), &[server.host()], LONG)).await.unwrap();
     assert_eq!(made.name, name("html"));
@@ -64,7 +64,7 @@ async fn a_renderer_is_asked_for_exactly_the_revision() {
 }
 
 #[tokio::test]
-async fn one_property_that_fails_is_a_failure_of_all() {
+async fn failure_of_one_property_fails_all() {
     let server = Server::new(|target| match target {
         "/html" => html("<p>"),
         _ => says("500 Oh", "", ""),
@@ -77,7 +77,7 @@ async fn one_property_that_fails_is_a_failure_of_all() {
 }
 
 #[tokio::test]
-async fn a_status_says_what_it_is() {
+async fn statuses_are_mapped_to_errors() {
     for status in ["404 Not Found", "410 Gone"] {
         let made = made_of(says(status, "", "an excuse")).await;
         assert!(matches!(&made, Err(GenerateError::Unknown(why)) if why.contains(&status[..3])), "{made:?}");
@@ -97,7 +97,7 @@ async fn a_status_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_in_time_is_given_up() {
+async fn slow_renderer_is_given_up() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 900\r\n\r\n";
     for reply in [
         Reply::Nothing,
@@ -120,27 +120,27 @@ async fn who_does_not_answer_in_time_is_given_up() {
 }
 
 #[tokio::test]
-async fn no_more_is_read_than_a_property_may_have() {
+async fn answers_are_bounded_by_the_size_of_the_property() {
     let max = MAX_SIZE as usize;
     assert_eq!(bytes_of(made_of(html(&"x".repeat(max))).await).len(), max);
     let words = "more than its 1000 bytes";
     assert_failed(made_of(html(&"x".repeat(max + 1))).await, words);
-    // It says so, and nothing of it is waited for.
+    // The answer announces its size, and none of the body is waited for.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 10000000000000\r\n\r\n";
     assert_failed(made_of(Reply::Drips(head.to_owned(), LONG)).await, words);
-    // It says nothing, and never ends.
+    // The answer announces nothing, and never ends.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n";
     let flood = Reply::Floods(format!("{head}\r\n"), "x".repeat(100));
     assert_failed(made_of(flood).await, words);
     let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n");
     assert_failed(made_of(Reply::Floods(chunked, "1\r\nx\r\n".to_owned())).await, words);
-    // Nor do its headers.
+    // The headers never end either.
     let headers = Reply::Floods(head.to_owned(), format!("x: {}\r\n", "x".repeat(1000)));
     assert_failed(made_of(headers).await, "");
 }
 
 #[tokio::test]
-async fn what_breaks_off_is_no_answer() {
+async fn incomplete_answers_are_failures() {
     let broken = "broke off";
     assert_failed(made_of(says("200 OK", "content-length: 10\r\n", "short")).await, broken);
     assert_failed(made_of(says("200 OK", "transfer-encoding: chunked\r\n", "5\r\nshort\r\n")).await, broken);
@@ -151,7 +151,7 @@ async fn what_breaks_off_is_no_answer() {
 }
 
 #[tokio::test]
-async fn what_is_not_as_asked_is_no_answer() {
+async fn unexpected_encodings_and_types_are_failures() {
     let compressed = says("200 OK", "content-encoding: gzip\r\ncontent-length: 1\r\n", "x");
     assert_failed(made_of(compressed).await, "gzip");
     assert_eq!(
@@ -164,7 +164,7 @@ async fn what_is_not_as_asked_is_no_answer() {
 }
 
 #[tokio::test]
-async fn the_expected_type_has_to_come() {
+async fn answer_must_have_the_expected_type() {
     let server = Server::new(|target| match target {
         "/none" => says("200 OK", "content-length: 1\r\n", "x"),
         target => Reply::Says(ok(&target[1..], "x")),
@@ -186,7 +186,7 @@ async fn the_expected_type_has_to_come() {
 }
 
 #[tokio::test]
-async fn a_renderer_that_is_not_there_is_a_failure() {
+async fn missing_renderer_is_a_failure() {
     let server = Server::new(|_| html("<p>")).await;
     let (generator, address) = (html_from(&server.url("/"), &[server.host()], LONG), server.address);
     drop(server);
@@ -196,16 +196,16 @@ async fn a_renderer_that_is_not_there_is_a_failure() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, refused).await.expect("nobody listens any more");
+    tokio::time::timeout(LONG, refused).await.expect("the port is closed");
     assert_failed(make(&generator).await, "refused");
     let nowhere = html_from("http://nowhere.invalid/", &["nowhere.invalid".to_owned()], LONG);
     assert_failed(make(&nowhere).await, "");
 }
 
-/// A renderer that is one answer behind, or says more than it announced, answers the next request with something
-/// that is about another page.
+/// A renderer may be one answer behind, or may send more than it announced. It then answers the next request
+/// with text about another page.
 #[tokio::test]
-async fn what_one_answer_leaves_behind_is_part_of_no_other() {
+async fn rest_of_one_answer_is_part_of_no_other() {
     let one = || ok("text/html", "one");
     for behind in [Reply::Twice(one(), one()), Reply::Says(format!("{}{}", one(), one()))] {
         let server =

@@ -1,4 +1,4 @@
-//! Many who ask at once.
+//! Many requests at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn so_many_requests_are_under_way_at_most() {
+async fn concurrent_requests_are_bounded() {
     let server =
         Server::new(|target| if target.ends_with("/B") { html("<p>") } else { Reply::Nothing }).await;
     let its = upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG);
@@ -30,19 +30,19 @@ async fn so_many_requests_are_under_way_at_most() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(server.asked(), 2);
     waiting.abort_all();
-    // One after another they all have their turn.
+    // One after another, all requests are answered.
     let page = page("B");
     let made = join_all((1..=6).map(|number| generator.generate(&page, rev(number)))).await;
     assert!(made.iter().all(Result::is_ok), "{made:?}");
 }
 
 #[tokio::test]
-async fn who_finds_no_place_in_time_is_told_so() {
+async fn request_without_a_place_in_time_is_busy() {
     let server = Server::new(|_| Reply::Nothing).await;
     let its = upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], SHORT);
     let generator = HttpGenerator::new(at_most(1, settings(its))).unwrap();
     let page = page("A");
-    // When the first has been given up, so has been whoever waited behind the second.
+    // When the first request is given up, every request that waits behind the second is given up too.
     let made = join_all((1..=3).map(|number| generator.generate(&page, rev(number)))).await;
     let is_busy = |made: &Result<_, GenerateError>| matches!(made, Err(GenerateError::Busy(why)) if why.contains("500ms"));
     assert!(made.iter().any(is_busy), "{made:?}");
@@ -50,13 +50,13 @@ async fn who_finds_no_place_in_time_is_told_so() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_leaves_another_untouched() {
+async fn hanging_renderer_does_not_block_another() {
     let hanging = Server::new(|_| Reply::Nothing).await;
     let server = Server::new(|_| html("<p>")).await;
     let from = |server: &Server, timeout| {
         upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], timeout)
     };
-    // Shorter than the other hangs, and longer than a busy machine takes for six answers.
+    // Shorter than the other renderer hangs, and longer than a busy machine takes for six answers.
     let both = with_bucket(Some(from(&server, LONG / 3)), "wiki.example", "slow", from(&hanging, LONG));
     let generator = Arc::new(HttpGenerator::new(at_most(2, both)).unwrap());
     let slow = Page { bucket: BucketName::new("slow").unwrap(), ..page("A") };

@@ -18,8 +18,8 @@ use crate::{
     settings, source, upstream,
 };
 
-/// Certificates for the hosts of these names, each its own authority, with their keys. They are of no use but
-/// here, until the year 2126.
+/// Certificates for hosts with these names, each its own authority, with their keys. They are only for these
+/// tests, and valid until the year 2126.
 const LOCALHOST: (&str, &str) =
     (include_str!("certificates/localhost.pem"), include_str!("certificates/localhost.key"));
 const ELSEWHERE: (&str, &str) =
@@ -42,7 +42,7 @@ async fn server(
     Server::over(reply, move |stream| acceptor.accept(stream)).await
 }
 
-/// A generator that asks it by a name, and trusts these certificates.
+/// A generator that asks the server by a name, and trusts these certificates.
 fn asking(server: &Server, authorities: &Path) -> HttpGenerator {
     let port = server.address.port();
     let url = format!("https://localhost:{port}/");
@@ -51,7 +51,7 @@ fn asking(server: &Server, authorities: &Path) -> HttpGenerator {
 }
 
 #[tokio::test]
-async fn a_renderer_behind_tls_shows_a_certificate_that_is_trusted() {
+async fn renderer_behind_tls_needs_a_trusted_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("authorities.pem");
     let server = server(LOCALHOST, |_| html("<p>")).await;
@@ -66,7 +66,7 @@ async fn a_renderer_behind_tls_shows_a_certificate_that_is_trusted() {
 }
 
 #[tokio::test]
-async fn nobody_is_led_from_https_to_http() {
+async fn redirect_from_https_to_http_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("authorities.pem");
     let plain = Server::new(|_| html("<p>")).await;
@@ -83,7 +83,7 @@ async fn nobody_is_led_from_https_to_http() {
 }
 
 #[test]
-fn a_file_without_certificates_is_refused_with_the_cure() {
+fn a_file_without_certificates_is_refused_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("authorities.pem");
     let its = Settings { authorities: Some(file.clone()), ..Settings::default() };

@@ -1,6 +1,6 @@
-//! The generator against servers that do what servers do: answer, fail, take their time, lie, lead elsewhere; and
-//! against a real MediaWiki.
-#![allow(clippy::unwrap_used, clippy::print_stderr)] // In what tests call, too.
+//! The generator against servers that do what servers do: they answer, fail, take their time, lie and
+//! redirect. It also runs against a real MediaWiki.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Also in functions that tests call.
 
 mod answers;
 mod crowds;
@@ -19,13 +19,13 @@ use rashomon_buckets::{
 };
 use rashomon_generator_http::{HttpGenerator, Settings, Source, Upstream};
 
-/// So long that only who never answers is not waited for, on a busy machine too.
+/// So long that only a server that never answers is given up, also on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// How long those are waited for that do not answer.
+/// The timeout for servers that do not answer.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 
-/// The bound on a body in most tests.
+/// The greatest size of a body in most tests.
 pub(crate) const MAX_SIZE: u64 = 1000;
 
 pub(crate) fn name(text: &str) -> PropertyName {
@@ -44,12 +44,12 @@ pub(crate) fn page(title: &str) -> Page {
     }
 }
 
-/// Any type, and up to [`MAX_SIZE`] bytes.
+/// A source of any type, with up to [`MAX_SIZE`] bytes.
 pub(crate) fn source(url: impl Into<String>) -> Source {
     Source { url: url.into(), content_type: None, max_size: MAX_SIZE }
 }
 
-/// These properties, of which those hosts may be asked.
+/// A renderer of these properties, with these allowed hosts.
 pub(crate) fn upstream(properties: &[(&str, Source)], hosts: &[String], timeout: Duration) -> Upstream {
     Upstream {
         properties: properties.iter().map(|(property, source)| (name(property), source.clone())).collect(),
@@ -62,12 +62,12 @@ pub(crate) fn settings(upstream: Upstream) -> Settings {
     Settings { upstream: Some(upstream), ..Settings::default() }
 }
 
-/// A generator of `html`, had at this URL.
+/// A generator of `html` from this URL.
 pub(crate) fn html_from(url: &str, hosts: &[String], timeout: Duration) -> HttpGenerator {
     HttpGenerator::new(settings(upstream(&[("html", source(url))], hosts, timeout))).unwrap()
 }
 
-/// What it makes of revision 1 of a page, of which there is one property.
+/// The only property that the generator makes of revision 1 of a page.
 pub(crate) async fn make(generator: &HttpGenerator) -> Result<Generated, GenerateError> {
     let mut made = generator.generate(&page("Main_Page"), rev(1)).await?;
     assert_eq!(made.len(), 1);
@@ -78,7 +78,7 @@ pub(crate) fn bytes_of(made: Result<Generated, GenerateError>) -> String {
     String::from_utf8(made.unwrap().body.to_vec()).unwrap()
 }
 
-/// Panics unless it failed, for a reason in which these words are.
+/// Panics unless it failed, for a reason that contains these words.
 #[track_caller]
 pub(crate) fn assert_failed(made: Result<Generated, GenerateError>, words: &str) {
     match made {

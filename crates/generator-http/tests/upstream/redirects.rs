@@ -1,4 +1,4 @@
-//! Where a renderer leads, and whether anybody follows.
+//! Redirects of a renderer, and which of them are followed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +30,7 @@ async fn redirects_to_allowed_hosts_are_followed() {
 }
 
 #[tokio::test]
-async fn no_host_is_reached_that_is_not_allowed() {
+async fn hosts_that_are_not_allowed_are_never_reached() {
     let other = Server::new(|_| html("secret")).await;
     let (address, port) = (other.address, other.address.port());
     for location in [
@@ -60,7 +60,7 @@ async fn no_host_is_reached_that_is_not_allowed() {
         assert!(matches!(made, Err(rashomon_buckets::GenerateError::Failed(_))), "{location}: {made:?}");
         assert_eq!((first.asked(), other.asked()), (1, 0), "{location}");
     }
-    // It could have been reached.
+    // The host could have been reached.
     assert_eq!(bytes_of(make(&html_from(&other.url("/"), &[other.host()], LONG)).await), "secret");
 }
 
@@ -87,7 +87,7 @@ async fn a_redirect_leads_to_a_plain_url() {
 }
 
 #[tokio::test]
-async fn nobody_is_led_in_circles() {
+async fn endless_redirects_are_stopped() {
     let server = Server::new(|_| to("/")).await;
     assert_failed(make(&html_from(&server.url("/"), &[server.host()], LONG)).await, "more than 3 times");
     assert_eq!(server.asked(), MAX_REDIRECTS + 1);

@@ -1,4 +1,4 @@
-//! A server that says whatever a test wants, byte for byte.
+//! A server that replies whatever a test wants, byte for byte.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -12,24 +12,24 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// What it does once it has read a request.
+/// What the server does after it has read a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Says this, and closes.
+    /// Sends this, and closes.
     Says(String),
-    /// The same after a while.
+    /// Sends this after a while, and closes.
     After(Duration, String),
-    /// Says this, and then one byte in a while, for ever.
+    /// Sends this, and then one byte at a time with pauses, without end.
     Drips(String, Duration),
-    /// Says this, and then the other for ever, as fast as it is read.
+    /// Sends the first text, and then the second one without end, as fast as it is read.
     Floods(String, String),
-    /// Says this, and the other if it is asked again on the same connection.
+    /// Sends the first text, and the second one if there is another request on the same connection.
     Twice(String, String),
-    /// Says nothing, and does not close.
+    /// Sends nothing, and does not close.
     Nothing,
 }
 
-/// An answer of 200 with a body of HTML, as it should be.
+/// A correct answer of 200 with a body of HTML.
 pub(crate) fn html(body: &str) -> Reply {
     Reply::Says(ok("text/html; charset=utf-8", body))
 }
@@ -39,12 +39,12 @@ pub(crate) fn ok(content_type: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// The same, with nothing known but these headers.
+/// An answer with only these headers.
 pub(crate) fn says(status: &str, headers: &str, body: &str) -> Reply {
     Reply::Says(format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}"))
 }
 
-/// A server, ended with the test.
+/// A server that ends with the test.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -59,7 +59,7 @@ impl Server {
         Self::over(reply, |stream| async { Ok(stream) }).await
     }
 
-    /// The same over connections that something is done with first.
+    /// The same, over connections that `accept` prepares first.
     pub(crate) async fn over<S, F>(
         reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
         accept: impl Fn(tokio::net::TcpStream) -> F + Send + Sync + 'static,
@@ -77,7 +77,7 @@ impl Server {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (accepted, reply, seen) = (accept(stream), Arc::clone(&reply), Arc::clone(&seen));
                 tokio::spawn(async move {
-                    // Whoever gives up closes the connection, which is no failure here.
+                    // A client that gives up closes the connection, which is no failure here.
                     if let Ok(stream) = accepted.await {
                         let _ = answer(stream, &*reply, &seen).await;
                     }
@@ -87,12 +87,12 @@ impl Server {
         Self { address, requests, task: task.abort_handle() }
     }
 
-    /// A URL of it.
+    /// A URL of the server.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// It as one of the allowed hosts.
+    /// The server as one of the allowed hosts.
     pub(crate) fn host(&self) -> String {
         self.address.to_string()
     }
@@ -102,7 +102,7 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     pub(crate) fn asked(&self) -> usize {
         self.requests.lock().unwrap().len()
     }

@@ -1,4 +1,4 @@
-//! Which settings are taken, and for which bucket they hold.
+//! Which settings are accepted, and for which buckets they hold.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn refused(its: Upstream) -> SettingsError {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_cure() {
+fn invalid_settings_are_refused_with_a_remedy() {
     let hosts = ["wiki.example".to_owned()];
     let html = |url: &str| [("html", source(url))];
     for (its, cures) in [
@@ -37,7 +37,7 @@ fn what_makes_no_sense_is_refused_with_the_cure() {
 }
 
 #[test]
-fn what_is_wrong_for_one_bucket_is_refused_too() {
+fn invalid_settings_of_one_bucket_are_refused() {
     let its = upstream(&[("html", source("http://evil/"))], &[], LONG);
     assert!(HttpGenerator::new(with_bucket(None, "wiki.example", "page", its)).is_err());
 }

@@ -13,7 +13,7 @@ use crate::{
     wiki::{DAY, Wiki, text},
 };
 
-/// A wiki whose `html` and `data-parsoid` a server makes, waited for so long.
+/// A wiki whose `html` and `data-parsoid` a server makes, with this timeout.
 async fn wiki(server: &Server, timeout: Duration) -> Wiki {
     let properties = [
         ("html", source(server.url("/{title}/{rev}"))),
@@ -24,14 +24,14 @@ async fn wiki(server: &Server, timeout: Duration) -> Wiki {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_revision_is_made_once_in_its_time() {
+async fn old_revision_is_rendered_once_per_ttl() {
     let server = Server::new(html).await;
     let (wiki, page) = (wiki(&server, LONG).await, page("A"));
     let first = wiki.put(&page, 1, &[("html", "first")]).await;
     wiki.put(&page, 2, &[("html", "second")]).await;
-    assert_eq!(wiki.read(&page, 1, "html").await.unwrap().0, first, "what is stored is not made");
+    assert_eq!(wiki.read(&page, 1, "html").await.unwrap().0, first, "stored properties are not rendered");
     assert_eq!(server.asked(), 0);
-    // Whoever read it has it kept for two days; then nobody has.
+    // A read keeps the render for two days. After that, no read keeps it.
     wiki.cull().await;
     wiki.clock.advance(2 * DAY);
     let (made, property) = wiki.read(&page, 1, "html").await.unwrap();
@@ -61,7 +61,7 @@ async fn a_hundred_readers_make_one_request_a_property() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_stored_of_what_went_wrong_and_other_pages_go_on() {
+async fn failed_renders_are_not_stored_and_other_pages_continue() {
     let fine = "/A/1/dp";
     let long = "x".repeat(MAX_SIZE as usize + 1);
     for (wrong, expected) in [
@@ -78,7 +78,7 @@ async fn nothing_is_stored_of_what_went_wrong_and_other_pages_go_on() {
             move |target| if target == "/A/1" { wrong.clone() } else { html(target) }
         })
         .await;
-        // On a busy machine the others may take longer than a renderer that hangs is waited for.
+        // On a busy machine, the other requests may take longer than the timeout for a renderer that hangs.
         let timeout = if expected == "TimedOut" { 4 * SHORT } else { LONG };
         let (wiki, page, other) = (wiki(&server, timeout).await, page("A"), page("B"));
         for page in [&page, &other] {
@@ -111,9 +111,9 @@ fn kind(error: &GenerateError) -> &'static str {
     }
 }
 
-/// Of the latest revision a render is made, which stays.
+/// A render of the latest revision is made, and stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_made_of_the_latest_revision_is_a_render_of_it() {
+async fn generated_render_of_the_latest_revision_is_stored() {
     let server = Server::new(html).await;
     let (wiki, page) = (wiki(&server, LONG).await, page("A"));
     wiki.put(&page, 7, &[("wikitext", "x")]).await;

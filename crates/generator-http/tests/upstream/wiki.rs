@@ -13,7 +13,7 @@ use crate::{name, rev};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A wiki whose superseded values go after a day.
+/// A wiki whose superseded values are culled after a day.
 #[derive(Debug)]
 pub(crate) struct Wiki {
     pub(crate) clock: Arc<ManualClock>,
@@ -47,21 +47,21 @@ impl Wiki {
         self.buckets.put_revision(page, new).await.unwrap().tid
     }
 
-    /// Two days pass, and what was superseded before them goes.
+    /// Lets two days pass, and culls what was superseded before them.
     pub(crate) async fn cull(&self) {
         self.clock.advance(2 * DAY);
         let limit = NonZeroUsize::new(1000).unwrap();
         while self.buckets.sweep(limit).await.unwrap().notes > 0 {}
     }
 
-    /// What a reader gets who asks for a property of a revision: from which render, and what.
+    /// What a reader of a property of a revision gets: the render that it comes from, and the property.
     pub(crate) async fn read(&self, page: &Page, number: i64, property: &str) -> Result<(Tid, Property)> {
         let tid = self.buckets.newest_with(page, rev(number), &name(property)).await?;
         let property = self.buckets.property(page, tid, &name(property)).await?;
         Ok((tid, property))
     }
 
-    /// How many rows there are of all tables of a page.
+    /// The number of rows of a page in all tables.
     pub(crate) async fn rows(&self, page: &Page) -> usize {
         let partition: Vec<_> =
             [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();
@@ -77,7 +77,7 @@ impl Wiki {
     }
 }
 
-/// The text of a property of one piece.
+/// The text of a property that has no chunks.
 pub(crate) fn text(property: &Property) -> String {
     match &property.body {
         Body::Inline(body) => String::from_utf8(body.plain.to_vec()).unwrap(),

@@ -1,4 +1,4 @@
-//! Who may do what, and how it is asked.
+//! Passwords, rights, certificates and compression.
 
 use std::{path::PathBuf, sync::LazyLock};
 
@@ -29,13 +29,14 @@ async fn use_tables(store: &CassandraStore) {
     store.write(Vec::new(), batch).await.expect("written");
     let key = key("page", 1);
     assert!(store.get(&PAGES, &key).await.expect("read").is_some());
-    let standing = store.get(&HEADS, &key).await.expect("read");
+    let existing = store.get(&HEADS, &key).await.expect("read");
     let new = Row { key: key.clone(), values: values(7), written_at: system_time(), expires_at: None };
-    let swap = store.swap(&HEADS, &key, standing.as_ref(), Some(new)).await.expect("answered");
+    let swap = store.swap(&HEADS, &key, existing.as_ref(), Some(new)).await.expect("answered");
     assert_eq!(swap, Swap::Applied);
 }
 
-/// Whether the node asks who one is. One that was not started for the tests may not; the build server's does.
+/// Whether the node asks for a password. A node that was not started for the tests may not; the build
+/// server's does.
 async fn asks_for_a_password(keyspace: &Keyspace) -> bool {
     let asks = connect(Options { credentials: None, ..keyspace.options() }).await.is_err();
     if !asks {
@@ -45,7 +46,7 @@ async fn asks_for_a_password(keyspace: &Keyspace) -> bool {
 }
 
 #[test]
-fn a_wrong_password_is_said() {
+fn wrong_password_is_reported() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
         if !asks_for_a_password(&keyspace).await {
@@ -61,9 +62,9 @@ fn a_wrong_password_is_said() {
     });
 }
 
-/// Whichever of the nodes that are not there is named beside the one that refuses.
+/// The order of the contact points makes no difference.
 #[test]
-fn a_wrong_password_is_said_where_other_nodes_are_not_there() {
+fn wrong_password_is_reported_beside_missing_nodes() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
         if !asks_for_a_password(&keyspace).await {
@@ -84,9 +85,9 @@ fn a_wrong_password_is_said_where_other_nodes_are_not_there() {
     });
 }
 
-/// Somebody else makes the tables; the service only reads and writes, and says what is missing.
+/// An administrator creates the tables. The service only reads and writes, and reports a missing table.
 #[test]
-fn the_right_to_make_tables_is_not_needed() {
+fn right_to_create_tables_is_not_needed() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
         if !asks_for_a_password(&keyspace).await {
@@ -116,7 +117,7 @@ fn the_right_to_make_tables_is_not_needed() {
 }
 
 #[test]
-fn connections_can_be_encrypted_and_the_node_has_to_be_vouched_for() {
+fn encrypted_connection_requires_a_trusted_certificate() {
     let Some(keyspace) = Keyspace::new() else { return };
     let Some(authorities) = std::env::var_os(AUTHORITIES).map(PathBuf::from) else {
         return skip(&format!("{AUTHORITIES} names no certificate"));
@@ -135,7 +136,7 @@ fn connections_can_be_encrypted_and_the_node_has_to_be_vouched_for() {
 }
 
 #[test]
-fn what_is_sent_can_be_compressed() {
+fn traffic_can_be_compressed() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
         for compression in [Compression::Lz4, Compression::Snappy] {

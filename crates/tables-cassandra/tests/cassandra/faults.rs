@@ -1,4 +1,4 @@
-//! A cluster that is not there, goes away, and comes back.
+//! A cluster that is missing, that disappears, and that comes back.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
 
-/// Whatever is wrong with it, five seconds is what an operator waits.
+/// The longest time that an operator waits for an error, whatever the cause.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Something between the store and the node that can be cut.
+/// A proxy between the store and the node, whose connections can be cut.
 struct Wire {
     address: String,
     open: watch::Sender<bool>,
@@ -46,14 +46,14 @@ impl Wire {
     }
 }
 
-/// The error names those that were asked.
+/// The error names the contact points.
 #[test]
-fn no_cluster_is_said_soon() {
+fn missing_cluster_is_reported_soon() {
     block_on(async {
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let refusing = closed.local_addr().expect("it has one").to_string();
         drop(closed);
-        // It takes connections, and never says a word.
+        // It accepts connections, and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let silent = silent.local_addr().map(|address| (silent, address.to_string())).expect("it has one");
         for contact_points in [vec![refusing.clone()], vec![silent.1.clone()], vec![refusing, silent.1]] {
@@ -69,10 +69,10 @@ fn no_cluster_is_said_soon() {
     });
 }
 
-/// Who looks for a cluster may meet a node that hangs twice, as a contact point and as a member, and still has to
-/// find the others in time.
+/// A client that looks for a cluster may meet a hanging node twice, as a contact point and as a member. It
+/// still has to find the other nodes in time.
 #[test]
-fn a_node_that_says_nothing_is_given_up_in_less_than_half_of_the_time() {
+fn silent_node_is_given_up_in_less_than_half_of_the_time() {
     block_on(async {
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let options = Options {
@@ -88,7 +88,8 @@ fn a_node_that_says_nothing_is_given_up_in_less_than_half_of_the_time() {
     });
 }
 
-/// While the cluster is away calls are `Unavailable`, soon; when it is back they succeed, on the same store.
+/// While the cluster is away, calls soon end as `Unavailable`. When it is back, calls of the same store
+/// succeed.
 #[test]
 fn a_store_recovers_when_the_cluster_does() {
     let Some(keyspace) = Keyspace::new() else { return };

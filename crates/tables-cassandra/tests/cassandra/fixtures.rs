@@ -1,5 +1,5 @@
-//! Keyspaces for tests, on the node that was given.
-#![allow(clippy::print_stderr)] // What is skipped is said.
+//! Keyspaces for tests, on the node that the environment names.
+#![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{
     num::NonZeroU32,
@@ -23,9 +23,9 @@ use scylla::{
     statement::Statement,
 };
 
-/// The address of the node for tests, `HOST:PORT`; `elsewhere` where another run of these tests has one.
+/// The address of the node for tests, `HOST:PORT`; `elsewhere` if another run of these tests has a node.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
-/// The user that a new node knows, and its password.
+/// The user of a new node, and the password of that user.
 const USER: &str = "cassandra";
 /// The path of a nodetool for that node.
 const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
@@ -40,21 +40,21 @@ pub(crate) fn node() -> Option<String> {
     None
 }
 
-/// Says plainly what is missing for a test; on the build server that is a failure.
+/// Reports what is missing for a test. On the build server that is a failure.
 pub(crate) fn skip(missing: &str) {
     let on_build_server = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!on_build_server, "{missing}");
     eprintln!("skipped: {missing}");
 }
 
-/// A keyspace of one test, which is dropped at its end.
+/// A keyspace of one test, which is dropped when the test ends.
 pub(crate) struct Keyspace {
     node: String,
     name: String,
 }
 
 impl Keyspace {
-    /// `None` where there is no node.
+    /// `None` if there is no node.
     pub(crate) fn new() -> Option<Self> {
         Some(Self::on(node()?))
     }
@@ -62,7 +62,7 @@ impl Keyspace {
     pub(crate) fn on(node: String) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // No name is used twice, since what another run left would be taken for this test's.
+        // No name is used twice, or a test would find the data of another run.
         let now = system_time().as_micros();
         Self { node, name: format!("test_{now}_{}_{number}", std::process::id()) }
     }
@@ -80,9 +80,9 @@ impl Keyspace {
             contact_points: vec![self.node.clone()],
             keyspace: self.name.clone(),
             replication: Replication::Simple(1),
-            // What a new node has, if it asks at all.
+            // The user of a new node, if the node asks for one at all.
             credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
-            // A node on a busy machine is no cluster that one waits for.
+            // A node on a busy machine may take longer than a cluster in use.
             attempt_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(20),
@@ -95,12 +95,12 @@ impl Keyspace {
         Arc::new(store.expect("the cluster is there"))
     }
 
-    /// A connection beside the store.
+    /// A connection of the test's own.
     pub(crate) async fn session(&self) -> Session {
         SessionBuilder::new()
             .known_node(&self.node)
             .user(USER, USER)
-            // A busy node takes a while until a trace is written.
+            // A busy node takes a while to write a trace.
             .tracing_info_fetch_attempts(NonZeroU32::new(200).expect("above 0"))
             .tracing_info_fetch_interval(Duration::from_millis(50))
             .build()
@@ -108,7 +108,7 @@ impl Keyspace {
             .expect("the cluster is there")
     }
 
-    /// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none.
+    /// Runs Cassandra's nodetool on the node, and returns its output. `None` if there is no nodetool.
     pub(crate) fn nodetool(&self, arguments: &[&str]) -> Option<String> {
         let Some(nodetool) = std::env::var_os(NODETOOL) else {
             skip(&format!("{NODETOOL} names no nodetool; `cargo xtask cassandra up` prints one"));
@@ -141,23 +141,23 @@ impl Factory for Keyspace {
     }
 
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
-        assert_eq!(Arc::strong_count(&store), 1, "somebody else holds the store");
+        assert_eq!(Arc::strong_count(&store), 1, "another handle of the store is in use");
         drop(store);
         Some(self.open(clock).await)
     }
 }
 
-/// The clock that a service has.
+/// The clock that a service uses.
 pub(crate) fn system_clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock::new())
 }
 
-/// What it says.
+/// The time of that clock.
 pub(crate) fn system_time() -> Timestamp {
     system_clock().now()
 }
 
-/// A table of pages by name, as most tests need it.
+/// A table of pages with this name, for most tests.
 pub(crate) fn pages(name: &'static str) -> SchemaBuilder {
     Schema::builder(name)
         .partition("page", ColumnType::Text)

@@ -1,4 +1,4 @@
-//! What Cassandra does not take is refused, and nothing is changed.
+//! Calls beyond the limits of Cassandra are refused, and change nothing.
 
 use std::{num::NonZeroUsize, sync::LazyLock};
 
@@ -35,7 +35,7 @@ fn assert_invalid<T: std::fmt::Debug>(what: &str, result: Result<T>) {
 }
 
 #[test]
-fn what_is_beyond_cassandra_is_invalid() {
+fn calls_beyond_the_limits_are_invalid() {
     let Some(keyspace) = Keyspace::new() else { return };
     let long = |length: usize| Value::from("x".repeat(length));
     block_on(async {
@@ -64,7 +64,7 @@ fn what_is_beyond_cassandra_is_invalid() {
         let partitions = store.partitions(&NAMES, None, NonZeroUsize::MIN).await.expect("listed");
         assert_eq!(partitions.items, Vec::<Vec<Value>>::new());
 
-        // And what is just within is taken.
+        // Calls just within the limits are accepted.
         let longest = "x".repeat(LONGEST);
         store
             .write(vec![put("page", [long(LONGEST - 8)], now)], put(&longest, numbers(1), now))

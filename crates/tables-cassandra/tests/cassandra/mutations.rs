@@ -1,4 +1,4 @@
-//! What a write is to Cassandra, by its own account.
+//! How Cassandra applies a write, by its own metrics and traces.
 
 use std::{
     num::NonZeroUsize,
@@ -23,7 +23,7 @@ fn tables() -> [&'static Schema; 3] {
     [&CONTENT, &INDEX, &BY_TIME]
 }
 
-/// Rows of all tables, a delete and two range deletes: what a write of a render with a cull is.
+/// Rows in all tables, a delete and two range deletes: like a write of a render with a cull.
 fn write_of(page: &str, now: Timestamp) -> Batch {
     let mut batch = Batch::new(vec![page.into()]);
     for table in tables() {
@@ -41,7 +41,7 @@ fn write_of(page: &str, now: Timestamp) -> Batch {
 fn a_batch_is_one_mutation() {
     const WRITES: u64 = 50;
     let Some(keyspace) = Keyspace::new() else { return };
-    // Were they taken apart, it would be into three, for so many tables, or four, for so many pages of a call.
+    // A batch that was split would become three, one for each table, or four, one for each page of the call.
     assert_each_is_one_mutation(
         4 * WRITES,
         |arguments| keyspace.nodetool(arguments),
@@ -61,7 +61,7 @@ fn a_batch_is_one_mutation() {
     );
 }
 
-/// A value that is absent is no tombstone, so reads find nothing but rows.
+/// An absent value makes no tombstone, so a read finds only rows.
 #[test]
 fn absent_values_leave_no_tombstones() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -86,8 +86,8 @@ fn absent_values_leave_no_tombstones() {
     });
 }
 
-/// Neither before nor after flushes and a compaction does a range delete hide what was written after its
-/// time, whichever came first.
+/// A range delete never hides rows with a later write time: neither before nor after flushes and a
+/// compaction, whichever was written first.
 #[test]
 fn a_range_delete_spares_later_rows_through_flush_and_compaction() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -114,7 +114,7 @@ fn a_range_delete_spares_later_rows_through_flush_and_compaction() {
         for rev in 1..=3 {
             put(store.clone(), rev, before).await;
         }
-        // Written later than what is deleted, and before the delete comes.
+        // Its write time is later than that of the delete, but it arrives before the delete.
         put(store.clone(), 4, after).await;
         store
     });
@@ -136,7 +136,7 @@ fn a_range_delete_spares_later_rows_through_flush_and_compaction() {
         let store = keyspace.connect(system_clock()).await;
         store.create(&CONTENT).await.expect("it is there");
         store.create(&INDEX).await.expect("it is there");
-        // A row in the middle of what was deleted is written again.
+        // A row in the deleted range is written again.
         put(store.clone(), 2, after).await;
         assert_eq!(left(&*store).await, [key("page", 4), key("page", 2)]);
     });

@@ -1,4 +1,4 @@
-//! Nodes that missed something, and are repaired.
+//! Nodes that missed a write, and are repaired.
 
 use std::{
     ffi::OsStr,
@@ -22,7 +22,7 @@ static CONTENT: LazyLock<Schema> = LazyLock::new(|| pages("content").build());
 
 /// The folder of three nodes that may be cut off from one another.
 const RING: &str = "RASHOMON_TEST_RING";
-/// How often a node is looked at until the others know of it, and the pause between.
+/// How often the state of a node is read until the other nodes know it, and the pause between two reads.
 const LOOKS: usize = 120;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -48,7 +48,7 @@ impl Ring {
         }
     }
 
-    /// Lets the others take a node for dead, and clients too, while something is done.
+    /// Runs `act` while the other nodes and clients take this node for dead.
     fn without(&self, node: u8, act: impl FnOnce()) {
         self.nodetool(node, &["disablebinary"]);
         self.nodetool(node, &["disablegossip"]);
@@ -73,7 +73,8 @@ impl Ring {
         }
     }
 
-    /// The rows that each node has by itself, by what its files say when nothing in them is shadowed.
+    /// The rows that each node has by itself: those in its files, after a compaction has dropped all hidden
+    /// rows.
     fn known(&self, keyspace: &str) -> [Vec<i64>; 3] {
         self.all(&["flush", keyspace]);
         self.all(&["compact", keyspace, CONTENT.name()]);
@@ -101,8 +102,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("it can be read").path()).collect()
 }
 
-/// One node missed a range delete, and another a row that was written after it: when they are repaired, all
-/// have both, and the row stands.
+/// One node missed a range delete, and another one missed a row that was written after it. After a repair all
+/// nodes have both, and the row is visible.
 #[test]
 #[ignore = "takes three nodes that may be cut off from one another: `cargo xtask cassandra faults --only none --repair`"]
 fn a_range_delete_spares_later_rows_through_repair() {
@@ -128,7 +129,7 @@ fn a_range_delete_spares_later_rows_through_repair() {
         batch.put(&CONTENT, vec![rev.into()], values(rev), written_at);
     };
 
-    // What a node misses is not kept for it.
+    // Without hints, no node gets a write later that it missed.
     ring.all(&["disablehandoff"]);
     write(&|batch| {
         (1..=3).for_each(|rev| put(batch, rev, before));
@@ -145,7 +146,7 @@ fn a_range_delete_spares_later_rows_through_repair() {
     ring.all(&["enablehandoff"]);
 }
 
-/// A read of all replicas shows that no replica has a row, and so it needs each of them.
+/// A read of all replicas shows that no replica has a row, so it needs an answer of each replica.
 #[test]
 #[ignore = "takes three nodes that may be cut off from one another: `cargo xtask cassandra faults --only none --repair`"]
 fn read_of_all_replicas_is_unavailable_while_a_node_is_away() {

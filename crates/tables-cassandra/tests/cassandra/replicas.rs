@@ -1,4 +1,4 @@
-//! What the store says of its replicas.
+//! What the store reports of its replicas.
 
 use std::{sync::LazyLock, time::Duration};
 

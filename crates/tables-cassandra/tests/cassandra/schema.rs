@@ -1,4 +1,4 @@
-//! Tables as they stand in the cluster, beside what this store made of them.
+//! Tables that exist in the cluster: printed ones, changed ones, and those of other versions.
 
 use std::{collections::HashMap, num::NonZeroUsize, sync::LazyLock, time::Duration};
 
@@ -17,7 +17,7 @@ static HEADS: LazyLock<Schema> = LazyLock::new(|| pages("heads").swap_only().bui
 static GROWN_HEADS: LazyLock<Schema> =
     LazyLock::new(|| pages("heads").value("size", ColumnType::Int).swap_only().version(2).build());
 static LATER: LazyLock<Schema> = LazyLock::new(|| pages("later").build());
-/// Names that mean something in CQL.
+/// Names that are words of CQL.
 static WORDS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("table")
         .partition("select", ColumnType::Text)
@@ -37,7 +37,8 @@ async fn run(session: &Session, statement: String) {
         .unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// The tables of a keyspace, each with when it was last changed. Other tests make theirs meanwhile.
+/// The tables of a keyspace, each with the time of its last change. Other tests create tables at the same
+/// time.
 async fn tables_of(session: &Session, keyspace: &str) -> Vec<(String, i64)> {
     let text = "SELECT table_name, WRITETIME(comment) FROM system_schema.tables WHERE keyspace_name = ?";
     let answer = session.query_unpaged(text, (keyspace,)).await.expect("read");
@@ -45,10 +46,10 @@ async fn tables_of(session: &Session, keyspace: &str) -> Vec<(String, i64)> {
     rows.rows::<(String, i64)>().expect("rows").map(|row| row.expect("a row")).collect()
 }
 
-/// What is printed for review makes tables that the store takes as they are, so that it needs no right to make
-/// any. Printed again it changes nothing.
+/// The printed statements create tables that the store accepts unchanged, so that the store needs no right to
+/// create any. Running the statements again changes nothing.
 #[test]
-fn printed_tables_are_those_that_the_store_takes() {
+fn printed_tables_are_accepted_by_the_store() {
     let Some(keyspace) = Keyspace::new() else { return };
     let schemas: [&'static Schema; 3] = [&PAGES, &HEADS, &WORDS];
     block_on(async {
@@ -64,10 +65,10 @@ fn printed_tables_are_those_that_the_store_takes() {
         let before = tables_of(&session, keyspace.name()).await;
         assert_eq!(before.len(), schemas.len());
         for schema in schemas {
-            store.create(schema).await.expect("it stands");
+            store.create(schema).await.expect("it exists");
         }
-        assert_eq!(tables_of(&session, keyspace.name()).await, before, "a table was made or changed");
-        // What the store makes itself is compacted as what is printed.
+        assert_eq!(tables_of(&session, keyspace.name()).await, before, "a table was created or changed");
+        // Tables that the store creates itself have the compaction that is printed.
         store.create(&GROWN_HEADS).await.expect("a column is added");
         store.create(&LATER).await.expect("made");
         let text = "SELECT table_name, compaction FROM system_schema.tables WHERE keyspace_name = ?";
@@ -97,9 +98,9 @@ fn a_table_that_was_changed_by_hand_is_refused() {
     });
 }
 
-/// A change that ended in the middle is gone on with.
+/// An interrupted change is continued.
 #[test]
-fn a_change_that_was_broken_off_is_finished() {
+fn interrupted_change_is_completed() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
         let session = keyspace.session().await;
@@ -117,7 +118,7 @@ fn a_change_that_was_broken_off_is_finished() {
     });
 }
 
-/// Cells that are shorter than their type by now are compared and swapped like others.
+/// A cell that is shorter than its type is compared and swapped like any other.
 #[test]
 fn rows_from_before_a_change_can_be_swapped() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -139,9 +140,9 @@ fn rows_from_before_a_change_can_be_swapped() {
     });
 }
 
-/// Whoever has the older schema reads and writes on while others have added a column.
+/// A process with the older schema continues to read and write after another process has added a column.
 #[test]
-fn an_older_process_goes_on_beside_a_newer_one() {
+fn older_process_continues_beside_newer_one() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
         let old = keyspace.connect(system_clock()).await;
@@ -171,7 +172,8 @@ fn an_older_process_goes_on_beside_a_newer_one() {
     });
 }
 
-/// A person sees in a row what is in it, with its times; and Cassandra reclaims it some time after it expired.
+/// A person can read the values and the times of a row in CQL. Cassandra reclaims the row some time after its
+/// expiry.
 #[test]
 fn a_row_is_readable_in_cql() {
     let Some(keyspace) = Keyspace::new() else { return };

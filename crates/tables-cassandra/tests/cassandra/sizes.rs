@@ -1,4 +1,4 @@
-//! Partitions and rows as large as they get.
+//! Large partitions and large rows.
 
 use std::{num::NonZeroUsize, sync::LazyLock};
 
@@ -23,10 +23,10 @@ fn rows(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).expect("above 0")
 }
 
-/// A body of 64 MiB: its chunks go in one after the other, and come out in pages that are bounded in bytes,
-/// whatever number of rows was asked for.
+/// The chunks of a body of 64 MiB are written one after the other. They are read in pages that are bounded in
+/// bytes, whatever number of rows was asked for.
 #[test]
-fn a_large_body_comes_back_in_bounded_pages() {
+fn large_body_is_read_in_bounded_pages() {
     const COUNT: usize = 64;
     let Some(keyspace) = Keyspace::new() else { return };
     let chunk = |number: usize| {
@@ -48,7 +48,7 @@ fn a_large_body_comes_back_in_bounded_pages() {
             let page = store.scan(&CHUNKS, scan.clone()).await.expect("read");
             most = most.max(page.items.len());
             for row in page.items {
-                assert!(row.values == [Some(chunk(seen))], "chunk {seen} came back otherwise");
+                assert!(row.values == [Some(chunk(seen))], "chunk {seen} was read with other bytes");
                 seen += 1;
             }
             let Some(next) = page.next else { break };
@@ -58,8 +58,8 @@ fn a_large_body_comes_back_in_bounded_pages() {
     });
 }
 
-/// The newest revision of a page is read as quickly as that of a small one, whatever was culled behind it, and
-/// all of them can be listed.
+/// The newest revision of a page is read as quickly as that of a small page, however many rows were culled
+/// behind it. All revisions can be listed.
 #[test]
 #[ignore = "writes a million rows, which takes minutes"]
 fn a_partition_may_have_a_million_rows() {

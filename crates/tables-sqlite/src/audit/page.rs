@@ -1,4 +1,4 @@
-//! One page of a tree of rows, taken apart and checked by itself: <https://www.sqlite.org/fileformat2.html>.
+//! Parses and checks one page of a tree of rows: <https://www.sqlite.org/fileformat2.html>.
 
 use std::{
     ops::Range,
@@ -8,30 +8,30 @@ use std::{
 const LEAF: u8 = 0x0a;
 const INTERIOR: u8 = 0x02;
 
-/// Bytes of a page's header, which an interior page continues with its last child.
+/// The sizes of a page's header. The header of an interior page ends with its last child.
 const LEAF_HEADER_BYTES: usize = 8;
 const INTERIOR_HEADER_BYTES: usize = 12;
 
-/// Bytes of the number of a page.
+/// The size of a page number.
 const NUMBER_BYTES: usize = 4;
 
-/// Columns of a row, the key first.
+/// The number of columns of a row. The first column is the key.
 const COLUMNS: usize = 5;
 
-/// A page whose structure is sound: its rows, its free blocks and its fragments fill it.
+/// A page with a sound structure: its rows, its free blocks and its fragments fill it.
 #[derive(Debug)]
 pub(crate) struct TreePage {
     keys: Vec<u8>,
     ends: Vec<usize>,
-    /// Where each row lies on the page.
+    /// The offset of each row on the page.
     cells: Vec<usize>,
-    /// The pages before each row and behind the last one; none in a leaf.
+    /// The child pages before each row and behind the last one. Empty in a leaf.
     children: Vec<u32>,
-    /// Whether each row's key was held against its checksum; none in a leaf.
+    /// Whether each row's key was compared with the row's checksum. Empty in a leaf.
     checked: Vec<AtomicBool>,
 }
 
-/// A cell, where it lies on its page.
+/// A cell, and its place on the page.
 struct Cell {
     bytes: Range<usize>,
     key: Key,
@@ -44,8 +44,8 @@ enum Key {
 }
 
 impl TreePage {
-    /// Takes a page apart whose rows have to ascend. `overflow` gives the rest of a key from a chain of pages: its
-    /// first page, and how many bytes.
+    /// Parses a page whose rows have to ascend. `overflow` returns the rest of a key from a chain of pages,
+    /// by the first page and the number of bytes.
     pub(crate) fn parse(
         page: &[u8],
         overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
@@ -57,7 +57,7 @@ impl TreePage {
         }
     }
 
-    /// Takes a page apart, in whatever order its rows are.
+    /// Parses a page, whatever the order of its rows.
     pub(crate) fn parse_unordered(
         page: &[u8],
         mut overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
@@ -124,7 +124,7 @@ impl TreePage {
         &self.keys[start..self.ends[row]]
     }
 
-    /// Whether the key of a row that separates pages was held against the row's checksum.
+    /// Whether the key of a row that separates pages was compared with the row's checksum.
     pub(crate) fn is_checked(&self, row: usize) -> bool {
         self.checked.get(row).is_none_or(|checked| checked.load(Ordering::Relaxed))
     }
@@ -133,7 +133,7 @@ impl TreePage {
         self.checked.iter().skip(row).take(1).for_each(|checked| checked.store(true, Ordering::Relaxed));
     }
 
-    /// How many rows have keys before this one.
+    /// The number of rows with keys before this one.
     pub(crate) fn rows_before(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.rows());
         while low < high {
@@ -143,25 +143,25 @@ impl TreePage {
         low
     }
 
-    /// The page before a row, or behind the last one; `None` in a leaf.
+    /// The child page before a row, or behind the last row; `None` in a leaf.
     pub(crate) fn child(&self, row: usize) -> Option<u32> {
         self.children.get(row).copied()
     }
 }
 
-/// A row on a page: its record, and where its key lies on the page.
+/// The record of a row, and the place of its key on the page.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) written_at: i64,
     pub(crate) expires_at: Option<i64>,
     pub(crate) large: Option<i64>,
     pub(crate) value: Option<Vec<u8>>,
-    /// As much of the key as is on this page.
+    /// The part of the key that is on this page.
     pub(crate) key: Range<usize>,
 }
 
 impl TreePage {
-    /// What a row of the page says beside its key. `page` is what was parsed.
+    /// Decodes the columns of a row beside its key. `page` has the bytes that were parsed.
     pub(crate) fn record(
         &self,
         page: &[u8],
@@ -205,7 +205,7 @@ impl TreePage {
     }
 }
 
-/// An integer column; `None` where it is null.
+/// Decodes an integer column; `None` if it is null.
 fn int(kind: u64, bytes: &[u8]) -> Option<i64> {
     match kind {
         8 => Some(0),
@@ -219,7 +219,7 @@ fn int(kind: u64, bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// How many bytes a column of this kind takes.
+/// The size of a column of this kind.
 fn column_bytes(kind: u64) -> Option<usize> {
     usize::try_from(match kind {
         0 | 8 | 9 => 0,
@@ -232,7 +232,7 @@ fn column_bytes(kind: u64) -> Option<usize> {
     .ok()
 }
 
-/// The free blocks, a chain in ascending order.
+/// The free blocks. They are a chain, which has to ascend.
 fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String> {
     let mut blocks: Vec<Range<usize>> = Vec::new();
     let mut next = short(page, 1).unwrap_or(0);
@@ -249,7 +249,8 @@ fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String>
     Ok(blocks)
 }
 
-/// Rows and free blocks lie side by side, with as many bytes between them as the header says.
+/// Checks that rows and free blocks do not overlap, and that as many bytes are between them as the header
+/// says.
 fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> Result<(), String> {
     used.sort_unstable_by_key(|range| range.start);
     let (mut end, mut between) = (content, 0);
@@ -306,12 +307,12 @@ fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
     Some(Cell { bytes: start..end.max(start + 4), key })
 }
 
-/// How many bytes of a row's record lie on its page; the rest lies on others.
+/// How many bytes of a row's record are on its page. The rest is on other pages.
 const fn local_bytes(page: usize, payload: usize) -> usize {
     local_bytes_up_to(page, payload, (page - 12) * 64 / 255 - 23)
 }
 
-/// The same, for pages of which a record takes at most so many bytes.
+/// The same, if a page has at most `most` bytes of a record.
 pub(crate) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
     if payload <= most {
         return payload;
@@ -326,12 +327,12 @@ pub(crate) fn short(page: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(page.get(at..at + 2)?.try_into().ok()?)))
 }
 
-/// A number of four bytes, as that of a page.
+/// A number of four bytes, such as a page number.
 pub(crate) fn number(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(page.get(at..at + NUMBER_BYTES)?.try_into().ok()?))
 }
 
-/// Up to nine bytes, the highest first; all of the ninth counts.
+/// A number of up to nine bytes, the highest first. Of the ninth byte all bits count.
 pub(crate) fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for byte in 0..9 {

@@ -60,7 +60,7 @@ fn wait_while(held: &AtomicBool) {
 
 type QueuedWrite = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// Puts so many writes in the queue while commits are held, so that none of them is done yet.
+/// Queues this many writes while commits are held, so that none of them is done yet.
 async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite> {
     let write = |number: u64| {
         let store = Arc::clone(store);
@@ -70,7 +70,7 @@ async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite>
     let mut writes: Vec<_> = (0..count).map(write).collect();
     let poll_each = poll_fn(|context| {
         for write in &mut writes {
-            // Polled once, a write is in the queue.
+            // After it was polled once, a write is in the queue.
             assert!(write.as_mut().poll(context).is_pending(), "commits are held");
         }
         Poll::Ready(())
@@ -98,13 +98,14 @@ async fn calls_share_commits() {
     }
     let (calls, commits) = store.calls_and_commits();
     assert_eq!(calls, CALLS);
-    assert!(commits >= CALLS / MAX_CALLS as u64, "{commits} commits: more calls share one than may");
+    assert!(commits >= CALLS / MAX_CALLS as u64, "{commits} commits: too many calls share one");
     assert!(commits < CALLS / 10, "{commits} commits");
 }
 
-/// Between a commit and its end what is in memory beside the store may be served: nobody may have seen more.
+/// Between a commit and its end, memory may still serve the values from before the commit. So no read may
+/// return newer values yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_sees_a_commit_that_is_not_over() {
+async fn unfinished_commit_is_invisible_to_reads() {
     static VISIBLE: AtomicBool = AtomicBool::new(false);
     static HELD: AtomicBool = AtomicBool::new(false);
     static OVER: AtomicBool = AtomicBool::new(false);
@@ -142,7 +143,7 @@ async fn nobody_sees_a_commit_that_is_not_over() {
             assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
         };
         let end = async {
-            // A read that does not wait for the end of the commit has time to show it.
+            // Gives a read that does not wait for the end of the commit enough time to fail.
             tokio::time::sleep(Duration::from_millis(200)).await;
             HELD.store(false, Ordering::SeqCst);
         };
@@ -152,7 +153,7 @@ async fn nobody_sees_a_commit_that_is_not_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_fails_takes_no_other_with_it() {
+async fn failing_call_fails_no_other_call_of_its_commit() {
     static HELD: AtomicBool = AtomicBool::new(false);
     static BEGUN: AtomicBool = AtomicBool::new(false);
     fn held(connection: &Connection) -> rusqlite::Result<()> {
@@ -167,7 +168,7 @@ async fn a_call_that_fails_takes_no_other_with_it() {
     refuse_a_write_time(&directory);
     let before = store.calls_and_commits().1;
 
-    // The first one is under way while the others queue up.
+    // The first call is in progress while the others queue up.
     HELD.store(true, Ordering::SeqCst);
     BEGUN.store(false, Ordering::SeqCst);
     let under_way = tokio::spawn({
@@ -183,7 +184,7 @@ async fn a_call_that_fails_takes_no_other_with_it() {
         store.write(vec![put("first", 1, NOW)], put("then", 1, REFUSED)),
         store.swap(&HEADS, &row.key, Some(&row), None),
         store.write(Vec::new(), put("other", 1, NOW)),
-        // The last one to be polled, when the others are in the queue.
+        // Polled last, when the others are in the queue.
         async { HELD.store(false, Ordering::SeqCst) },
     );
     under_way.await.expect("it ends").expect("written");
@@ -197,8 +198,8 @@ async fn a_call_that_fails_takes_no_other_with_it() {
     }
 }
 
-/// Makes the file refuse puts of one write time, without undoing what their call did before, and damages the
-/// rows of the other table.
+/// Makes the file refuse puts with one write time, without undoing the earlier changes of the same call.
+/// Damages the rows of the other table.
 fn refuse_a_write_time(directory: &TempDir) {
     let connection = Connection::open(crate::file::path(directory.path())).expect("opens");
     let sql = format!(
@@ -211,7 +212,7 @@ fn refuse_a_write_time(directory: &TempDir) {
 }
 
 #[tokio::test]
-async fn after_a_failed_fsync_nothing_is_written_any_more() {
+async fn failed_fsync_stops_all_writes() {
     static BROKEN: AtomicBool = AtomicBool::new(false);
     fn commit_or_break(connection: &Connection) -> rusqlite::Result<()> {
         if BROKEN.swap(false, Ordering::SeqCst) {
@@ -223,7 +224,7 @@ async fn after_a_failed_fsync_nothing_is_written_any_more() {
     let store = open(&directory, commit_or_break).await;
     store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
     BROKEN.store(true, Ordering::SeqCst);
-    // It breaks once. Nothing is trusted after that.
+    // The commit fails once. Nothing is trusted after that.
     for _ in 0..3 {
         let result = store.write(Vec::new(), put("after", 1, NOW)).await;
         let Err(Error::Unavailable(reason)) = result else { panic!("{result:?}") };
@@ -271,7 +272,7 @@ async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_in_the_queue_is_done_before_the_end() {
+async fn queued_calls_are_completed_before_shutdown() {
     static HELD: AtomicBool = AtomicBool::new(false);
     fn held(connection: &Connection) -> rusqlite::Result<()> {
         wait_while(&HELD);
@@ -280,9 +281,9 @@ async fn what_is_in_the_queue_is_done_before_the_end() {
     let directory = TempDir::new().expect("a directory");
     let store = open(&directory, held).await;
     HELD.store(true, Ordering::SeqCst);
-    // The first commit is under way, and the others wait for it.
+    // The first commit is in progress, and the others wait for it.
     let writes = queued_writes(&store, 2 * MAX_CALLS as u64).await;
-    // Polled first, the end begins while commits are held.
+    // The shutdown is polled first, so it begins while commits are held.
     tokio::join!(biased; store.shutdown(), async { HELD.store(false, Ordering::SeqCst) });
     for write in writes {
         write.await.expect("it was accepted");
@@ -308,7 +309,7 @@ async fn writing_thread_survives_a_panic() {
         assert_eq!(number(&store, "lost").await, None, "it was rolled back");
         store.write(Vec::new(), put("after", 1, NOW)).await.expect("the thread goes on");
     }
-    // The idle store's upkeep may have met the flag too.
+    // The upkeep of the idle store may have panicked too.
     assert!(store.thread_panics() >= 3, "{}", store.thread_panics());
     store.shutdown().await;
 }

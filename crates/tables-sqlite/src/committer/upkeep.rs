@@ -1,5 +1,5 @@
-//! What the committer does beside the calls, in steps that are bounded so that no call waits long for them:
-//! the log is written into the file, expired rows are deleted, free pages are given back.
+//! The committer's work beside the calls: it writes the log into the file, deletes expired rows, and gives
+//! free pages back. The steps are bounded, so that no call waits long for one.
 
 use std::{
     collections::HashSet,
@@ -23,28 +23,28 @@ use crate::{
     walk::Tables,
 };
 
-/// The log is written into the file when it has so many pages that are not there yet: 32 MB.
+/// The log is written into the file when it has this many pages that are not in the file: 32 MB.
 const CHECKPOINT_PAGES: u32 = 2_000;
 
-/// While nothing else is to do, so many free pages are given back at a time.
+/// This many free pages are given back at a time, while there is nothing else to do.
 const VACUUM_PAGES: u32 = 64;
 
-/// So many free pages are kept for the next writes: 16 MB.
+/// This many free pages are kept for the next writes: 16 MB.
 const FREE_PAGES_KEPT: u32 = 1_000;
 
-/// So many damaged rows are remembered, and passed over by sweeps without another report.
+/// The greatest number of damaged rows that are remembered. Sweeps skip these rows without another report.
 const MAX_PASSED_OVER: usize = 10_000;
 
-/// What is to be done, and when it was done last.
+/// The state of upkeep, and the times of its last steps.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// How many pages the log has, as of the last commit.
+    /// The number of pages in the log, as of the last commit.
     log_pages: Arc<AtomicU32>,
-    /// How many of them are in the file.
+    /// How many of these pages are in the file.
     checkpointed: u32,
     swept_at: Duration,
     probed_at: Duration,
-    /// Damaged rows whose times say that they have expired: reported once, and not deleted.
+    /// Damaged rows that have expired according to their times. They are reported once, and not deleted.
     passed_over: HashSet<Vec<u8>>,
 }
 
@@ -61,15 +61,15 @@ impl Upkeep {
         Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now, passed_over })
     }
 
-    /// How many frames the log has, as of the last commit.
+    /// The number of frames in the log, as of the last commit.
     pub(super) fn log_frames(&self) -> u32 {
         self.log_pages.load(Ordering::Relaxed)
     }
 
-    /// How many pages of the log are not in the file.
+    /// The number of pages of the log that are not in the file.
     fn pending(&mut self) -> u32 {
         let pages = self.log_pages.load(Ordering::Relaxed);
-        // A shorter log than was written into the file is a new one.
+        // A log with fewer pages than were written into the file is a new log.
         if pages < self.checkpointed {
             self.checkpointed = 0;
         }
@@ -81,12 +81,12 @@ impl Upkeep {
         let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i32>(1)?, row.get::<_, i32>(2)?));
         let (pages, _) =
             connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row((), columns)?;
-        // Where a reader stood in the way of the rest, that is tried again after as many pages more.
+        // If a reader prevented the rest, it is tried again after as many more pages.
         self.checkpointed = u32::try_from(pages).unwrap_or(0);
         Ok(())
     }
 
-    /// Leaves an empty log, which goes when the connection is closed.
+    /// Leaves an empty log, which is deleted when the connection is closed.
     pub(super) fn close(&mut self, connection: &Connection, keeps_mark: bool) -> rusqlite::Result<()> {
         if !keeps_mark {
             log_mark::close(connection)?;
@@ -97,7 +97,7 @@ impl Upkeep {
 }
 
 impl Committer {
-    /// One step, where one is due, after a commit was answered.
+    /// Does one step, if its time has come, after a commit was answered.
     pub(super) fn upkeep_beside_writes(&mut self) {
         if self.parts.health.outage().is_some() {
             let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);
@@ -115,7 +115,7 @@ impl Committer {
         }
     }
 
-    /// One step of each kind; says how long to wait for calls until the next one.
+    /// Does one step of each kind. Returns how long to wait for calls until the next step.
     pub(super) fn upkeep_while_idle(&mut self) -> Duration {
         if self.parts.health.outage().is_some() {
             self.probe();
@@ -129,16 +129,17 @@ impl Committer {
         if more_expired || more_free { Duration::ZERO } else { self.parts.options.upkeep_interval }
     }
 
-    /// Looks whether the store can be written again, after a write failed because of the disk: whether there is room
-    /// for as much as failed, a page can be read, a transaction can be committed, and the log be written into the file.
+    /// Tests whether the store can be written again, after a write failed because of the disk. There has to
+    /// be room for as much as failed. A page has to be readable, a transaction has to commit, and the log has
+    /// to be written into the file.
     fn probe(&mut self) {
         self.upkeep.probed_at = self.parts.clock.monotonic();
         if self.stopped.is_some() || self.parts.health.probe().is_err() {
             return;
         }
-        // Pages in memory would hide that the disk cannot be read. This frees them.
+        // Pages in memory would hide that the disk cannot be read, so they are freed.
         let freed = self.parts.connection.execute_batch("PRAGMA shrink_memory");
-        // Reads one page, and writes it as it is.
+        // Reads one page, and writes it unchanged.
         let version = format!("PRAGMA user_version = {FORMAT_VERSION}");
         let written = freed.map_err(|error| from_sqlite(&error)).and_then(|()| {
             self.transaction(|connection, _| {
@@ -152,7 +153,7 @@ impl Committer {
         }
     }
 
-    /// Deletes some of the rows that have expired, the earliest first, and says how many.
+    /// Deletes some of the rows that have expired, the earliest first, and returns their number.
     pub(super) fn sweep(&mut self) -> Result<usize> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
@@ -186,7 +187,7 @@ impl Committer {
         if due.is_empty() {
             return Ok(0);
         }
-        // Expired rows are invisible, so no generation changes.
+        // Expired rows are invisible, so no partition version changes.
         self.transaction(|connection, _| {
             let sqlite = |error| from_sqlite(&error);
             let mut delete = connection.prepare_cached("DELETE FROM rows WHERE key = ?1").map_err(sqlite)?;
@@ -204,15 +205,16 @@ impl Committer {
         })
     }
 
-    /// Rewrites the file with the live rows alone, and empties the log.
+    /// Rewrites the file with only the live rows, and empties the log.
     pub(super) fn scrub(&mut self) -> Result<()> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
-        // The log is empty at the end, as a lost one is: the next write marks it again.
+        // The log is empty at the end, like a lost one, so the mark is closed first. The next write marks the
+        // log again.
         log_mark::close(&self.parts.connection).map_err(|error| self.failed(&error))?;
         self.log_is_marked = false;
-        // The copy that is made meanwhile is as large as the file: it has no place in memory.
+        // The copy that this makes is as large as the file, so it must not be in memory.
         let scrubbed =
             self.parts.connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;").and_then(|()| {
                 self.parts.connection.execute_batch("PRAGMA temp_store = MEMORY;")?;
@@ -227,7 +229,7 @@ impl Committer {
         }
     }
 
-    /// Gives some of the free pages back to the disk. Says whether there are more to give.
+    /// Gives some of the free pages back to the disk. Returns whether there are more.
     fn vacuum(&mut self) -> bool {
         if self.stopped.is_some() {
             return false;
@@ -261,7 +263,7 @@ impl Committer {
         }
     }
 
-    /// Marks how long the log is that is about to be written into the file.
+    /// Marks the length of the log, before the log is written into the file.
     fn mark_log(&mut self) -> Result<()> {
         if !self.log_is_marked {
             return Ok(());
@@ -270,7 +272,8 @@ impl Committer {
         log_mark::renew(&self.parts.connection, &self.parts.directory, frames)
     }
 
-    /// Logs what upkeep could not do. While a disk is the cause, that is logged once, and nothing but probes is done.
+    /// Logs a failure of upkeep. If a disk is the cause, this is logged once, and only probes are done until
+    /// it is over.
     fn upkeep_failed(&self, error: Error, what: &str) {
         let error = self.parts.health.failed(error, 0);
         if self.parts.health.outage().is_none() {
@@ -279,7 +282,7 @@ impl Committer {
     }
 }
 
-/// Keys of rows that the index of times says have expired, the earliest first.
+/// The keys of rows that have expired according to the index of times, the earliest first.
 fn expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     connection

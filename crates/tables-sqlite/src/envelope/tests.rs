@@ -26,9 +26,9 @@ fn opened(identity: Identity<'_>, envelope: &[u8]) -> Result<Vec<Option<Value>>,
 }
 
 #[test]
-fn what_was_sealed_is_opened() {
+fn sealed_values_are_opened_unchanged() {
     let all = values();
-    // Every choice of columns that are none.
+    // Every choice of absent columns.
     for mask in 0..1 << COLUMNS.len() {
         let some =
             |(column, value): (usize, &Option<Value>)| value.clone().filter(|_| mask >> column & 1 == 1);
@@ -38,7 +38,7 @@ fn what_was_sealed_is_opened() {
 }
 
 #[test]
-fn numbers_of_every_size_come_back() {
+fn numbers_of_every_size_are_opened_unchanged() {
     let powers = (0..64).map(|power| 1i64 << power);
     for number in powers.flat_map(|power| [power, power.wrapping_sub(1), power.wrapping_neg()]) {
         let values = vec![Some(number.into())];
@@ -55,7 +55,7 @@ fn columns_added_since_are_none() {
 }
 
 #[test]
-fn every_flipped_bit_is_seen() {
+fn every_flipped_bit_is_detected() {
     let envelope = seal(identity(), &values());
     for bit in 0..envelope.len() * 8 {
         let mut flipped = envelope.clone();
@@ -68,7 +68,7 @@ fn every_flipped_bit_is_seen() {
 }
 
 #[test]
-fn a_row_under_another_name_or_time_is_seen() {
+fn row_under_another_name_or_time_is_refused() {
     let envelope = seal(identity(), &values());
     let later = Timestamp::from_micros(6);
     for other in [

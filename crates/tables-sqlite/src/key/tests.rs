@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::*;
 
 fn value() -> impl Strategy<Value = Value> {
-    // Few different bytes, so that values begin alike, and zeros and 0xff meet the escapes.
+    // Few different bytes, so that values often begin alike, and zeros and 0xff meet the escapes.
     let byte = prop_oneof![Just(0u8), Just(1), Just(0xfe), Just(0xff), any::<u8>()];
     let character = prop_oneof![Just('\0'), Just('\u{1}'), Just('a'), any::<char>()];
     prop_oneof![
@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 100_000, cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_pushed_is_popped(columns in prop::collection::vec((value(), direction()), 0..4)) {
+    fn pushed_values_are_popped_unchanged(columns in prop::collection::vec((value(), direction()), 0..4)) {
         let key = encoded(&columns);
         let mut rest = &key[..];
         for (value, direction) in &columns {
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn the_successor_stands_behind_all_that_begin_with_it(prefix in prop::collection::vec(any::<u8>(), 1..5), rest in prop::collection::vec(any::<u8>(), 0..5)) {
+    fn successor_is_behind_all_keys_with_the_prefix(prefix in prop::collection::vec(any::<u8>(), 1..5), rest in prop::collection::vec(any::<u8>(), 0..5)) {
         prop_assume!(prefix[0] < 0xff);
         let key = [prefix.clone(), rest].concat();
         let successor = successor(prefix.clone());
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..20), like in value(), direction in direction()) {
+    fn pop_never_panics(bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..20), like in value(), direction in direction()) {
         let mut rest = &bytes[..];
         let _ = pop(&mut rest, like.column_type(), direction);
     }

@@ -1,4 +1,5 @@
-//! The same reads on pages with damaged keys: each by itself reads the pages, and costs more than SQLite's search.
+//! The same reads on pages with damaged keys. They read the pages themselves, and cost more than SQLite's
+//! search.
 
 use std::ops::ControlFlow;
 
@@ -25,7 +26,7 @@ pub(super) fn find(connection: &Audited, table: Table, name: &Key, key: &[u8]) -
     Ok(found)
 }
 
-/// Checks that a row has its key, or reads as if it had.
+/// Checks that a row has its true key, or is read as if it had.
 fn check_key(connection: &Audited, table: Table, key: &[u8], row: &SalvagedRow) -> Result<()> {
     let what = match row.state {
         KeyState::InOrder => return Ok(()),
@@ -36,7 +37,7 @@ fn check_key(connection: &Audited, table: Table, key: &[u8], row: &SalvagedRow) 
     Err(corrupt(table.schema.name(), key, what))
 }
 
-/// A page of rows. `span` is what is left of the scan.
+/// Reads a page of rows. `span` is the rest of the scan.
 pub(super) fn scan(
     connection: &Audited,
     table: Table,
@@ -70,7 +71,7 @@ fn add(
     now: Timestamp,
 ) -> Result<()> {
     let unreadable = |what| corrupt(table.schema.name(), &row.key, what);
-    // A lost row may be of another table or partition: then its key says nothing.
+    // A lost row may be of another table or partition. Its key cannot show it then.
     let clustering_key = row.key.strip_prefix(table_key).ok_or_else(|| unreadable(LOST_KEY))?;
     let stored = row.stored();
     let is_lost = row.state == KeyState::Lost;
@@ -96,7 +97,7 @@ fn add(
         }
         Err(Error::Corrupt(reason)) if page.scan.on_damage == OnDamage::Report => {
             let row = DamagedRow { key: name, reason };
-            // A lost row is no place to continue at.
+            // A scan cannot continue at a lost row.
             if is_lost { page.damaged.push(row) } else { page.push_damaged(row, clustering_key) }
         }
         Err(error) => return Err(error),
@@ -104,7 +105,7 @@ fn add(
     Ok(())
 }
 
-/// A page of partitions.
+/// Reads a page of partitions.
 pub(super) fn partitions(
     connection: &Audited,
     table: Table,
@@ -133,7 +134,7 @@ pub(super) fn partitions(
     Ok(Page::new(items, None))
 }
 
-/// The first key of a span. An error where a lost row may have been the only one of its partition.
+/// The first key of a span. An error if a lost row may have been the only row of its partition.
 fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<Vec<u8>>> {
     let mut found = None;
     salvage.walk(span, Order::Forward, &mut |row, between| {
@@ -151,7 +152,7 @@ fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<
     Ok(found)
 }
 
-/// What a key begins with: the number of the shape and the partition.
+/// The beginning of a key: the number of the shape, and the partition.
 fn partition_key_of(table: Table, found: &[u8]) -> Option<&[u8]> {
     let mut rest = found.get(key::NUMBER_BYTES..)?;
     pop_partition(table, &mut rest)?;

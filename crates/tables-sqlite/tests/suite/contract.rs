@@ -23,7 +23,7 @@ impl Factory for InSqlite {
     }
 
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
-        assert_eq!(Arc::strong_count(&store), 1, "somebody else holds the store");
+        assert_eq!(Arc::strong_count(&store), 1, "another handle of the store is in use");
         drop(store);
         Some(self.open(clock).await)
     }

@@ -1,4 +1,4 @@
-//! Bits that flip on the disk: what is read is what was written, or an error, and a check finds it.
+//! Flipped bits on the disk: a read returns what was written, or an error, and a check finds the damage.
 
 use std::{fs, num::NonZeroUsize, path::Path, sync::LazyLock};
 
@@ -46,8 +46,8 @@ struct Seen {
     unharmed: usize,
 }
 
-/// Reads all there is. Bytes that differ are a panic; rows that are not there, or that cannot be read, are
-/// allowed where a check says that something is wrong.
+/// Reads everything. Different bytes are a panic. Rows that are missing or cannot be read are allowed if a
+/// check reports a problem.
 async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, seen: &mut Seen) {
     let opened = SqliteStore::open(directory, system_clock(), Options::default());
     let Ok(store) = opened else {
@@ -92,7 +92,7 @@ fn count_refusal(error: &Error) -> usize {
 }
 
 #[tokio::test]
-async fn no_flipped_bit_comes_back_as_wrong_bytes() {
+async fn flipped_bit_is_never_read_as_wrong_bytes() {
     let original = TempDir::new().expect("a directory");
     let expected = fill(original.path()).await;
     let file = fs::read(original.path().join("rashomon.sqlite")).expect("read");
@@ -105,13 +105,13 @@ async fn no_flipped_bit_comes_back_as_wrong_bytes() {
         fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
         read_all(copy.path(), &expected, &format!("bit {bit}"), &mut seen).await;
     }
-    // Else the bits were not where they do harm.
+    // Otherwise the bits were not where they do harm.
     assert!(seen.refused >= FLIPS as usize / 4, "{seen:?}");
 }
 
-/// What damages the keys and the numbers of rows, which few random bits meet.
+/// Damages the keys and the numbers of rows, which random bits rarely hit.
 #[tokio::test]
-async fn no_flipped_bit_among_the_keys_goes_unseen() {
+async fn flipped_bit_of_a_key_is_always_detected() {
     let original = TempDir::new().expect("a directory");
     let expected = fill(original.path()).await;
     let file = fs::read(original.path().join("rashomon.sqlite")).expect("read");
@@ -119,7 +119,7 @@ async fn no_flipped_bit_among_the_keys_goes_unseen() {
     assert!(keys.len() as i64 >= TITLES as i64 * REVISIONS * 2, "{} keys", keys.len());
     let mut seen = Seen::default();
     for number in 0..FLIPS {
-        // From the key's length and the row's times before it to its end.
+        // From the key's length and the row's times before the key, to the end of the key.
         let key = keys[scramble(number) as usize % keys.len()];
         let byte = key - 12 + scramble(number + FLIPS) as usize % 40;
         let mut flipped = file.clone();
@@ -132,9 +132,10 @@ async fn no_flipped_bit_among_the_keys_goes_unseen() {
     assert_eq!(seen.missing, 0, "a row is missing, and nothing says so: {seen:?}");
 }
 
-/// Of a table whose values carry checksums of their own, what is damaged is given all the same; a check finds it.
+/// In a table whose values have checksums of their own, damaged values are returned. A check finds the
+/// damage.
 #[tokio::test]
-async fn what_checks_itself_is_given_as_it_is() {
+async fn values_with_their_own_checksum_are_returned_unchecked() {
     static PIECES: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("pieces")
             .partition("name", ColumnType::Text)
@@ -169,12 +170,12 @@ async fn what_checks_itself_is_given_as_it_is() {
 }
 
 #[tokio::test]
-async fn damage_is_named() {
+async fn errors_and_checks_name_the_damaged_row() {
     let directory = TempDir::new().expect("a directory");
     fill(directory.path()).await;
     let path = directory.path().join("rashomon.sqlite");
     let mut file = fs::read(&path).expect("read");
-    // Free room on the pages may hold copies.
+    // Free room on the pages may contain copies.
     let notes: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(b"Title 3/7")).collect();
     assert!(!notes.is_empty(), "no note in the file");
     notes.into_iter().for_each(|note| file[note] ^= 1);
@@ -216,7 +217,7 @@ async fn large_values_without_rows_and_rows_without_them_are_found() {
     }
 }
 
-/// Flips a bit of the value of one note, wherever the file has it.
+/// Flips a bit of the value of one note, in every place where the file has it.
 fn flip_note(directory: &Path, note: &str) {
     let path = directory.join("rashomon.sqlite");
     let mut file = fs::read(&path).expect("read");
@@ -263,7 +264,7 @@ async fn scan_reports_damaged_rows_beside_all_others() {
         let keys: Vec<_> = found.into_iter().map(|row| row.key).collect();
         assert_eq!(keys, expected_damage, "{order:?} {limit}");
     }
-    // Who does not ask for a report gets an error.
+    // A scan that does not ask for a report is an error.
     let scan = Scan::new(vec!["Title 3".into()], NonZeroUsize::new(100).expect("not zero"));
     assert!(matches!(store.scan(&NOTES, scan).await, Err(Error::Corrupt(_))));
 }

@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 use super::fixtures::{BODIES, NOTES, body, key, open, revision, rows, system_clock};
 
-/// Set in the process that is killed.
+/// The variable that is set in the process that is killed.
 const KILLED_PROCESS: &str = "RASHOMON_TEST_KILL";
 
 const ROUNDS: u64 = 8;
 const WRITERS: usize = 8;
 
-/// What a call writes: a page in `then`, and a note elsewhere in `first`.
+/// The batches of a call: a page in `then`, and a note elsewhere in `first`.
 fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
     let length = [50, 5_000, 40_000][rev as usize % 3];
     let mut elsewhere = Batch::new(vec![format!("Index {writer}").into()]);
@@ -29,7 +29,7 @@ fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
+fn acknowledged_writes_survive_a_kill() {
     let directory = TempDir::new().expect("a directory");
     let mut acknowledged = BTreeMap::new();
     for round in 0..ROUNDS {
@@ -41,8 +41,8 @@ fn what_was_acknowledged_survives_a_kill() {
     }
 }
 
-/// Starts a process that writes, and kills it once it has acknowledged so many calls. Notes the last one of
-/// each of its writers.
+/// Starts a process that writes, and kills it when it has acknowledged this many calls. Records the last
+/// acknowledged call of each writer.
 fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<usize, i64>) {
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args(["--exact", "crash::the_killed_process", "--nocapture"])
@@ -69,7 +69,7 @@ fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<
     child.wait().expect("it ends");
 }
 
-/// Run by the test above; by itself it writes nothing.
+/// Run by the test above. Otherwise it writes nothing.
 #[test]
 fn the_killed_process() {
     let Some(directory) = std::env::var_os(KILLED_PROCESS) else { return };
@@ -94,8 +94,8 @@ async fn write_for_ever(store: Arc<SqliteStore>, writer: usize) {
     }
 }
 
-/// All that was acknowledged is there, all that is there is whole, and at most one call a writer is there that
-/// was not acknowledged, since each waited for its last one.
+/// Checks that all acknowledged calls are stored, and that all stored calls are complete. At most one call of
+/// each writer can be stored without an acknowledgement, since each writer waits for its last call.
 async fn look(directory: &Path, acknowledged: &BTreeMap<usize, i64>) {
     let store = open(directory, system_clock(), Options::default()).await;
     for writer in 0..WRITERS {

@@ -1,4 +1,5 @@
-//! Flipped bits in the keys of rows: each affects its own row only, and the next write or a repair puts it back.
+//! Flipped bits in the keys of rows: each affects only its own row, and the next write or a repair restores
+//! it.
 
 use std::{fs, num::NonZeroUsize, path::Path};
 
@@ -8,12 +9,13 @@ use tempfile::TempDir;
 
 use super::fixtures::{BODIES, NOTES, NOW, body, key, open, scramble, system_clock, write};
 
-/// Damaged stores that a test looks at.
+/// The number of damaged stores that a test checks.
 const FLIPS: u64 = 20;
 const TITLES: u64 = 12;
 const REVISIONS: i64 = 30;
 
-/// Bytes of a key before its title, and behind it: numbers, the end of the text, the revision.
+/// The number of bytes of a key before its title, and of the whole key: two numbers, the end of the text, the
+/// revision.
 const BEFORE_TITLE: usize = 2;
 const KEY_BYTES: usize = BEFORE_TITLE + 8 + 2 + 2 + 8;
 
@@ -54,7 +56,7 @@ fn keys(directory: &Path, table: &str) -> Vec<Vec<u8>> {
     keys.map(|key| key.expect("read")).filter(|key| key[KEY_BYTES - 10..KEY_BYTES - 8] == number).collect()
 }
 
-/// The file with some bits of a key flipped, wherever it has the key: free room may hold copies.
+/// The file with some bits of a key flipped, in every place that has the key: free room may contain copies.
 fn flip(file: &[u8], key: &[u8], bits: &[usize]) -> Vec<u8> {
     let mut damaged = file.to_vec();
     let places: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(key)).collect();
@@ -65,7 +67,7 @@ fn flip(file: &[u8], key: &[u8], bits: &[usize]) -> Vec<u8> {
     damaged
 }
 
-/// Which row a key is of.
+/// The row of a key.
 fn parse(key: &[u8]) -> (String, i64) {
     let title = std::str::from_utf8(&key[BEFORE_TITLE..BEFORE_TITLE + 8]).expect("a title").to_owned();
     let rev = key[KEY_BYTES - 8..].try_into().map(u64::from_be_bytes).expect("eight bytes");
@@ -80,7 +82,7 @@ async fn store_of(file: &[u8]) -> (TempDir, SqliteStore) {
     (directory, store)
 }
 
-/// All rows of a partition, and the damaged ones, read so many at a time.
+/// All rows of a partition, and the damaged ones, read in pages of `limit` rows.
 async fn scan(
     store: &SqliteStore,
     table: &'static Schema,
@@ -101,7 +103,7 @@ async fn scan(
     }
 }
 
-/// Every row is read but this one, which is reported, and every partition is listed.
+/// Checks that every row is read except this one, which is reported, and that every partition is listed.
 async fn check_others(store: &SqliteStore, table: &'static Schema, lost: &(String, i64), what: &str) {
     let lost_key = key(&lost.0, lost.1);
     let listed = store.partitions(table, None, many()).await.expect(what).items;
@@ -131,7 +133,7 @@ async fn check_others(store: &SqliteStore, table: &'static Schema, lost: &(Strin
     assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
 }
 
-/// All rows are read, and a check finds nothing.
+/// Checks that all rows are read, and that a check finds no damage.
 async fn check_whole(store: &SqliteStore, what: &str) {
     for number in 0..TITLES {
         for table in [&*BODIES, &*NOTES] {
@@ -143,7 +145,7 @@ async fn check_whole(store: &SqliteStore, what: &str) {
     assert!(report.is_clean(), "{what}: {report:?}");
 }
 
-/// Rows and bits of their keys, the same ones in each run: of the first bytes, the titles, the numbers.
+/// Rows and bits of their keys, the same in each run: of the first bytes, the titles, the numbers.
 fn flips(keys: &[Vec<u8>]) -> impl Iterator<Item = (&Vec<u8>, usize)> {
     (0..FLIPS).map(|number| {
         let key = &keys[scramble(number) as usize % keys.len()];
@@ -176,7 +178,7 @@ async fn flipped_bit_of_a_key_affects_its_row_only_until_the_next_write() {
     }
 }
 
-/// Whether a row on a page above others begins shortly before this place: not one that only free room has.
+/// Whether a row on an interior page begins shortly before this place. A copy in free room does not count.
 fn is_in_interior_row(file: &[u8], place: usize) -> bool {
     const PAGE_BYTES: usize = 16_384;
     const INTERIOR: u8 = 2;
@@ -188,7 +190,7 @@ fn is_in_interior_row(file: &[u8], place: usize) -> bool {
     page[0] == INTERIOR && rows.any(|row| (row..row + 24).contains(&(place - start)))
 }
 
-/// A search for a row goes by the keys on the pages above it.
+/// A search for a row follows the keys on the pages above it.
 #[tokio::test]
 async fn flipped_bit_of_a_key_that_separates_pages_hides_no_row() {
     let directory = TempDir::new().expect("a directory");
@@ -241,11 +243,11 @@ async fn repair_of_keys_does_what_its_plan_says() {
 
 /// More bits are flipped than can be found out. The row is out of order on its page.
 #[tokio::test]
-async fn lost_key_stops_no_other_partition_and_no_write_goes_beside_it() {
+async fn lost_key_hides_no_other_partition_and_refuses_writes_to_its_page() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     let keys = keys(directory.path(), BODIES.name());
-    // The highest bits of the revision and of its table: no row of this key was ever written.
+    // The highest bits of the revision and of its table: no row with this key was ever written.
     let stored = &keys[keys.len() / 2 + 10];
     let (title, rev) = parse(stored);
     let (_directory, store) = store_of(&flip(&file, stored, &[BEFORE_TITLE * 8 + 7, 8 * 12 + 3])).await;

@@ -1,4 +1,4 @@
-//! What the tests share: two tables that share a partition, and short ways to write and read.
+//! Shared by the tests: two tables that share a partition, and short ways to write and read.
 
 use std::{
     num::NonZeroUsize,
@@ -27,7 +27,7 @@ pub(crate) static NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// When rows are written, where it does not matter.
+/// The write time of rows, where it does not matter.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
 pub(crate) fn system_clock() -> Arc<dyn Clock> {
@@ -50,14 +50,14 @@ pub(crate) fn key(title: &str, rev: i64) -> Key {
     Key::new(vec![title.into()], vec![rev.into()])
 }
 
-/// The bytes of a body, which are no other body's.
+/// The bytes of a body, which differ from those of any other body.
 pub(crate) fn body(title: &str, rev: i64, length: usize) -> Value {
     let seed = title.bytes().fold(rev as u64, |seed, byte| scramble(seed ^ u64::from(byte)));
     let words = (0..length.div_ceil(8) as u64).flat_map(|word| scramble(seed ^ word).to_le_bytes());
     Value::Blob(words.take(length).collect::<Vec<_>>().into())
 }
 
-/// A body of so many bytes, and a note beside it.
+/// A body of this length, and a note beside it.
 pub(crate) fn revision(title: &str, rev: i64, length: usize) -> Batch {
     let mut batch = Batch::new(vec![title.into()]);
     batch.put(&BODIES, vec![rev.into()], vec![Some(body(title, rev, length))], NOW);
@@ -83,7 +83,7 @@ pub(crate) async fn rows(store: &SqliteStore, table: &'static Schema, title: &st
     }
 }
 
-/// Numbers that look random, the same ones in each run.
+/// Numbers that look random, but are the same in each run.
 pub(crate) fn scramble(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

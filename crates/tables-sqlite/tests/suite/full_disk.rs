@@ -10,7 +10,7 @@ use super::fixtures::{BODIES, body, create, key, open, revision, system_clock, w
 
 const BODY_BYTES: usize = 100_000;
 
-/// Writes until there is no room, and says how many revisions were acknowledged.
+/// Writes until there is no room, and returns the last revision that was acknowledged.
 async fn write_until_full(store: &SqliteStore, first: i64) -> i64 {
     for rev in first.. {
         match write(store, revision("Title", rev, BODY_BYTES)).await {
@@ -33,14 +33,14 @@ async fn all_are_there(store: &SqliteStore, last: i64) {
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_grow_is_read_and_can_be_written_when_it_may() {
+async fn full_file_is_read_and_can_be_written_when_it_may_grow() {
     let directory = TempDir::new().expect("a directory");
     let options = |max_pages| Options { max_pages, ..Options::default() };
     let store = open(directory.path(), system_clock(), options(Some(100))).await;
     let last = write_until_full(&store, 1).await;
     assert!(last > 3, "{last} revisions");
     all_are_there(&store, last).await;
-    // What is deleted makes room.
+    // A delete makes room.
     let mut gone = rashomon_tables::Batch::new(vec!["Title".into()]);
     gone.delete(&BODIES, vec![last.into()], super::fixtures::NOW);
     write(&store, gone).await.expect("deleted");
@@ -53,7 +53,7 @@ async fn a_file_that_may_not_grow_is_read_and_can_be_written_when_it_may() {
     all_are_there(&store, last + 1).await;
 }
 
-/// A file system of a few megabytes, in memory. `None` where this process may not make one.
+/// A file system of a few megabytes, in memory. `None` if this process may not create one.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -79,7 +79,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_read_and_can_be_written_when_there_is_room() {
+async fn full_disk_is_read_and_can_be_written_when_there_is_room() {
     let Some(disk) = SmallDisk::mount() else {
         println!("no file system could be made: a full disk was not tested");
         return;
@@ -91,14 +91,14 @@ async fn a_full_disk_is_read_and_can_be_written_when_there_is_room() {
     let mut last = write_until_full(&store, 1).await;
     assert!(last > 3, "{last} revisions");
     all_are_there(&store, last).await;
-    // Full it stays.
+    // The disk stays full.
     assert_eq!(write_until_full(&store, last + 1).await, last);
 
     fs::remove_file(&ballast).expect("removed");
     write(&store, revision("Title", last + 1, BODY_BYTES)).await.expect("there is room again");
     last = write_until_full(&store, last + 2).await;
     all_are_there(&store, last).await;
-    // It may be too full to put the log into the file. Then it is still in the log.
+    // The disk may be too full to write the log into the file. The writes are then still in the log.
     store.close();
     let store = SqliteStore::open(&directory, system_clock(), Options::default()).expect("opens");
     create(&store).await.expect("the tables are there");

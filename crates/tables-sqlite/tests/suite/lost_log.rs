@@ -1,4 +1,4 @@
-//! A log that has gone with acknowledged writes in it: the store is not opened without a word.
+//! A log that is missing, with acknowledged writes in it: the store is not opened without an error.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -55,7 +55,7 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         assert!(store.get(&NOTES, &key("Title", 1)).await.expect("read").is_some(), "{what}");
         store.close();
         let error = SqliteStore::open(directory.path(), system_clock(), Options::default())
-            .expect_err("who looks accepts for itself alone");
+            .expect_err("a command that only reads accepts the loss only for itself");
         assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
 
         let accepting = Options { accept_lost_log: true, ..Options::default() };
@@ -63,7 +63,7 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         assert!(store.get(&NOTES, &key("Title", 1)).await.expect("read").is_some(), "{what}");
         assert!(store.get(&NOTES, &key("Title", 3)).await.expect("read").is_none(), "{what}");
         store.close();
-        // It was accepted once, and is over.
+        // The loss was accepted once, and is no error any more.
         open(directory.path(), system_clock(), Options::default()).await;
     }
 }
@@ -80,14 +80,14 @@ async fn file_with_its_log_is_opened_after_a_kill() {
     write(&store, revision("Title", 4, 10)).await.expect("written");
 }
 
-/// The places of the frames of a log that end a commit, up to their ends.
+/// The ends of those frames in a log that end a commit.
 fn commits(log: &[u8]) -> Vec<usize> {
     let frames = (32..).step_by(FRAME_BYTES).take_while(|at| at + FRAME_BYTES <= log.len());
     let of_the_log = frames.filter(|at| log[at + 8..at + 16] == log[16..24]);
     of_the_log.filter(|at| log[at + 4..at + 8] != [0; 4]).map(|at| at + FRAME_BYTES).collect()
 }
 
-/// Opens what a process left that was killed. Gives the highest revision that is there, or the error.
+/// Opens the files of a process that was killed. Returns the highest revision that is stored, or the error.
 async fn latest(file: &[u8], log: &[u8]) -> Result<i64, Error> {
     let directory = TempDir::new().expect("a directory");
     lay(directory.path(), file, Some(log));
@@ -103,7 +103,7 @@ async fn latest(file: &[u8], log: &[u8]) -> Result<i64, Error> {
     Ok(latest)
 }
 
-/// SQLite reads a log up to its first damaged frame. A commit behind which the log goes on was acknowledged.
+/// SQLite reads a log up to its first damaged frame. A commit with more frames behind it was acknowledged.
 #[tokio::test]
 async fn log_that_is_damaged_before_its_last_commit_is_refused() {
     let directory = TempDir::new().expect("a directory");
@@ -130,7 +130,7 @@ async fn log_that_is_damaged_before_its_last_commit_is_refused() {
         zeroed[frame..frame + FRAME_BYTES].fill(0);
         latest(&file, &zeroed).await.expect_err("commits are lost");
     }
-    // The last write may have been cut off by a crash, before it was acknowledged.
+    // A crash may have cut off the last write before it was acknowledged.
     let mut torn = log.clone();
     torn[last_begins + 3_000] ^= 1;
     assert_eq!(latest(&file, &torn).await.expect("it opens"), 8);
@@ -139,9 +139,10 @@ async fn log_that_is_damaged_before_its_last_commit_is_refused() {
     }
 }
 
-/// The file has pages of a log that was written into it: with less than that log, they would be of several commits.
+/// The file has pages of a log that was written into it. With less than that log, the pages would be of
+/// several commits.
 #[tokio::test]
-async fn log_that_lacks_what_is_in_the_file_is_refused() {
+async fn log_that_lacks_commits_of_the_file_is_refused() {
     let directory = TempDir::new().expect("a directory");
     let options = Options { upkeep_interval: Duration::from_millis(200), ..Options::default() };
     let store = open(directory.path(), system_clock(), options).await;
@@ -170,7 +171,7 @@ async fn log_that_lacks_what_is_in_the_file_is_refused() {
     }
 }
 
-/// A backup is a copy of the file of a store that was stopped. So is a store after its content was scrubbed.
+/// A backup is a copy of the file of a stopped store. The file of a scrubbed store needs no log either.
 #[tokio::test]
 async fn file_of_a_closed_store_needs_no_log() {
     let directory = TempDir::new().expect("a directory");
@@ -196,9 +197,9 @@ async fn file_of_a_closed_store_needs_no_log() {
     }
 }
 
-/// A store that was only read has no log that could be missed.
+/// A store that was only read has no log that could be missing.
 #[tokio::test]
-async fn reading_marks_no_file() {
+async fn reading_sets_no_mark() {
     let directory = TempDir::new().expect("a directory");
     open(directory.path(), system_clock(), Options::default()).await.close();
     let store = open(directory.path(), system_clock(), Options::default()).await;

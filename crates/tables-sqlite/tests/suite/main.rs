@@ -1,4 +1,4 @@
-//! The store, seen from outside.
+//! The store, tested from outside.
 
 mod contract;
 mod corruption;

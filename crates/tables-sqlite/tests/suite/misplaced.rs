@@ -1,4 +1,4 @@
-//! Pages of the file in the place of others, as writes leave them that went astray: no answer is short.
+//! Pages of the file in the place of other pages, as misdirected writes leave them: no answer lacks rows.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -38,19 +38,19 @@ async fn fill_titles(directory: &Path, titles: u64) -> Vec<u8> {
     fs::read(directory.join("rashomon.sqlite")).expect("read")
 }
 
-/// The first page of the tree of rows, from 0 on.
+/// The root page of the tree of rows, counted from 0.
 fn root(directory: &Path) -> usize {
     root_of(directory, "rows")
 }
 
-/// The first page of a tree, from 0 on.
+/// The root page of a tree, counted from 0.
 fn root_of(directory: &Path, tree: &str) -> usize {
     let file = rusqlite::Connection::open(directory.join("rashomon.sqlite")).expect("opens");
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
     file.query_row(sql, [tree], |row| row.get::<_, u32>(0)).expect("read") as usize - 1
 }
 
-/// Where the numbers of all leaves are written in the file, and the numbers from 0 on.
+/// The places in the file that contain the numbers of leaves, and these numbers, counted from 0.
 fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
     let start = page * PAGE_BYTES;
     assert_eq!(file[start], INTERIOR, "the tree has one page");
@@ -68,7 +68,7 @@ fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Reads everything: each answer is right or an error. Says how many were errors.
+/// Reads everything, and checks that each answer is right or an error. Returns the number of errors.
 async fn refusals(file: &[u8], what: &str) -> usize {
     refusals_of(file, TITLES, what).await
 }
@@ -137,7 +137,7 @@ async fn leaf_written_over_another_is_an_error_and_no_short_list() {
     }
 }
 
-/// No row above the root says which rows belong on it, so that any other page of rows would pass.
+/// No row above the root says which rows belong on it, so any other page of rows would be accepted.
 #[tokio::test]
 async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
     let directory = TempDir::new().expect("a directory");
@@ -150,7 +150,8 @@ async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
     }
 }
 
-/// A leaf in the place of the page above it: its rows lie where they may, and those of the other leaves are hidden.
+/// A leaf in the place of the page above it: its own rows are where they may be, and those of the other
+/// leaves are hidden.
 #[tokio::test]
 async fn leaf_in_the_place_of_the_page_above_it_is_an_error_and_no_short_list() {
     let titles = 60;
@@ -177,7 +178,7 @@ async fn leaf_in_the_place_of_the_page_above_it_is_an_error_and_no_short_list() 
     }
 }
 
-/// Statistics count what is there, or say that they cannot.
+/// Statistics count all rows, or are an error.
 #[tokio::test]
 async fn statistics_of_misplaced_pages_are_errors() {
     let directory = TempDir::new().expect("a directory");
@@ -193,7 +194,7 @@ async fn statistics_of_misplaced_pages_are_errors() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// SQLite's own check does not see these: the pages are whole, and no row of them is looked for.
+/// SQLite's own check does not detect this: the pages are whole, and no row of them is looked for.
 #[tokio::test]
 async fn page_over_the_index_of_times_or_the_mark_of_the_log_is_named() {
     let directory = TempDir::new().expect("a directory");
@@ -213,9 +214,9 @@ async fn page_over_the_index_of_times_or_the_mark_of_the_log_is_named() {
     }
 }
 
-/// A page whose header counts one row less than it has.
+/// The header of a page counts one row less than the page has.
 #[tokio::test]
-async fn page_that_forgets_its_last_row_is_an_error() {
+async fn page_whose_header_omits_a_row_is_an_error() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     for (_, leaf) in leaves(&file, root(directory.path())).into_iter().step_by(5) {
@@ -230,7 +231,7 @@ async fn with_sql(directory: &Path, sql: &str) {
     assert!(file.execute(sql, ()).expect("done") > 0);
 }
 
-/// A time that is damaged says that the row is older than a delete, and the row is later.
+/// A damaged time says that the row is older than a delete, although the row is later.
 #[tokio::test]
 async fn delete_does_not_act_on_a_damaged_time() {
     let directory = TempDir::new().expect("a directory");
@@ -303,7 +304,7 @@ async fn sweep_does_not_act_on_a_damaged_time() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// As where the end of a free page was cut off: no row is damaged, and the check tells it all the same.
+/// As if the end of a free page was cut off: no row is damaged, but the check reports it.
 #[tokio::test]
 async fn file_that_does_not_end_with_a_whole_page_is_named_by_the_check() {
     let directory = TempDir::new().expect("a directory");
@@ -316,7 +317,7 @@ async fn file_that_does_not_end_with_a_whole_page_is_named_by_the_check() {
     assert!(matches!(&problems[..], [problem] if problem.contains("not whole pages")), "{problems:?}");
 }
 
-/// No row is damaged, and only a delete of a large value would fail.
+/// No row is damaged. Only a delete of a large value would fail.
 #[tokio::test]
 async fn damaged_trigger_is_named_by_the_check() {
     const STATEMENT: &[u8] = b"DELETE FROM large_values";

@@ -1,4 +1,4 @@
-//! Who may open a store, and which files are one.
+//! Which processes may open a store, and which files are stores.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use rashomon_tables::{Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-/// Set in the process that another one starts to open a store that it holds.
+/// The variable that is set in a second process, which opens a store that the first process has open.
 const OTHER_PROCESS: &str = "RASHOMON_TEST_OPEN";
 
 fn try_open(directory: &Path) -> Result<SqliteStore, Error> {
@@ -22,7 +22,7 @@ fn refusal(directory: &Path) -> Error {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_when_it_is_opened_again() {
+async fn written_rows_are_there_after_reopening() {
     let directory = TempDir::new().expect("a directory");
     let below = directory.path().join("made/with the store");
     for rev in 1..4 {
@@ -50,12 +50,12 @@ async fn a_store_in_use_is_refused_by_name() {
     let expected =
         format!("the store {} is in use by process {} (", directory.path().display(), std::process::id());
 
-    // By this process.
+    // In use by this process.
     let error = refusal(directory.path()).to_string();
     assert!(error.contains(&expected), "{error}");
     assert!(error.contains("stop it, or name another directory"), "{error}");
 
-    // By another one.
+    // In use by another process.
     let this = std::env::current_exe().expect("a path");
     let other = Command::new(this)
         .args(["--exact", "opening::the_other_process", "--nocapture"])
@@ -65,12 +65,12 @@ async fn a_store_in_use_is_refused_by_name() {
     let said = String::from_utf8_lossy(&other.stdout);
     assert!(said.contains(&expected), "{said}");
 
-    // By nobody.
+    // In use by no process.
     store.close();
     try_open(directory.path()).expect("the store opens");
 }
 
-/// Run by the test above; by itself it has nothing to open.
+/// Run by the test above. Otherwise it has nothing to open.
 #[test]
 fn the_other_process() {
     if let Some(directory) = std::env::var_os(OTHER_PROCESS) {
@@ -108,7 +108,10 @@ fn a_file_that_is_no_store_is_refused_and_not_changed() {
             b"This is a text, and longer than the header of a database would be, by some words.".to_vec(),
         ),
         ("a short file", b"SQLite".to_vec()),
-        ("a database of somebody else's", sqlite("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")),
+        (
+            "a database without an application ID",
+            sqlite("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)"),
+        ),
         ("a database of another program", sqlite("PRAGMA application_id = 7; CREATE TABLE theirs (x)")),
     ] {
         let directory = TempDir::new().expect("a directory");
@@ -121,10 +124,10 @@ fn a_file_that_is_no_store_is_refused_and_not_changed() {
     }
 }
 
-/// A process that ends while it makes a store leaves a file under another name. One of an older version left a file
-/// without tables.
+/// A process that ends while it creates a store leaves a file under another name. An older version left a
+/// file without tables.
 #[tokio::test]
-async fn a_store_that_was_never_finished_is_made_again() {
+async fn unfinished_store_is_created_again() {
     for name in ["rashomon.sqlite", "rashomon.sqlite-new"] {
         let sql = "PRAGMA page_size = 16384; PRAGMA auto_vacuum = 2; PRAGMA journal_mode = WAL;";
         let directory = TempDir::new().expect("a directory");
@@ -137,7 +140,7 @@ async fn a_store_that_was_never_finished_is_made_again() {
     }
 }
 
-/// The file of a store never was empty, so an empty one is what is left of a store.
+/// The file of a store is never empty, so an empty file is what is left of a store.
 #[tokio::test]
 async fn empty_file_is_refused_and_not_made_a_store() {
     let directory = TempDir::new().expect("a directory");
@@ -149,9 +152,9 @@ async fn empty_file_is_refused_and_not_made_a_store() {
     assert_eq!(fs::read(&file).expect("read"), b"");
 }
 
-/// The settings that durability and the size of the file stand on.
+/// The settings on which durability and the size of the file depend.
 #[tokio::test]
-async fn the_file_is_as_the_design_says() {
+async fn new_file_has_the_required_settings() {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
     let other = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");

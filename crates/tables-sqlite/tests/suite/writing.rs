@@ -1,4 +1,4 @@
-//! What the committer does beside the contract: shutting down, sweeping, keeping large values apart.
+//! The committer beyond the contract: shutting down, sweeping, storing large values apart.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore};
 use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
 use tempfile::TempDir;
 
-/// Longer than a busy machine takes for anything here.
+/// Longer than a busy machine takes for any of these tests.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
@@ -24,7 +24,7 @@ fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutting_down_finishes_what_was_accepted() {
+async fn shutdown_completes_accepted_calls() {
     let directory = TempDir::new().expect("a directory");
     let store = Arc::new(open(directory.path(), system_clock(), Options::default()).await);
     let mut writers = tokio::task::JoinSet::new();
@@ -41,7 +41,7 @@ async fn shutting_down_finishes_what_was_accepted() {
             (title, acknowledged)
         });
     }
-    // In the midst of the writes: more than one of each writer is done.
+    // In the midst of the writes: on average each writer has done more than one.
     let machine = SystemClock::new();
     while written.load(Ordering::Relaxed) <= 16 {
         assert!(machine.monotonic() < PATIENCE, "nothing was written in time");
@@ -56,12 +56,12 @@ async fn shutting_down_finishes_what_was_accepted() {
     ] {
         assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
     }
-    // While others still hold the first one.
+    // Other handles of the first store still exist.
     let again = open(directory.path(), system_clock(), Options::default()).await;
     let mut all = 0;
     for (title, acknowledged) in writers.join_all().await {
         let there = rows(&again, &NOTES, &title).await.expect("read").len() as i64;
-        // The last call may have been done without being acknowledged.
+        // The last call may have been done without an acknowledgement.
         assert!((acknowledged..=acknowledged + 1).contains(&there), "{there} of {acknowledged}");
         all += acknowledged;
     }
@@ -69,7 +69,7 @@ async fn shutting_down_finishes_what_was_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_go_on_during_writes() {
+async fn reads_continue_during_writes() {
     let directory = TempDir::new().expect("a directory");
     let store = Arc::new(open(directory.path(), system_clock(), Options::default()).await);
     write(&store, revision("Title", 0, 5_000)).await.expect("written");
@@ -84,7 +84,7 @@ async fn reads_go_on_during_writes() {
     let mut reads = 0;
     while !writer.is_finished() {
         let newest_note = rows(&store, &NOTES, "Title").await.expect("read")[0].key.clone();
-        // What is in one table of a batch is in the other one too.
+        // A row of one table of a batch is in the other table too.
         let row = store.get(&BODIES, &newest_note).await.expect("read").expect("there");
         let rev = rows(&store, &BODIES, "Title").await.expect("read").len() as i64;
         assert!(rev > 0 && row.values[0].is_some());
@@ -98,7 +98,7 @@ async fn reads_go_on_during_writes() {
 async fn sweeping_deletes_expired_rows_some_at_a_time() {
     let directory = TempDir::new().expect("a directory");
     let clock = Arc::new(ManualClock::new(NOW));
-    // Upkeep never comes by itself here.
+    // Upkeep does not run by itself in this test.
     let options = Options {
         sweep_rows: 10.try_into().expect("not zero"),
         upkeep_interval: Duration::from_secs(3_600),
@@ -128,7 +128,7 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     let options = Options { upkeep_interval: Duration::from_millis(5), ..Options::default() };
     let store = open(directory.path(), clock.clone(), options).await;
     for batch in 0..12 {
-        // Above three megabytes each.
+        // More than three megabytes each.
         let mut rows = expiring(4, 800_000, 1);
         rows.partition = vec![format!("Title {batch}").into()];
         write(&store, rows).await.expect("written");
@@ -164,9 +164,9 @@ fn expiring(rows: i64, length: usize, seconds: u64) -> Batch {
     batch
 }
 
-/// Large values stand apart from their keys, and must go when their row goes.
+/// Large values are stored apart from their keys, and must be deleted with their rows.
 #[tokio::test]
-async fn large_values_go_with_their_rows() {
+async fn large_values_are_deleted_with_their_rows() {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
     let put = |rev: i64, length, micros| {
@@ -175,15 +175,15 @@ async fn large_values_go_with_their_rows() {
         batch.put(&BODIES, vec![rev.into()], vec![Some(body("Title", rev, length))], at);
         batch
     };
-    // Large by large, large by small, small by large, an older one that is ignored.
+    // Large replaced by large, large by small, small by large, and an older put that is ignored.
     for (rev, first, second, later) in
         [(1, 5_000, 6_000, 1), (2, 5_000, 10, 1), (3, 10, 6_000, 1), (4, 6_000, 5_000, 0), (5, 10, 5_000, 0)]
     {
         write(&store, put(rev, first, 1)).await.expect("written");
         write(&store, put(rev, second, if later == 1 { 2 } else { 0 })).await.expect("written");
         let row = store.get(&BODIES, &key("Title", rev)).await.expect("read").expect("there");
-        let stands = if later == 1 { second } else { first };
-        assert_eq!(row.values, [Some(body("Title", rev, stands))], "revision {rev}");
+        let expected = if later == 1 { second } else { first };
+        assert_eq!(row.values, [Some(body("Title", rev, expected))], "revision {rev}");
     }
     assert!(store.check(|_| {}).expect("checked").is_clean(), "{:?}", store.check(|_| {}));
     assert_eq!(value_bytes(&store, "bodies").0, 5);
@@ -197,7 +197,7 @@ async fn large_values_go_with_their_rows() {
 }
 
 #[tokio::test]
-async fn a_check_reads_everything_and_says_how_far_it_is() {
+async fn check_reads_everything_and_reports_its_progress() {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
     for hundred in 0..15 {

@@ -10,8 +10,8 @@ use crate::{Batch, ColumnType, Direction, Key, MAX_BATCH_BYTES, MAX_VALUE_BYTES,
 
 static PLAIN: LazyLock<Schema> = LazyLock::new(|| plain("plain").build());
 
-/// Values of every type come back as they were put, whatever column they stand in.
-pub async fn values_of_every_type_come_back(factory: &dyn Factory) {
+/// Values of every type are read as they were put, in every kind of column.
+pub async fn values_of_every_type_are_read_unchanged(factory: &dyn Factory) {
     static TYPES: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("types")
             .partition("text_p", ColumnType::Text)
@@ -47,7 +47,7 @@ pub async fn values_of_every_type_come_back(factory: &dyn Factory) {
     assert_eq!(partitions, expected);
 }
 
-/// One value of each type a set; ordinary ones, the least, the greatest, and odd ones.
+/// Sets of one value of each type: ordinary values, the least, the greatest, and unusual ones.
 fn value_sets() -> Vec<Vec<Value>> {
     vec![
         vec![
@@ -76,7 +76,7 @@ fn value_sets() -> Vec<Vec<Value>> {
     ]
 }
 
-/// Value columns may be `None`, each by itself, and that is not the same as empty.
+/// Each value column may be `None` by itself, which is not the same as empty.
 pub async fn values_may_be_none(factory: &dyn Factory) {
     static NOTES: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("notes")
@@ -121,7 +121,7 @@ pub async fn a_table_may_have_no_clustering_columns(factory: &dyn Factory) {
     assert_eq!(world.get(&SINGLE, &key).await, None);
 }
 
-/// A row of keys alone is a row.
+/// A row that consists of its key is a row.
 pub async fn a_table_may_have_no_value_columns(factory: &dyn Factory) {
     static KEYS: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("keys")
@@ -139,7 +139,7 @@ pub async fn a_table_may_have_no_value_columns(factory: &dyn Factory) {
     assert_eq!(world.get(&KEYS, &key("page", "a")).await, None);
 }
 
-/// Values of exactly the greatest size are kept, and one byte more is refused.
+/// Values of exactly the greatest size are stored, and one byte more is refused.
 pub async fn values_up_to_the_limit_are_kept(factory: &dyn Factory) {
     static LARGE: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("large")
@@ -165,7 +165,7 @@ pub async fn values_up_to_the_limit_are_kept(factory: &dyn Factory) {
         let key = Key::new(vec!["page".into()], vec![number.into()]);
         assert!(
             world.values(&LARGE, &key).await.as_ref() == Some(&whole),
-            "row {number} came back otherwise"
+            "row {number} was read with other values"
         );
     }
     for values in [vec![text(MAX_VALUE_BYTES + 1), None], vec![None, bytes(MAX_VALUE_BYTES + 1)]] {
@@ -182,7 +182,7 @@ pub async fn values_up_to_the_limit_are_kept(factory: &dyn Factory) {
 }
 
 /// Keys and scans that do not fit the table are refused.
-pub async fn what_does_not_fit_the_table_is_refused(factory: &dyn Factory) {
+pub async fn calls_that_do_not_fit_the_table_are_refused(factory: &dyn Factory) {
     use crate::ClusteringRange as Range;
     let world = World::new(factory, &[&PLAIN]).await;
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;

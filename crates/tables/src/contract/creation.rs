@@ -15,11 +15,11 @@ static SWAPPED: LazyLock<Schema> = LazyLock::new(|| plain("swapped").swap_only()
 pub async fn creating_again_changes_nothing(factory: &dyn Factory) {
     let world = World::new(factory, &[&PLAIN]).await;
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
-    world.store.create(&PLAIN).await.expect("the same schema is taken again");
+    world.store.create(&PLAIN).await.expect("the same schema is accepted again");
     assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// Tables may be created by many at once.
+/// Many callers may create a table at once.
 pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
     let world = World::new(factory, &[]).await;
     let mut creations = tokio::task::JoinSet::new();
@@ -33,7 +33,8 @@ pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
 }
 
-/// A higher version that adds value columns is taken; old rows have `None` there, and the old one is refused.
+/// A higher version that adds value columns is accepted. Old rows have `None` there, and the older schema is
+/// refused.
 pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     static GROWN: LazyLock<Schema> = LazyLock::new(|| {
         plain("plain").value("size", ColumnType::Int).value("more", ColumnType::Blob).version(2).build()
@@ -53,7 +54,7 @@ pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     world.put(&GROWN, &key("page", "b"), values.clone()).await;
     assert_eq!(world.values(&GROWN, &key("page", "b")).await, Some(values));
 
-    world.store.create(&GROWN).await.expect("the same schema is taken again");
+    world.store.create(&GROWN).await.expect("the same schema is accepted again");
     assert_unsupported(world.store.create(&PLAIN).await);
 }
 
@@ -70,7 +71,7 @@ pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// Each differs from `PLAIN` or `SWAPPED` in one way that no table can be changed by.
+/// Each schema differs from `PLAIN` or `SWAPPED` in one way by which no table can be changed.
 fn other_schemas() -> Vec<Schema> {
     let base = || Schema::builder("plain").version(2);
     let keyed = || {
@@ -80,10 +81,10 @@ fn other_schemas() -> Vec<Schema> {
         builder.value("number", ColumnType::Int).value("note", ColumnType::Text).value("new", ColumnType::Int)
     };
     vec![
-        // A column more, but no higher version.
+        // One more column, but no higher version.
         plain("plain").value("new", ColumnType::Int).build(),
         plain("plain").value("new", ColumnType::Int).version(0).build(),
-        // Value columns renamed, retyped, left out, put elsewhere.
+        // Value columns that are renamed, of another type, left out, or in another place.
         keyed().value("number", ColumnType::Int).value("remark", ColumnType::Text).build(),
         keyed().value("number", ColumnType::Text).value("note", ColumnType::Text).build(),
         keyed().value("number", ColumnType::Int).build(),
@@ -115,7 +116,7 @@ fn other_schemas() -> Vec<Schema> {
     ]
 }
 
-/// No call takes a table that was not created.
+/// No call accepts a table that was not created.
 pub async fn a_table_that_was_not_created_is_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[]).await;
     let key = key("page", "a");
@@ -128,8 +129,8 @@ pub async fn a_table_that_was_not_created_is_refused(factory: &dyn Factory) {
     assert_invalid(world.store.swap(&SWAPPED, &key, None, None).await);
 }
 
-/// Rows of one table are not those of another, however alike their names and keys.
-pub async fn tables_are_apart(factory: &dyn Factory) {
+/// Rows of one table are not in another table, however similar their names and keys are.
+pub async fn tables_are_separate(factory: &dyn Factory) {
     static LONGER: LazyLock<Schema> = LazyLock::new(|| plain("plain_index").build());
     static SHORTER: LazyLock<Schema> = LazyLock::new(|| plain("plai").build());
     let tables: [&'static Schema; 3] = [&SHORTER, &PLAIN, &LONGER];

@@ -12,8 +12,8 @@ use crate::{Batch, ClusteringRange, ColumnType, Direction, Scan, Schema, Value};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 
-/// A delete takes a row that was written at its time or before, and spares a later one.
-pub async fn a_delete_spares_what_was_written_later(factory: &dyn Factory) {
+/// A delete deletes a row that was written at its time or before, and spares a later one.
+pub async fn a_delete_spares_rows_written_later(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let key = key("page", "a");
     let before = world.tick();
@@ -42,8 +42,8 @@ pub async fn a_deleted_row_can_be_put_again(factory: &dyn Factory) {
     }
 }
 
-/// A delete takes its row alone.
-pub async fn a_delete_takes_one_row(factory: &dyn Factory) {
+/// A delete deletes only its row.
+pub async fn a_delete_deletes_only_its_row(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     for name in ["", "a", "a\0", "ab", "b"] {
         world.put(&PAGES, &key("page", name), numbered(1)).await;
@@ -55,9 +55,9 @@ pub async fn a_delete_takes_one_row(factory: &dyn Factory) {
     assert_eq!(world.clustering(&PAGES, &["page".into()]).await, left);
 }
 
-/// A range delete takes what was written at `written_before` or earlier, and spares what is later, also
-/// if a row was written again since.
-pub async fn a_range_delete_goes_by_write_time(factory: &dyn Factory) {
+/// A range delete deletes rows that were written at `written_before` or earlier. It spares later rows, also
+/// those that were rewritten since.
+pub async fn a_range_delete_spares_rows_written_later(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     world.put(&PAGES, &key("page", "early"), numbered(1)).await;
     world.put(&PAGES, &key("page", "rewritten"), numbered(1)).await;
@@ -71,8 +71,8 @@ pub async fn a_range_delete_goes_by_write_time(factory: &dyn Factory) {
     assert_eq!(world.get(&PAGES, &key("page", "early")).await, None);
 }
 
-/// A range delete takes exactly the rows that a scan of the range shows.
-pub async fn a_range_delete_takes_its_range(factory: &dyn Factory) {
+/// A range delete deletes exactly the rows that a scan of the range returns.
+pub async fn a_range_delete_deletes_only_its_range(factory: &dyn Factory) {
     static MIXED: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("mixed")
             .partition("page", ColumnType::Int)
@@ -125,7 +125,7 @@ pub async fn a_range_delete_takes_its_range(factory: &dyn Factory) {
     }
 }
 
-/// Two range deletes of one batch may overlap; each goes by its own time.
+/// Two range deletes of one batch may overlap. Each uses its own time.
 pub async fn range_deletes_may_overlap(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let early = world.put(&PAGES, &key("page", "a"), numbered(1)).await;
@@ -139,8 +139,8 @@ pub async fn range_deletes_may_overlap(factory: &dyn Factory) {
     assert_eq!(world.clustering(&PAGES, &["page".into()]).await, [[Value::from("b")]]);
 }
 
-/// A range delete beside puts that it does not cover.
-pub async fn a_range_delete_beside_puts(factory: &dyn Factory) {
+/// A batch may have a range delete, and puts outside of the range.
+pub async fn a_range_delete_and_puts_share_a_batch(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     for name in ["a", "b", "c"] {
         world.put(&PAGES, &key("page", name), numbered(1)).await;

@@ -1,4 +1,4 @@
-//! What was acknowledged is there after the store was closed and opened.
+//! Acknowledged writes are there after the store was closed and opened again.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -12,8 +12,8 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static INDEX: LazyLock<Schema> = LazyLock::new(|| plain("pages_index").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// Rows are there as they were acknowledged, and deletes and swaps are as well.
-pub async fn what_was_acknowledged_is_there_after_reopening(factory: &dyn Factory) {
+/// Rows, deletes and swaps are there as they were acknowledged.
+pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory) {
     let tables: [&'static Schema; 3] = [&PAGES, &INDEX, &HEADS];
     let world = World::new(factory, &tables).await;
     let mut batch = Batch::new(vec!["page".into()]);
@@ -47,7 +47,7 @@ pub async fn what_was_acknowledged_is_there_after_reopening(factory: &dyn Factor
         world.store.create(table).await.expect("the table is there");
     }
     assert_eq!(contents(&world, &tables).await, before);
-    // The times are there too: an older put is ignored, and the row expires when it should.
+    // The times are stored too: an older put is ignored, and the row expires when it should.
     let old = world.now().saturating_sub(Duration::from_secs(1));
     world.put_at(&PAGES, &key("page", "a"), numbered(99), old).await;
     world.clock.set(expires_at);
@@ -56,7 +56,7 @@ pub async fn what_was_acknowledged_is_there_after_reopening(factory: &dyn Factor
     assert_eq!(world.values(&PAGES, &key("page", "a")).await, Some(numbered(0)));
 }
 
-/// The store knows its tables' schemas after it was opened again, and refuses others.
+/// After it was opened again, the store knows the schemas of its tables, and refuses others.
 pub async fn schemas_are_known_after_reopening(factory: &dyn Factory) {
     static GROWN: LazyLock<Schema> =
         LazyLock::new(|| plain("pages").value("size", ColumnType::Int).version(2).build());

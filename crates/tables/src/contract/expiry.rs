@@ -16,11 +16,11 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static PASSING: LazyLock<Schema> = LazyLock::new(|| plain("passing").default_ttl(TTL).build());
 
-/// A row is visible until the microsecond before its expiry, and at its expiry to nobody.
+/// A row is visible until the microsecond before its expiry, and invisible at its expiry.
 pub async fn a_row_is_invisible_from_its_expiry_on(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let key = key("page", "a");
-    // Not at a whole second, nor at a whole millisecond.
+    // Neither at a whole second nor at a whole millisecond.
     let expires_at = world.now().saturating_add(Duration::from_micros(2_345_678));
     world.put_until(&PAGES, &key, numbered(1), expires_at).await;
     let scan = Scan::new(key.partition.clone(), limit(9));
@@ -40,7 +40,7 @@ pub async fn a_row_is_invisible_from_its_expiry_on(factory: &dyn Factory) {
     }
 }
 
-/// A row of a swap-only table is gone for a swap from its expiry on, and not a microsecond before.
+/// For a swap, a row does not exist from its expiry on. It still exists the microsecond before.
 pub async fn an_expired_row_is_none_to_a_swap(factory: &dyn Factory) {
     static SWAPPED: LazyLock<Schema> = LazyLock::new(|| plain("swapped").swap_only().build());
     let world = World::new(factory, &[&SWAPPED]).await;
@@ -70,7 +70,7 @@ pub async fn an_expired_row_is_none_to_a_swap(factory: &dyn Factory) {
     assert_eq!(world.values(&SWAPPED, &key).await, Some(numbered(3)));
 }
 
-/// Without an expiry of its own a row has the table's, counted from its write time.
+/// A row without an expiry of its own gets the table's, counted from its write time.
 pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn Factory) {
     let world = World::new(factory, &[&PASSING]).await;
     let written_at = world.put(&PASSING, &key("page", "a"), numbered(1)).await;
@@ -79,10 +79,10 @@ pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn F
         world.get(&PASSING, &key("page", "a")).await.map(|row| row.expires_at),
         Some(Some(expires_at))
     );
-    // Written a minute ago, so that it is gone a minute earlier.
+    // Written a minute earlier, so it expires a minute earlier.
     let earlier = written_at.saturating_sub(Duration::from_secs(60));
     world.put_at(&PASSING, &key("page", "b"), numbered(1), earlier).await;
-    // Its own expiry goes before the table's, earlier or later.
+    // An expiry of its own counts instead of the table's, whether it is earlier or later.
     world.put_until(&PASSING, &key("page", "c"), numbered(1), expires_at.saturating_add(TTL)).await;
     world.put_until(&PASSING, &key("page", "d"), numbered(1), written_at.saturating_add(TTL / 2)).await;
     for (now, names) in [
@@ -103,7 +103,7 @@ pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn F
     }
 }
 
-/// A row in a swap-only table has the table's time to live as well, counted from the swap.
+/// A row in a swap-only table also gets the table's time to live, counted from the swap.
 pub async fn the_default_time_to_live_holds_for_swaps(factory: &dyn Factory) {
     static LEASES: LazyLock<Schema> = LazyLock::new(|| plain("leases").swap_only().default_ttl(TTL).build());
     let world = World::new(factory, &[&LEASES]).await;
@@ -112,11 +112,11 @@ pub async fn the_default_time_to_live_holds_for_swaps(factory: &dyn Factory) {
     let row = crate::Row { key: key.clone(), values: numbered(1), written_at: long_ago, expires_at: None };
     let swap = world.store.swap(&LEASES, &key, None, Some(row)).await.expect("a swap is answered");
     assert_eq!(swap, Swap::Applied);
-    let row = world.get(&LEASES, &key).await.expect("it stands");
+    let row = world.get(&LEASES, &key).await.expect("it exists");
     assert_eq!(row.expires_at, Some(world.now().saturating_add(TTL)));
 }
 
-/// A row that has expired by the time it is put is never seen.
+/// A row that has expired before it is put is never visible.
 pub async fn a_row_may_be_put_expired(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES, &PASSING]).await;
     world.put_until(&PAGES, &key("page", "a"), numbered(1), world.now()).await;
@@ -128,7 +128,7 @@ pub async fn a_row_may_be_put_expired(factory: &dyn Factory) {
     }
 }
 
-/// A later put takes the place of a row that has expired, and one of a row that is about to.
+/// A later put replaces a row that has expired, and one that is about to expire.
 pub async fn an_expired_row_can_be_put_again(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let soon = world.now().saturating_add(Duration::from_secs(1));
@@ -143,37 +143,37 @@ pub async fn an_expired_row_can_be_put_again(factory: &dyn Factory) {
     }
 }
 
-/// A scan passes over expired rows, however many, and so do its pages.
+/// A scan passes over expired rows, however many there are, and so do its pages.
 pub async fn a_scan_passes_over_expired_rows(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let soon = world.now().saturating_add(Duration::from_secs(1));
     let mut batch = Batch::new(vec!["page".into()]);
-    let mut standing = Vec::new();
+    let mut lasting = Vec::new();
     for number in 0..300 {
         let name = Value::from(format!("{number:03}"));
-        let stands = number % 100 == 50;
-        if stands {
-            standing.push(vec![name.clone()]);
+        let lasts = number % 100 == 50;
+        if lasts {
+            lasting.push(vec![name.clone()]);
         }
         batch.mutations.push(Mutation::Put {
             table: &PAGES,
             clustering: vec![name],
             values: numbered(number),
             written_at: world.tick(),
-            expires_at: (!stands).then_some(soon),
+            expires_at: (!lasts).then_some(soon),
         });
     }
     world.write(batch).await;
     world.clock.set(soon);
     for rows in [1, 2, 3, 300] {
         let scan = Scan::new(vec!["page".into()], limit(rows));
-        assert_eq!(clustering(world.scan(&PAGES, scan.clone()).await), standing);
-        let reverse: Vec<_> = standing.iter().rev().cloned().collect();
+        assert_eq!(clustering(world.scan(&PAGES, scan.clone()).await), lasting);
+        let reverse: Vec<_> = lasting.iter().rev().cloned().collect();
         assert_eq!(clustering(world.scan(&PAGES, scan.reverse()).await), reverse);
     }
 }
 
-/// The names of the rows of `page` that are visible at a time.
+/// The names of the rows of `page` that are visible at this time.
 async fn visible(world: &World, table: &'static Schema, now: Timestamp) -> Vec<String> {
     world.clock.set(now);
     let rows = world.clustering(table, &["page".into()]).await;

@@ -1,4 +1,4 @@
-//! What the promises share: a store with its clock, and short ways to write and read.
+//! Shared by the promises: a store with its clock, and short ways to write and read.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::{
     SchemaBuilder, TableStore, TimeUuid, Value,
 };
 
-/// When every test begins: some day of 2025.
+/// When every test begins: on a day of 2025.
 const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// No test has as many pages; a store that gives more goes round in circles.
+/// No test has this many pages. A store that returns more of them never ends.
 const MAX_PAGES: usize = 10_000;
 
-/// A store, and the clock it goes by.
+/// A store and its clock.
 pub(super) struct World {
     pub(super) store: Arc<dyn TableStore>,
     pub(super) clock: Arc<ManualClock>,
@@ -39,7 +39,7 @@ impl World {
         self.clock.now()
     }
 
-    /// The next microsecond, which the clock shows from now on: a write time like no other.
+    /// The next microsecond, which is the clock's time from now on: a write time that no other write has.
     pub(super) fn tick(&self) -> Timestamp {
         self.clock.advance(Duration::from_micros(1));
         self.now()
@@ -103,12 +103,12 @@ impl World {
         self.store.get(table, key).await.expect("a row is read")
     }
 
-    /// The values of a row; `None` where there is none.
+    /// The values of a row; `None` if there is no row.
     pub(super) async fn values(&self, table: &'static Schema, key: &Key) -> Option<Vec<Option<Value>>> {
         self.get(table, key).await.map(|row| row.values)
     }
 
-    /// All rows of a scan, through all its pages, each of which is held against the scan's limits.
+    /// All rows of a scan, from all its pages. Each page is checked against the scan's limits.
     pub(super) async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Vec<Row> {
         let mut rows = Vec::new();
         for _ in 0..MAX_PAGES {
@@ -122,7 +122,7 @@ impl World {
         panic!("a scan does not end");
     }
 
-    /// One page, held against the scan's limits.
+    /// One page, checked against the scan's limits.
     pub(super) async fn page(&self, table: &'static Schema, scan: &Scan) -> Page<Row> {
         let page = self.store.scan(table, scan.clone()).await.expect("a page is read");
         assert!(page.items.len() <= scan.limit.get(), "{} rows, limit {}", page.items.len(), scan.limit);
@@ -137,7 +137,7 @@ impl World {
         clustering(self.scan(table, Scan::new(partition.to_vec(), limit(100))).await)
     }
 
-    /// All partitions, read so many a page.
+    /// All partitions, read in pages of `limit`.
     pub(super) async fn partitions(&self, table: &'static Schema, limit: NonZeroUsize) -> Vec<Partition> {
         let mut partitions = Vec::new();
         let mut after = None;
@@ -175,7 +175,7 @@ impl World {
     }
 }
 
-/// `[partition: text] [clustering: text, ascending] -> number, note`: what most tests need.
+/// `[partition: text] [clustering: text, ascending] -> number, note`: for most tests.
 pub(super) fn plain(name: &'static str) -> SchemaBuilder {
     Schema::builder(name)
         .partition("page", ColumnType::Text)
@@ -202,7 +202,7 @@ pub(super) fn micros(micros: i64) -> Value {
     Value::Timestamp(Timestamp::from_micros(micros))
 }
 
-/// A UUID of version 1 of this time and these last eight bytes.
+/// A UUID of version 1 with this time and these last eight bytes.
 pub(super) fn time_uuid(ticks: u64, last: [u8; 8]) -> Value {
     let mut last = last;
     last[0] = last[0] & 0x3f | 0x80;
@@ -223,7 +223,7 @@ pub(super) fn clustering(rows: impl IntoIterator<Item = Row>) -> Vec<Vec<Value>>
     rows.into_iter().map(|row| row.key.clustering).collect()
 }
 
-/// The same, in an order that is neither the given one nor its reverse.
+/// The items in an order that is neither the given one nor its reverse.
 pub(super) fn shuffled<T: Clone>(items: &[T]) -> Vec<T> {
     let (odd, even): (Vec<_>, Vec<_>) =
         items.iter().cloned().enumerate().partition(|(index, _)| index % 2 == 1);

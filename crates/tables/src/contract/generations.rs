@@ -1,4 +1,5 @@
-//! Generations, where a store has them: what is kept beside it must never be served too long.
+//! Partition versions, if a store has them: values that are cached beside the store must never be served too
+//! long.
 
 use std::{
     sync::Arc,
@@ -17,16 +18,16 @@ use crate::{Batch, Row, Scan, Schema, Swap, TableStore, Value};
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// A partition's generation stands while nothing is written to it, and is another after every write and every
-/// swap of it.
-pub async fn a_generation_stands_until_its_partition_is_written(factory: &dyn Factory) {
+/// A partition has the same version until it is written, and another one after every write and every swap of
+/// it.
+pub async fn partition_version_changes_only_when_its_partition_is_written(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES, &HEADS]).await;
     let Some(generations) = world.store.generations() else { return };
     let key = key("page", "a");
     let slot = generations.slot(&key.partition);
-    let mut seen = vec![generations.current(slot).expect("nothing is under way")];
+    let mut seen = vec![generations.current(slot).expect("no commit is in progress")];
     let mut changed = || {
-        let now = generations.current(slot).expect("what was acknowledged is over");
+        let now = generations.current(slot).expect("an acknowledged commit has ended");
         let new = !seen.contains(&now);
         seen.push(now);
         new
@@ -55,9 +56,9 @@ pub async fn a_generation_stands_until_its_partition_is_written(factory: &dyn Fa
     assert!(changed(), "by a swap");
 }
 
-/// A cache that follows the rule of [`crate::Generations`] never serves a value older than the last acknowledged one,
-/// nor one older than an earlier read returned.
-pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
+/// A cache that follows the rule of [`crate::Generations`] never serves a value older than the last
+/// acknowledged one, nor one older than an earlier read returned.
+pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Factory) {
     const WRITES: i64 = 300;
     let world = World::new(factory, &[&PAGES]).await;
     if world.store.generations().is_none() {
@@ -92,7 +93,8 @@ pub async fn what_is_kept_by_generation_is_never_stale(factory: &dyn Factory) {
     writer.await.expect("every write was acknowledged");
 }
 
-/// The number in the row: the kept one where its generation stands, else read, and kept if that is allowed.
+/// The number in the row. It is the cached one if its version is still current. Otherwise the row is read,
+/// and the number is cached if that is allowed.
 async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     let generations = store.generations().expect("it had them before");
     let slot = generations.slot(&["page".into()]);
@@ -107,7 +109,7 @@ async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     number
 }
 
-/// The number in the row as it is read.
+/// The number in the row, read from the store.
 async fn number_of(store: &dyn TableStore) -> i64 {
     let row = store.get(&PAGES, &key("page", "a")).await.expect("read");
     match row.as_ref().map(|row| &row.values[..]) {

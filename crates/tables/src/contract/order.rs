@@ -106,7 +106,7 @@ pub async fn time_uuids_are_sorted_by_time_then_by_signed_bytes(factory: &dyn Fa
     };
     let uuids = vec![
         time_uuid(0, last(0, 0x80)),
-        // The low bits of the time come first in the UUID's bytes, and must not decide.
+        // The low bits of the time come first in the UUID's bytes, and must not decide the order.
         time_uuid(5, last(0, 0x80)),
         time_uuid(5, last(0, 0x81)),
         time_uuid(5, last(0, 0xbf)),
@@ -126,8 +126,8 @@ pub async fn time_uuids_are_sorted_by_time_then_by_signed_bytes(factory: &dyn Fa
     sorted(factory, ColumnType::TimeUuid, uuids).await;
 }
 
-/// Holds a store to this order of values, in a column that ascends and one that descends, in whole scans and
-/// in ranges between any bounds.
+/// Checks that a store sorts these values in this order: in an ascending and in a descending column, in whole
+/// scans and in ranges between any bounds.
 async fn sorted(factory: &dyn Factory, column_type: ColumnType, values: Vec<Value>) {
     let table = |name, direction| -> &'static Schema {
         let schema = Schema::builder(name)
@@ -170,7 +170,7 @@ async fn sorted(factory: &dyn Factory, column_type: ColumnType, values: Vec<Valu
     }
 }
 
-/// Ranges with each value as either bound, and some with two.
+/// Ranges with each value as either bound, and some with two bounds.
 fn ranges(values: &[Value]) -> Vec<ClusteringRange> {
     let one = values.iter().flat_map(|value| {
         let all = ClusteringRange::all;
@@ -192,7 +192,7 @@ fn ranges(values: &[Value]) -> Vec<ClusteringRange> {
                 between(Bound::Included, Bound::Included),
                 between(Bound::Excluded, Bound::Excluded),
                 between(Bound::Included, Bound::Excluded),
-                // Nothing lies between these.
+                // No value is between these bounds.
                 ClusteringRange::all().at_least(high.clone()).at_most(low.clone()),
                 ClusteringRange::all().above(low.clone()).below(low.clone()),
                 ClusteringRange::all().at_least(low.clone()).below(low.clone()),
@@ -212,7 +212,8 @@ static MIXED: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Columns are sorted one after the other, each its own way, also where values are prefixes of one another.
+/// Columns are sorted one after the other, each in its own direction, also if values are prefixes of one
+/// another.
 pub async fn columns_are_sorted_one_after_the_other(factory: &dyn Factory) {
     let world = World::new(factory, &[&MIXED]).await;
     let all = fill_mixed(&world).await;
@@ -222,8 +223,8 @@ pub async fn columns_are_sorted_one_after_the_other(factory: &dyn Factory) {
     assert_eq!(clustering(world.scan(&MIXED, scan.reverse()).await), reverse);
 }
 
-/// Ranges below a prefix, of any number of columns, with bounds on columns that ascend and that descend.
-pub async fn ranges_below_a_prefix(factory: &dyn Factory) {
+/// Ranges below a prefix of any number of columns, with bounds on ascending and on descending columns.
+pub async fn ranges_below_a_prefix_have_their_rows(factory: &dyn Factory) {
     let world = World::new(factory, &[&MIXED]).await;
     let all = fill_mixed(&world).await;
     let middle = all[all.len() / 2].clone();
@@ -251,7 +252,7 @@ pub async fn ranges_below_a_prefix(factory: &dyn Factory) {
     assert!(world.scan(&MIXED, Scan::new(vec!["page".into()], limit(5)).range(absent)).await.is_empty());
 }
 
-/// Rows of all combinations of some values; their clustering values as they must be sorted.
+/// Writes rows with all combinations of some values. Returns their clustering values in the required order.
 async fn fill_mixed(world: &World) -> Vec<Vec<Value>> {
     let mut all = Vec::new();
     for property in ["", "a", "a\0", "ab"] {

@@ -32,8 +32,8 @@ fn scan(rows: usize) -> Scan {
     Scan::new(vec!["page".into()], limit(rows))
 }
 
-/// The pages of a scan, one after the other, are the scan; whatever its limits, its range and its order.
-pub async fn pages_add_up(factory: &dyn Factory) {
+/// The pages of a scan, one after the other, are the scan, whatever its limits, its range and its order.
+pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
     let world = with_revisions(factory, 20).await;
     let ranges = [
         ClusteringRange::all(),
@@ -57,7 +57,7 @@ pub async fn pages_add_up(factory: &dyn Factory) {
     }
 }
 
-/// A page ends with the row that reaches the bytes it may hold, and has one row at least.
+/// A page ends with the row that reaches its limit of bytes, and has at least one row.
 pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let mut batch = Batch::new(vec!["page".into()]);
@@ -69,10 +69,10 @@ pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     world.write(batch).await;
     let mut expected: Vec<_> = names.iter().map(|name| vec![Value::from(name.as_str())]).collect();
     for order in [Order::Forward, Order::Reverse] {
-        // Two of them are what the first one and the first two rows take, to the byte.
+        // Two of these limits are, to the byte, the sizes of the first row and of the first two rows.
         for max_bytes in [0, 1, 6, 112, 999, 5000, 1 << 20] {
             let scan = Scan { order, max_bytes, ..scan(1000) };
-            // That each page is within its bounds is looked at for every page of every scan.
+            // The bounds of each page are checked for every page of every scan.
             assert_eq!(clustering(world.scan(&PAGES, scan).await), expected, "{max_bytes} bytes a page");
         }
         expected.reverse();
@@ -98,7 +98,7 @@ pub async fn reads_of_all_replicas_find_the_same_rows(factory: &dyn Factory) {
     }
 }
 
-/// From one page to the next the limits may change.
+/// The limits may change from one page to the next.
 pub async fn limits_may_differ_between_pages(factory: &dyn Factory) {
     let world = with_revisions(factory, 20).await;
     let mut found = Vec::new();
@@ -116,7 +116,7 @@ pub async fn limits_may_differ_between_pages(factory: &dyn Factory) {
     assert_eq!(found, expected);
 }
 
-/// A cursor is good more than once, and as long as one likes.
+/// A cursor may be used more than once, and at any later time.
 pub async fn a_cursor_may_be_used_again(factory: &dyn Factory) {
     let world = with_revisions(factory, 9).await;
     let first = world.page(&REVISIONS, &scan(4)).await;
@@ -127,7 +127,7 @@ pub async fn a_cursor_may_be_used_again(factory: &dyn Factory) {
     assert_eq!(first.items.len() + once.len(), 9);
 }
 
-/// Where there is nothing, a scan ends and has shown nothing.
+/// A scan without rows ends, and returns nothing.
 pub async fn a_scan_of_nothing_ends(factory: &dyn Factory) {
     let world = with_revisions(factory, 3).await;
     let other = Scan::new(vec!["other".into()], limit(5));
@@ -139,14 +139,14 @@ pub async fn a_scan_of_nothing_ends(factory: &dyn Factory) {
     }
 }
 
-/// A row that stands throughout a scan is seen once, whatever is written and deleted between its pages:
-/// before and behind the cursor, and the very row that it stands at.
-pub async fn a_scan_sees_what_stands_throughout_once(factory: &dyn Factory) {
+/// A row that exists throughout a scan is returned once, whatever is written and deleted between its pages:
+/// before the cursor, behind the cursor, and at the cursor itself.
+pub async fn a_scan_returns_each_lasting_row_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&REVISIONS]).await;
     for (order, rows) in [(Order::Forward, 1), (Order::Forward, 4), (Order::Reverse, 1), (Order::Reverse, 4)]
     {
         let page = vec![Value::from(format!("{order:?} {rows}"))];
-        // Every tenth revision stands, and those between come and go.
+        // Every tenth revision stays. Those between are written and deleted again and again.
         let revision = |number: i64, offset: i64| vec![Value::Int(number * 10 + offset)];
         let mut batch = Batch::new(page.clone());
         for number in 0..20 {
@@ -171,7 +171,7 @@ pub async fn a_scan_sees_what_stands_throughout_once(factory: &dyn Factory) {
                 batch.delete(&REVISIONS, revision(number, gone), now);
                 batch.put(&REVISIONS, revision(number, come), vec![None], now);
             }
-            // A row that is written again stands all the while.
+            // A row that is written again exists throughout.
             batch.put(&REVISIONS, revision(round % 20, 0), vec![Some(round.into())], now);
             world.write(batch).await;
         }
@@ -181,8 +181,8 @@ pub async fn a_scan_sees_what_stands_throughout_once(factory: &dyn Factory) {
     }
 }
 
-/// The same while writers write.
-pub async fn a_scan_beside_writers(factory: &dyn Factory) {
+/// The same holds while other tasks write.
+pub async fn a_scan_during_writes_returns_each_lasting_row_once(factory: &dyn Factory) {
     let world = with_revisions(factory, 50).await;
     let mut writers = tokio::task::JoinSet::new();
     for writer in 1..=3_i64 {
@@ -198,21 +198,21 @@ pub async fn a_scan_beside_writers(factory: &dyn Factory) {
     }
     loop {
         let quiet = writers.is_empty();
-        let mut standing = clustering(world.scan(&REVISIONS, scan(7)).await);
+        let mut lasting = clustering(world.scan(&REVISIONS, scan(7)).await);
         if quiet {
-            assert_eq!(standing.len(), 200);
+            assert_eq!(lasting.len(), 200);
             return;
         }
-        standing.retain(|row| matches!(row[..], [Value::Int(rev)] if rev % 10 == 0));
+        lasting.retain(|row| matches!(row[..], [Value::Int(rev)] if rev % 10 == 0));
         let expected: Vec<_> = (0..50).rev().map(|number| [Value::Int(number * 10)]).collect();
-        assert_eq!(standing, expected);
+        assert_eq!(lasting, expected);
         while let Some(written) = writers.try_join_next() {
             written.expect("the writer ends");
         }
     }
 }
 
-/// A scan shows its own partition's rows, also where the neighbours' are next to them.
+/// A scan returns only the rows of its own partition, also if the rows of other partitions are next to them.
 pub async fn a_row_is_in_the_scan_of_its_partition_alone(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     world.put(&PAGES, &key("a", "1"), numbered(1)).await;

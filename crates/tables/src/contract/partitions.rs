@@ -1,4 +1,4 @@
-//! Partitions: apart from one another, and listed.
+//! Partitions: separate from one another, and listed.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -19,7 +19,7 @@ static TITLES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Partitions whose columns run into one another, if nothing keeps them apart.
+/// Partitions whose columns would run into one another if nothing separated them.
 fn alike() -> Vec<Partition> {
     let partitions = [
         ("a", "b", "c"),
@@ -43,8 +43,8 @@ fn alike() -> Vec<Partition> {
         .into()
 }
 
-/// Rows of one partition are not those of another, however alike the two are.
-pub async fn partitions_are_apart(factory: &dyn Factory) {
+/// Rows of one partition are not in another one, however similar the two are.
+pub async fn partitions_are_separate(factory: &dyn Factory) {
     let world = World::new(factory, &[&TITLES]).await;
     for (number, partition) in alike().into_iter().enumerate() {
         let key = Key::new(partition, vec![format!("row {number}").into()]);
@@ -65,7 +65,7 @@ pub async fn partitions_are_apart(factory: &dyn Factory) {
     }
 }
 
-/// Every partition is listed once, however many a page and however many rows it has.
+/// Every partition is listed once, whatever the size of the pages and however many rows it has.
 pub async fn every_partition_is_listed_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&TITLES]).await;
     for (number, partition) in alike().into_iter().enumerate() {
@@ -84,7 +84,7 @@ pub async fn every_partition_is_listed_once(factory: &dyn Factory) {
     }
 }
 
-/// A partition without a visible row is not listed: deleted, expired, or of another table.
+/// A partition without a visible row is not listed: its rows are deleted, expired, or in another table.
 pub async fn partitions_without_a_visible_row_are_not_listed(factory: &dyn Factory) {
     static OTHER: LazyLock<Schema> = LazyLock::new(|| plain("other").build());
     let world = World::new(factory, &[&PAGES, &OTHER]).await;
@@ -105,9 +105,9 @@ pub async fn partitions_without_a_visible_row_are_not_listed(factory: &dyn Facto
     assert!(world.partitions(&PAGES, limit(1)).await.is_empty());
 }
 
-/// A partition that stands throughout is listed once, whatever comes and goes between the pages: also where
-/// the partition that the cursor stands at is gone.
-pub async fn partitions_that_stand_throughout_are_listed_once(factory: &dyn Factory) {
+/// A partition that exists throughout is listed once, whatever is written and deleted between the pages. This
+/// holds even if the partition at the cursor is deleted.
+pub async fn lasting_partitions_are_listed_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     for number in 0..20 {
         world.put(&PAGES, &key(&format!("{number:02}"), "a"), numbered(1)).await;

@@ -1,7 +1,7 @@
-//! Random operations, done to a store and to the one in memory, which must not differ.
+//! Random operations on a store and on the one in memory, which must not differ.
 //!
-//! What is compared is what stores promise and no more: [`operations()`] says how write times are chosen, pages
-//! may be shorter than their limits, and of a scan that is resumed after changes the changed rows are left out.
+//! Only what stores promise is compared. [`operations()`] says how write times are chosen. Pages may be
+//! shorter than their limits. If a scan is resumed after changes, the changed rows are left out.
 
 mod operations;
 
@@ -23,23 +23,24 @@ use super::{
 };
 use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value};
 
-/// How often a failing sequence is made simpler, at most.
+/// The greatest number of attempts to simplify a failing sequence.
 const MAX_SHRINKS: u32 = 1000;
 
-/// Write times of calls are so many microseconds apart, which leaves room for later calls to write earlier.
+/// The distance between the write times of two calls, in microseconds. It leaves room for later calls to
+/// write earlier.
 const BETWEEN_CALLS: i64 = 1000;
 
 const _: () = assert!(MAX_OPERATIONS < BETWEEN_CALLS as usize);
 
-/// Holds a store against the one in memory with so many random sequences of operations, each on a store of a
+/// Compares a store with the one in memory by this many random sequences of operations, each on a store and a
 /// factory of its own.
 ///
-/// They are the same in every run, unless the environment's `RASHOMON_SEED` (a number) says otherwise;
-/// `RASHOMON_CASES` is how many sequences, where not `cases`.
+/// The sequences are the same in every run, unless `RASHOMON_SEED` (a number) is set in the environment.
+/// `RASHOMON_CASES` overrides `cases`, the number of sequences.
 ///
 /// # Panics
 ///
-/// Where they differ: with the seed, and the simplest sequence found that shows it.
+/// If they differ. The message has the seed, and the simplest sequence that was found.
 pub fn hold<F: Factory>(cases: u32, factory: impl Fn() -> F) {
     let seed = number("RASHOMON_SEED").unwrap_or(1);
     let cases = number("RASHOMON_CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
@@ -64,12 +65,12 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
 }
 
-/// Does the operations to the factory's store and to one in memory, and compares every answer; at the end,
-/// all that they hold, and once more after reopening.
+/// Applies the operations to the factory's store and to one in memory, and compares every answer. At the end
+/// it compares all contents, and once more after reopening.
 ///
 /// # Panics
 ///
-/// Where they differ.
+/// If they differ.
 pub async fn compare(factory: &dyn Factory, operations: &[Operation]) {
     let store = World::new(factory, &tables()).await;
     let memory = World { store: Arc::new(Memory::new(store.clock.clone())), clock: store.clock.clone() };
@@ -98,7 +99,7 @@ struct Comparison {
     begun: Vec<Begun>,
 }
 
-/// A scan that was begun, and what was changed in its partition since.
+/// A scan that was begun, and the changes in its partition since.
 struct Begun {
     reading: Reading,
     store: Option<Cursor>,
@@ -128,7 +129,8 @@ impl Comparison {
         }
     }
 
-    /// Writes what of the changes may stand in one batch; all of it where it is to be spoilt.
+    /// Writes those of the changes that are allowed in one batch, or all of them if the batch is to be
+    /// spoilt.
     async fn write(&mut self, changes: &[Changes], spoilt: bool) {
         let now = self.times.begin(&self.store);
         let mut batches = Vec::new();
@@ -165,7 +167,7 @@ impl Comparison {
         }
     }
 
-    /// Reads some rows of a scan, which nothing can change meanwhile, and keeps the cursors.
+    /// Reads some rows of a scan, while nothing can change, and keeps the cursors.
     async fn begin(&mut self, reading: &Reading) {
         let (rows, store) = some(&self.store, reading).await;
         let (expected, memory) = some(&self.memory, reading).await;
@@ -174,7 +176,7 @@ impl Comparison {
         self.begun.push(Begun { reading, store, memory, changes: Vec::new(), swapped: Vec::new() });
     }
 
-    /// Reads the rest of a scan, and compares what was not changed since it began.
+    /// Reads the rest of a scan, and compares the rows that were not changed since it began.
     async fn resume(&mut self, which: usize) {
         if self.begun.is_empty() {
             return;
@@ -255,7 +257,8 @@ impl Begun {
     }
 }
 
-/// As many rows as the reading wants, and where to go on; whatever pages the store makes of it.
+/// Reads as many rows as the reading wants, from as many pages as necessary. Returns them, and where to
+/// continue.
 async fn some(world: &World, reading: &Reading) -> (Vec<Row>, Option<Cursor>) {
     let mut scan = reading.scan.clone();
     let mut rows = Vec::new();
@@ -279,24 +282,24 @@ async fn rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Ro
     world.scan(reading.table, scan).await.into_iter().map(comparable(reading.table)).collect()
 }
 
-/// A row without what stores may choose: the write time of a swap.
+/// A row without the part that stores may choose: the write time of a swap.
 fn comparable(table: &'static Schema) -> impl Fn(Row) -> Row {
     move |row| if table.swap_only() { Row { written_at: Timestamp::EPOCH, ..row } } else { row }
 }
 
-/// Chooses the times of writes, so that every store must come to the same end: see [`operations()`].
+/// Chooses the times of writes so that every store must have the same result, see [`operations()`].
 #[derive(Default)]
 struct Times {
     calls: Vec<Timestamp>,
     expiries: Vec<Timestamp>,
-    /// The latest delete in a partition of a table.
+    /// The latest delete in each partition of a table.
     deletes: HashMap<(&'static str, Vec<Value>), Timestamp>,
-    /// Rows that were put with an expiry at some time.
+    /// Rows that were put with an expiry at least once.
     passing: HashSet<(&'static str, Vec<Value>, Vec<Value>)>,
 }
 
 impl Times {
-    /// The time of a call that is made now: like no other, a round number.
+    /// The time of a call that is made now: a round number that no other call has.
     fn begin(&mut self, world: &World) -> Timestamp {
         let round = (world.now().as_micros() / BETWEEN_CALLS + 1) * BETWEEN_CALLS;
         let now = Timestamp::from_micros(round);
@@ -311,7 +314,7 @@ impl Times {
         expires_at
     }
 
-    /// The time of the call so many calls ago, or of the first; this one is 0.
+    /// The time of the call `age` calls ago, or of the first call. The current call has age 0.
     fn ago(&self, age: usize) -> Timestamp {
         self.calls[self.calls.len().saturating_sub(age + 1)]
     }

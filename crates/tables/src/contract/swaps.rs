@@ -21,7 +21,7 @@ async fn swap(world: &World, key: &Key, expected: Option<&Row>, new: Option<Row>
     world.store.swap(&HEADS, key, expected, new).await.expect("a swap is answered")
 }
 
-/// A swap is applied where the row stands as expected, and else refused with the row as it stands.
+/// A swap is applied if the row is as expected. Otherwise it is refused, with the current row.
 pub async fn a_swap_compares_and_sets(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     let key = key("page", "a");
@@ -51,7 +51,7 @@ pub async fn a_swap_compares_and_sets(factory: &dyn Factory) {
     assert_eq!(world.values(&HEADS, &key).await, Some(numbered(1)));
 }
 
-/// What is compared are the values alone, `None` among them, and not the times.
+/// A swap compares only the values, `None` included, and not the times.
 pub async fn a_swap_compares_values_alone(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     let key = key("page", "a");
@@ -61,33 +61,33 @@ pub async fn a_swap_compares_values_alone(factory: &dyn Factory) {
         vec![None, Some("".into())],
         vec![Some(0.into()), Some("".into())],
     ];
-    let mut standing: Option<Row> = None;
+    let mut current: Option<Row> = None;
     for set in &sets {
-        for other in sets.iter().filter(|other| standing.as_ref().map(|row| &row.values) != Some(*other)) {
+        for other in sets.iter().filter(|other| current.as_ref().map(|row| &row.values) != Some(*other)) {
             let refused =
                 swap(&world, &key, Some(&row(&key, other.clone())), Some(row(&key, set.clone()))).await;
-            assert!(matches!(refused, Swap::Refused { .. }), "{other:?} instead of {standing:?}");
+            assert!(matches!(refused, Swap::Refused { .. }), "{other:?} instead of {current:?}");
         }
-        let expected = standing.map(|row| Row {
+        let expected = current.map(|row| Row {
             written_at: Timestamp::from_micros(7),
             expires_at: Some(Timestamp::from_micros(8)),
             ..row
         });
         let applied = swap(&world, &key, expected.as_ref(), Some(row(&key, set.clone()))).await;
         assert_eq!(applied, Swap::Applied);
-        standing = world.get(&HEADS, &key).await;
-        assert_eq!(standing.as_ref().map(|row| &row.values), Some(set));
+        current = world.get(&HEADS, &key).await;
+        assert_eq!(current.as_ref().map(|row| &row.values), Some(set));
     }
 }
 
-/// The store stamps swaps: each later than the one before it, whatever the row says, also where the clock
-/// stands still or was set back.
+/// The store sets the time of swaps. Each is later than the one before it, whatever the row says, even if the
+/// clock is stopped or was set back.
 pub async fn swaps_follow_one_another(factory: &dyn Factory) {
     const FAR: Timestamp = Timestamp::from_micros(i64::MAX / 2);
     let world = World::new(factory, &[&HEADS]).await;
     let key = key("page", "a");
     let start = world.now();
-    let mut standing: Option<Row> = None;
+    let mut current: Option<Row> = None;
     for number in 0..9 {
         match number {
             3 => world.clock.set(start.saturating_sub(Duration::from_secs(3600))),
@@ -96,16 +96,16 @@ pub async fn swaps_follow_one_another(factory: &dyn Factory) {
         }
         let far = if number % 2 == 0 { FAR } else { Timestamp::EPOCH };
         let new = Row { written_at: far, ..row(&key, numbered(number)) };
-        assert_eq!(swap(&world, &key, standing.as_ref(), Some(new)).await, Swap::Applied, "swap {number}");
+        assert_eq!(swap(&world, &key, current.as_ref(), Some(new)).await, Swap::Applied, "swap {number}");
         let next = world.get(&HEADS, &key).await.expect("it was applied");
         assert_eq!(next.values, numbered(number));
         assert!(next.written_at < FAR && next.written_at > Timestamp::EPOCH, "{next:?}");
-        assert!(standing.is_none_or(|before| before.written_at < next.written_at), "{next:?}");
-        standing = Some(next);
+        assert!(current.is_none_or(|before| before.written_at < next.written_at), "{next:?}");
+        current = Some(next);
     }
 }
 
-/// Of many who swap the same row at once, one succeeds; the others see what it left.
+/// Of many tasks that swap the same row at once, one succeeds. The others get its row.
 pub async fn one_of_many_swaps_wins(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     let key = key("page", "a");
@@ -120,15 +120,15 @@ pub async fn one_of_many_swaps_wins(factory: &dyn Factory) {
     let (won, lost): (Vec<_>, Vec<_>) =
         tasks.join_all().await.into_iter().partition(|(_, swap)| *swap == Swap::Applied);
     let [(winner, _)] = won[..] else { panic!("{} of 32 swaps were applied", won.len()) };
-    let standing = world.get(&HEADS, &key).await;
-    assert_eq!(standing.as_ref().map(|row| &row.values), Some(&numbered(winner)));
+    let current = world.get(&HEADS, &key).await;
+    assert_eq!(current.as_ref().map(|row| &row.values), Some(&numbered(winner)));
     for (_, swap) in lost {
-        assert_eq!(swap, Swap::Refused { current: standing.clone() });
+        assert_eq!(swap, Swap::Refused { current: current.clone() });
     }
 }
 
-/// Many who count in one row by swaps lose no count.
-pub async fn swaps_lose_no_count(factory: &dyn Factory) {
+/// Many tasks that count in one row by swaps lose no increment.
+pub async fn concurrent_swaps_lose_no_increment(factory: &dyn Factory) {
     const TASKS: i64 = 8;
     const ROUNDS: i64 = 8;
     let world = World::new(factory, &[&HEADS]).await;
@@ -148,7 +148,7 @@ pub async fn swaps_lose_no_count(factory: &dyn Factory) {
                     let swap = store.swap(&HEADS, &key, current.as_ref(), Some(new.clone()));
                     match swap.await.expect("a swap is answered") {
                         Swap::Applied => break current = Some(new),
-                        Swap::Refused { current: standing } => current = standing,
+                        Swap::Refused { current: found } => current = found,
                     }
                 }
             }
@@ -158,7 +158,7 @@ pub async fn swaps_lose_no_count(factory: &dyn Factory) {
     assert_eq!(world.values(&HEADS, &key).await, Some(numbered(TASKS * ROUNDS)));
 }
 
-/// Rows that were swapped in are read as any others.
+/// Rows that were written by swaps are read like any others.
 pub async fn swapped_rows_are_read_as_others(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     for (page, name) in [("page", "b"), ("page", "a"), ("other", "c")] {
@@ -176,7 +176,7 @@ pub async fn swapped_rows_are_read_as_others(factory: &dyn Factory) {
     assert_eq!(world.partitions(&HEADS, limit(9)).await, [["page".into()]]);
 }
 
-/// Swaps of other tables, of other rows, and of what does not fit are refused, and change nothing.
+/// Swaps of other tables, of other rows, and of rows that do not fit are refused, and change nothing.
 pub async fn swaps_that_do_not_fit_are_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS, &PAGES]).await;
     let [a, b] = [key("page", "a"), key("page", "b")];

@@ -21,7 +21,7 @@ async fn open(factory: &dyn Factory) -> World {
     World::new(factory, &[&PAGES, &INDEX, &HEADS, &SWAPPED]).await
 }
 
-/// A row is read as it was last acknowledged, and there is none before.
+/// A row is read as the last acknowledged write left it. Before the first write there is none.
 pub async fn a_row_is_read_as_it_was_put(factory: &dyn Factory) {
     let world = open(factory).await;
     let key = key("page", "a");
@@ -82,7 +82,7 @@ pub async fn a_batch_may_have_many_mutations(factory: &dyn Factory) {
     assert_eq!(world.clustering(&PAGES, &["page".into()]).await, expected);
 }
 
-/// A call without mutations is taken, and changes nothing.
+/// A call without mutations succeeds, and changes nothing.
 pub async fn an_empty_call_changes_nothing(factory: &dyn Factory) {
     let world = open(factory).await;
     world.put(&PAGES, &key("page", "a"), numbered(1)).await;
@@ -93,7 +93,7 @@ pub async fn an_empty_call_changes_nothing(factory: &dyn Factory) {
     assert_eq!(world.values(&PAGES, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// A call that breaks a rule is `Invalid`, and nothing of it happens: not in its other batches either.
+/// A call that breaks a rule is `Invalid`, and none of its batches is applied.
 pub async fn an_invalid_call_changes_nothing(factory: &dyn Factory) {
     let world = open(factory).await;
     world.store.create(&OTHER_KEY).await.expect("created");
@@ -125,7 +125,7 @@ static OTHER_KEY: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("other_key").partition("number", ColumnType::Int).value("note", ColumnType::Text).build()
 });
 
-/// What no batch may hold, beside good puts of "good".
+/// Mutations that no batch may have, beside good puts of "good".
 fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     static UNKNOWN: LazyLock<Schema> = LazyLock::new(|| plain("unknown").build());
     let put = |table, clustering, values| Mutation::Put {
@@ -167,20 +167,20 @@ fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     ]
 }
 
-/// A put that is older than the row that stands is ignored, in whatever batch it comes.
+/// A put that is older than the stored row is ignored, in any batch.
 pub async fn an_older_put_is_ignored(factory: &dyn Factory) {
     let world = open(factory).await;
     let older = world.tick();
-    let standing = world.put(&PAGES, &key("page", "a"), numbered(1)).await;
+    let written_at = world.put(&PAGES, &key("page", "a"), numbered(1)).await;
     let mut batch = Batch::new(vec!["page".into()]);
     batch.put(&PAGES, vec!["a".into()], numbered(2), older);
     batch.put(&PAGES, vec!["b".into()], numbered(2), older);
     world.write(batch).await;
-    let row = world.get(&PAGES, &key("page", "a")).await.expect("the row stands");
-    assert_eq!((row.values, row.written_at), (numbered(1), standing));
+    let row = world.get(&PAGES, &key("page", "a")).await.expect("the row exists");
+    assert_eq!((row.values, row.written_at), (numbered(1), written_at));
     assert_eq!(world.values(&PAGES, &key("page", "b")).await, Some(numbered(2)));
 
-    // It is the write time that decides, not the clock at the time of the call.
+    // The write time decides, and not the clock at the time of the call.
     let ahead = world.now().saturating_add(Duration::from_secs(5));
     world.put_at(&PAGES, &key("page", "b"), numbered(3), ahead).await;
     world.put(&PAGES, &key("page", "b"), numbered(4)).await;
@@ -201,8 +201,8 @@ pub async fn a_later_put_replaces_all_of_the_row(factory: &dyn Factory) {
     assert_eq!(world.get(&PAGES, &key).await, Some(row));
 }
 
-/// The same call made again leaves what the first one left.
-pub async fn the_same_call_may_be_made_again(factory: &dyn Factory) {
+/// A repeated call leaves what the first call left.
+pub async fn a_call_may_be_repeated(factory: &dyn Factory) {
     let world = open(factory).await;
     for name in ["gone", "ranged"] {
         world.put(&PAGES, &key("page", name), numbered(0)).await;
@@ -244,7 +244,7 @@ pub async fn calls_may_be_made_by_many_at_once(factory: &dyn Factory) {
                 shared.put(&INDEX, name(), numbered(number), now);
                 store.write(vec![own], shared).await.expect("written");
                 let key = Key::new(vec!["page".into()], name());
-                assert!(store.get(&PAGES, &key).await.expect("read").is_some(), "acknowledged, not there");
+                assert!(store.get(&PAGES, &key).await.expect("read").is_some(), "acknowledged, but missing");
             }
         });
     }

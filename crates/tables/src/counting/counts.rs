@@ -1,31 +1,31 @@
-//! What was counted, as plain values.
+//! Counts, as plain values.
 
 use std::{
     collections::BTreeMap,
     ops::{AddAssign, Index, IndexMut, Sub},
 };
 
-/// What is counted for each table.
+/// The kinds of operations that are counted for each table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Calls of `get`, and the rows found.
     Get,
-    /// Calls of `scan`, each one page, and the rows in it.
+    /// Calls of `scan`, each of one page, and the rows in it.
     Scan,
-    /// Calls of `partitions`; its rows are partitions.
+    /// Calls of `partitions`. The rows are partitions.
     Partitions,
-    /// Puts, in whatever batch.
+    /// Puts, in any batch.
     Put,
-    /// Deletes of single rows, whether there was one or not.
+    /// Deletes of single rows, whether the row existed or not.
     Delete,
-    /// Range deletes. How many rows each takes is not known, so they count none.
+    /// Range deletes. The number of deleted rows is not known, so no rows are counted.
     DeleteRange,
-    /// Calls of `swap`: the rows that were set where it was applied, else those that it showed.
+    /// Calls of `swap`. The rows are those that were set, or those that a refused swap returned.
     Swap,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Get, Self::Scan, Self::Partitions, Self::Put, Self::Delete, Self::DeleteRange, Self::Swap];
 
@@ -44,14 +44,14 @@ impl Kind {
     }
 }
 
-/// How often, and how much.
+/// The number of operations, and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// How often it was asked for.
+    /// The number of operations.
     pub operations: u64,
-    /// How often of these the answer was an error.
+    /// The number of operations whose answer was an error.
     pub failures: u64,
-    /// Rows in the answers, or written.
+    /// Rows in answers, or rows that were written.
     pub rows: u64,
     /// Bytes of these rows, keys included.
     pub bytes: u64,
@@ -83,7 +83,7 @@ impl Sub for Count {
     }
 }
 
-/// What was counted for one table, by kind.
+/// The counts of one table, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableCounts([Count; Kind::ALL.len()]);
 
@@ -107,25 +107,25 @@ impl IndexMut<Kind> for TableCounts {
     }
 }
 
-/// What was counted for a store.
+/// The counts of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Calls of `write`, which may span tables: each is one commit or more of the store's.
+    /// Calls of `write`, which may span tables. Each is at least one commit of the store.
     pub writes: Count,
     /// Batches in these calls that were not empty.
     pub batches: Count,
-    /// The rest, by the table's name. Tables that nothing was asked of are absent.
+    /// All other counts, by the table's name. Tables without operations are absent.
     pub tables: BTreeMap<&'static str, TableCounts>,
 }
 
 impl Counts {
-    /// What was counted of a kind for a table.
+    /// The count of one kind for a table.
     #[must_use]
     pub fn of(&self, table: &str, kind: Kind) -> Count {
         self.tables.get(table).map_or_else(Count::default, |counts| counts[kind])
     }
 
-    /// What was counted of a kind for all tables.
+    /// The count of one kind for all tables.
     #[must_use]
     pub fn total(&self, kind: Kind) -> Count {
         self.tables.values().fold(Count::default(), |mut total, counts| {
@@ -138,7 +138,7 @@ impl Counts {
 impl Sub<&Self> for Counts {
     type Output = Self;
 
-    /// What was counted since an earlier moment of the same store.
+    /// The counts since an earlier moment of the same store.
     fn sub(mut self, earlier: &Self) -> Self {
         self.writes = self.writes - earlier.writes;
         self.batches = self.batches - earlier.batches;

@@ -1,10 +1,10 @@
-//! What goes wrong, and when.
+//! Which calls fail, and how.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 
-/// The kinds of calls, each counted for itself.
+/// The kinds of calls, each counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)] // They are the methods of `TableStore`.
 pub enum Call {
@@ -18,31 +18,32 @@ pub enum Call {
     Swap,
 }
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// `Unavailable`, and nothing happened.
+    /// The call is `Unavailable`, and nothing happened.
     Before,
-    /// `Unavailable`, and all of it happened.
+    /// The call is `Unavailable`, and all of it happened.
     After,
-    /// `Unavailable`, and of a write those batches of `first` happened whose bit is set (the first is the
-    /// lowest; from the 65th on they begin again), and `then` did not. Any other call: as [`Fault::Before`].
+    /// The call is `Unavailable`. Of a write, the batches of `first` whose bit is set are applied, and `then`
+    /// is not. The lowest bit is for the first batch; from the 65th batch on the bits begin again. For any
+    /// other call this is like [`Fault::Before`].
     Midway {
-        /// Which batches.
+        /// The bits of the batches.
         batches: u64,
     },
-    /// It happens so much later, by the timer of the runtime.
+    /// The call happens after this delay, by the timer of the runtime.
     Delay(Duration),
-    /// It happens when the gate is opened.
+    /// The call happens when the gate is opened.
     Pause(Gate),
-    /// It happens now, and is answered when the gate is opened.
+    /// The call happens now, and is answered when the gate is opened.
     PauseAfter(Gate),
-    /// Of a write `first` happens now and `then` when the gate is opened. Any other call: as
+    /// Of a write, `first` happens now, and `then` when the gate is opened. For any other call this is like
     /// [`Fault::Pause`].
     PauseMidway(Gate),
 }
 
-/// Where a call waits until the test lets it through.
+/// A gate at which a call waits until the test opens it.
 #[derive(Debug, Clone)]
 pub struct Gate {
     reached: Arc<Semaphore>,
@@ -50,7 +51,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A closed one.
+    /// A closed gate.
     #[must_use]
     pub fn new() -> Self {
         Self { reached: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) }
@@ -61,7 +62,7 @@ impl Gate {
         wait(&self.reached).await;
     }
 
-    /// Lets the call through, and every later one.
+    /// Lets the waiting call through, and every later one.
     pub fn open(&self) {
         self.open.add_permits(1);
     }
@@ -78,7 +79,7 @@ impl Default for Gate {
     }
 }
 
-/// Waits for a first permit, and leaves it for the next. The semaphores of a gate are never closed.
+/// Waits for the first permit, and leaves it for the next caller. The semaphores of a gate are never closed.
 async fn wait(semaphore: &Semaphore) {
     drop(semaphore.acquire().await);
 }
@@ -90,11 +91,11 @@ pub struct Rates {
     pub before: u64,
     /// See [`Fault::After`].
     pub after: u64,
-    /// See [`Fault::Midway`]; of writes alone.
+    /// See [`Fault::Midway`]; only for writes.
     pub midway: u64,
 }
 
-/// Which calls go wrong, and how: by number, by chance, or both.
+/// Which calls fail, and how: by number, by chance, or both.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     faults: BTreeMap<(Call, u64), Fault>,
@@ -102,20 +103,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Nothing goes wrong.
+    /// A plan without faults.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Calls fail by chance: that of the seed, of the kind of call and of its number, so that it is the same
-    /// in every run. Creating tables does not fail.
+    /// Calls fail by chance, which depends only on the seed, the kind of the call and its number. So it is
+    /// the same in every run. Creating tables does not fail.
     #[must_use]
     pub fn seeded(seed: u64, rates: Rates) -> Self {
         Self { faults: BTreeMap::new(), chance: Some((seed, rates)) }
     }
 
-    /// One call goes wrong: the first of its kind is number 1.
+    /// Adds a fault of one call. The first call of a kind has number 1.
     #[must_use]
     pub fn on(mut self, call: Call, number: u64, fault: Fault) -> Self {
         self.faults.insert((call, number), fault);

@@ -1,14 +1,14 @@
-//! Where a row stands in its partition.
+//! The position of a row in its partition.
 
 use std::{cmp::Reverse, ops::Bound};
 
 use crate::{ClusteringRange, Direction, Schema, Value};
 
-/// Clustering values as a table sorts them. One of fewer columns stands before all that begin with it.
+/// Clustering values, as a table sorts them. A position with fewer columns is before all that begin with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(Vec<Place>);
 
-/// One value as its column sorts it. A column has values of one direction only.
+/// One value, as its column sorts it. All values of a column have the same direction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Ascending(Value),
@@ -28,14 +28,14 @@ impl Position {
         Self(schema.clustering().iter().zip(clustering).map(place).collect())
     }
 
-    /// Behind every row that begins with this.
+    /// The position behind every row that begins with this one.
     fn end(mut self) -> Self {
         self.0.push(Place::End);
         self
     }
 }
 
-/// From the first row of the range, in the table's order, to the last.
+/// The span from the first row of the range, in the table's order, to the last.
 pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     let prefix = || Position::new(schema, &range.prefix);
     let with = |value: &Value| {
@@ -59,7 +59,7 @@ pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     (Bound::Included(start), Bound::Excluded(end))
 }
 
-/// Whether nothing can lie in the span, which the standard maps refuse to be asked for.
+/// Whether no row can be in the span. The maps of the standard library do not accept such a range.
 pub(super) fn is_empty(span: &Span) -> bool {
     match span {
         (Bound::Included(start), Bound::Included(end)) => start > end,

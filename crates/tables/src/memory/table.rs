@@ -26,7 +26,7 @@ impl Table {
         Self { schema, partitions: BTreeMap::new() }
     }
 
-    /// `Invalid` unless the caller knows the table as it is.
+    /// `Invalid` unless the caller has the current schema of the table.
     pub(super) fn check_schema(&self, schema: &'static Schema) -> Result<()> {
         if std::ptr::eq(self.schema, schema) || self.schema == schema {
             Ok(())
@@ -35,7 +35,7 @@ impl Table {
         }
     }
 
-    /// Gives the table another schema, where that differs in what [`Schema::can_become`] allows.
+    /// Gives the table another schema. `Unsupported` unless [`Schema::can_become`] allows the change.
     pub(super) fn change(&mut self, schema: &'static Schema) -> Result<()> {
         if !self.schema.can_become(schema) {
             return Err(Error::Unsupported(format!(
@@ -115,12 +115,12 @@ impl Table {
     fn put(&mut self, row: Row) {
         let rows = self.partitions.entry(row.key.partition.clone()).or_default();
         let position = Position::new(self.schema, &row.key.clustering);
-        if rows.get(&position).is_none_or(|standing| standing.written_at <= row.written_at) {
+        if rows.get(&position).is_none_or(|stored| stored.written_at <= row.written_at) {
             rows.insert(position, row);
         }
     }
 
-    /// Deletes what was written at `latest` or before.
+    /// Deletes rows that were written at `latest` or before.
     fn delete(&mut self, partition: &[Value], span: &Span, latest: Timestamp) {
         let Some(rows) = self.partitions.get_mut(partition) else { return };
         if position::is_empty(span) {
@@ -151,8 +151,8 @@ impl Table {
         }
         // Each swap of a row is later than the one before, whatever the clock says.
         let position = Position::new(self.schema, &key.clustering);
-        let standing = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
-        let written_at = standing.map_or(now, |row| now.max(row.written_at.just_after()));
+        let stored = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
+        let written_at = stored.map_or(now, |row| now.max(row.written_at.just_after()));
         if let Some(new) = new {
             let expires_at = self.schema.expiry(written_at, new.expires_at);
             self.put(Row { written_at, expires_at, ..new });
@@ -172,7 +172,7 @@ fn within(rows: &Rows, span: Span) -> impl DoubleEndedIterator<Item = &Row> {
     rows.into_iter().flatten().map(|(_, row)| row)
 }
 
-/// As many rows as a page of the scan may hold, and a cursor where there are more.
+/// As many rows as fit into a page of the scan, and a cursor if there are more.
 fn page<'a>(rows: impl Iterator<Item = &'a Row>, scan: &Scan) -> Page<Row> {
     let mut items: Vec<Row> = Vec::new();
     let mut bytes = 0;

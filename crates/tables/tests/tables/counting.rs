@@ -1,4 +1,4 @@
-//! The store that counts changes nothing, and counts right.
+//! The counting store changes nothing, and counts correctly.
 
 use std::{
     num::NonZeroUsize,
@@ -54,7 +54,7 @@ async fn store(plan: Plan) -> Counting<Faulty<Memory>> {
     Counting::new(Faulty::new(memory, plan))
 }
 
-/// Two batches of three puts, a delete and a range delete; one batch is empty.
+/// Two batches with three puts, a delete and a range delete, and a batch that is empty.
 async fn write(store: &impl TableStore) -> rashomon_tables::Result<()> {
     let mut first = Batch::new(vec!["page".into()]);
     first.put(&PAGES, vec![1.into()], texts(), NOW);
@@ -88,7 +88,7 @@ async fn writes_are_counted_by_call_batch_and_mutation() {
 }
 
 #[tokio::test]
-async fn reads_are_counted_with_what_they_found() {
+async fn reads_are_counted_with_the_rows_that_they_found() {
     let store = store(Plan::empty()).await;
     write(&store).await.unwrap();
     let before = store.counts();
@@ -108,7 +108,7 @@ async fn reads_are_counted_with_what_they_found() {
 }
 
 #[tokio::test]
-async fn swaps_are_counted_with_what_was_set_or_shown() {
+async fn swaps_are_counted_with_the_rows_that_were_set_or_returned() {
     let store = store(Plan::empty()).await;
     let key = Key::new(vec!["page".into()], vec![1.into()]);
     let row = Row { key: key.clone(), values: texts(), written_at: NOW, expires_at: None };
@@ -141,7 +141,7 @@ async fn failures_are_counted_without_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_where_many_count_at_once() {
+async fn concurrent_calls_are_all_counted() {
     let store = Arc::new(store(Plan::empty()).await);
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! The store that fails does so as planned, and not at all by an empty plan.
+//! The faulty store fails as planned, and with an empty plan not at all.
 
 use std::{
     num::NonZeroUsize,
@@ -57,7 +57,7 @@ async fn write(store: &impl TableStore) -> Result<()> {
     store.write(["a", "b", "c"].map(batch).into(), batch("z")).await
 }
 
-/// The pages that are there, in the store below the faults.
+/// The pages in the store below the faults.
 async fn pages(store: &Faulty<Memory>) -> String {
     let page = store.store().partitions(&PAGES, None, NonZeroUsize::MAX).await.expect("listed");
     let names = page.items.into_iter().flatten().map(|value| match value {
@@ -72,7 +72,7 @@ fn assert_unavailable<T: std::fmt::Debug>(result: Result<T>) {
 }
 
 #[tokio::test]
-async fn the_planned_call_fails_and_no_other() {
+async fn only_the_planned_call_fails() {
     let store = store(Plan::empty().on(Call::Write, 2, Fault::Before)).await;
     store.write(vec![], batch("1")).await.unwrap();
     store.get(&PAGES, &Key::new(vec!["1".into()], vec![1.into()])).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_delayed_call_happens_later() {
 }
 
 #[tokio::test]
-async fn chance_is_that_of_the_seed() {
+async fn seed_determines_which_calls_fail() {
     let rates = Rates { before: 100, after: 100, midway: 100 };
     let fates = async |seed| {
         let store = store(Plan::seeded(seed, rates)).await;

@@ -1,4 +1,4 @@
-//! Stores inside another one keep the contract, and are apart.
+//! Stores inside another one keep the contract, and are separate.
 
 use std::{
     num::NonZeroUsize,
@@ -33,7 +33,7 @@ fn keyed(name: &'static str, column_type: ColumnType) -> Schema {
         .build()
 }
 
-/// A namespace of a store of its own.
+/// A namespace in a store of its own.
 fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     Arc::new(Isolated::new(Memory::new(clock), 7))
 }
@@ -45,7 +45,7 @@ fn random_operations() {
     contract::random::hold(32, || open);
 }
 
-/// Namespaces over one store: the numbers are next to one another, and far away.
+/// Namespaces over one store, whose numbers are next to one another, or far away.
 async fn namespaces() -> Vec<Isolated<Arc<Memory>>> {
     let memory = Arc::new(Memory::new(Arc::new(ManualClock::new(NOW))));
     for table in [&*TEXTS, &*NUMBERS, &*BLOBS, &*TIMES, &*HEADS] {
@@ -55,7 +55,7 @@ async fn namespaces() -> Vec<Isolated<Arc<Memory>>> {
 }
 
 #[tokio::test]
-async fn what_one_has_no_other_sees() {
+async fn namespaces_do_not_see_the_rows_of_others() {
     let namespaces = namespaces().await;
     let many = NonZeroUsize::new(100).unwrap();
     let half = 1 << 20;
@@ -88,7 +88,7 @@ async fn what_one_has_no_other_sees() {
 }
 
 #[tokio::test]
-async fn swaps_of_one_are_not_those_of_another() {
+async fn namespaces_do_not_see_the_swaps_of_others() {
     let key = Key::new(vec!["page".into()], Vec::new());
     let row = |owner| Row {
         key: key.clone(),
@@ -109,7 +109,7 @@ async fn swaps_of_one_are_not_those_of_another() {
 }
 
 #[tokio::test]
-async fn what_has_no_place_in_a_namespace_is_refused() {
+async fn values_outside_of_a_namespace_are_refused() {
     let store = &namespaces().await[1];
     let get = |table: &'static Schema, value: Value| async move {
         store.get(table, &Key::new(vec![value], vec!["row".into()])).await
@@ -121,7 +121,7 @@ async fn what_has_no_place_in_a_namespace_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_to_be_kept_in_memory() {
+async fn isolated_store_has_no_partition_versions() {
     let store = Memory::new(Arc::new(ManualClock::new(NOW)));
     assert!(store.generations().is_some());
     assert!(Isolated::new(store, 1).generations().is_none());

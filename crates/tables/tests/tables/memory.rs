@@ -16,7 +16,7 @@ fn the_whole_contract_in_one_run() {
     contract::block_on(contract::run(|| open));
 }
 
-/// Two stores in memory: that the comparison itself asks for nothing that need not be so.
+/// Compares two stores in memory: the comparison itself must not ask for more than stores promise.
 #[test]
 fn random_operations() {
     contract::random::hold(64, || open);

@@ -1,4 +1,4 @@
-//! The comparison with random operations finds stores that err.
+//! The comparison by random operations finds faulty stores.
 
 use std::{num::NonZeroUsize, panic::catch_unwind, sync::Arc};
 
@@ -11,19 +11,19 @@ use rashomon_tables::{
     contract::{self, Factory, random},
 };
 
-/// A way to err that single tests might not notice.
+/// A flaw that single tests might not notice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// Range deletes with an upper bound alone do nothing.
+    /// Range deletes with only an upper bound do nothing.
     KeepsRanges,
-    /// Does not look at the times of deletes.
+    /// Deletes ignore their time.
     DeletesWhatIsLater,
-    /// Scans in reverse begin anew at every page.
+    /// Scans in reverse begin again at every page.
     ForgetsWhereItWas,
-    /// Swaps whatever stands there.
+    /// Swaps ignore the expected row.
     DoesNotCompare,
-    /// Lists one partition less where there is a second page.
+    /// Every page of partitions but the first lacks one partition.
     LosesPartitions,
     /// The last batch of `first` is not written.
     LosesBatches,
@@ -112,13 +112,13 @@ impl Decorator for Flawed {
         self.store.swap(table, key, expected, new).await
     }
 
-    /// Nothing is held against them here.
+    /// Partition versions are not tested here.
     fn generations(&self) -> Option<&Generations> {
         None
     }
 }
 
-/// A clock that shows what another did a microsecond ago.
+/// A clock that is a microsecond behind another one.
 #[derive(Debug)]
 struct Late(Arc<dyn Clock>);
 
@@ -139,7 +139,7 @@ fn factory(flaw: Flaw) -> impl Factory {
     }
 }
 
-/// As `random::hold` does, but content with any sequence that shows the flaw.
+/// Like `random::hold`, but any sequence that shows the flaw is enough.
 fn assert_found(flaw: Flaw) {
     let mut runner = TestRunner::new(Config {
         cases: 64,
@@ -161,7 +161,7 @@ fn a_store_without_a_flaw_passes() {
 }
 
 #[test]
-fn what_is_found_is_told_with_its_seed_and_made_simple() {
+fn failure_is_reported_with_its_seed_and_a_simple_sequence() {
     let panic = catch_unwind(|| random::hold(64, || factory(Flaw::KeepsRanges))).expect_err("a flaw");
     let message = panic.downcast_ref::<String>().expect("a message");
     assert!(message.contains("RASHOMON_SEED="), "{message}");
@@ -174,7 +174,7 @@ fn a_kept_range_is_found() {
 }
 
 #[test]
-fn a_delete_of_what_is_later_is_found() {
+fn a_delete_of_later_rows_is_found() {
     assert_found(Flaw::DeletesWhatIsLater);
 }
 

@@ -1,4 +1,5 @@
-//! The store of replicas keeps the contract while no write misses a replica, and shows what has missed some.
+//! The store of replicas keeps the contract while every write reaches all replicas, and shows writes that do
+//! not.
 
 use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The rules that need no store: ranges, batches, schemas, orders, generations.
+//! The rules that need no store: ranges, batches, schemas, orders, partition versions.
 
 use std::{
     num::NonZeroUsize,
@@ -38,7 +38,7 @@ fn row(property: &str, rev: i64) -> Vec<Value> {
 }
 
 #[test]
-fn a_range_contains_what_lies_between_its_bounds() {
+fn a_range_contains_the_rows_between_its_bounds() {
     let all = ClusteringRange::all;
     let html = || ClusteringRange::prefix(vec!["html".into()]);
     for (range, expected) in [
@@ -73,7 +73,7 @@ fn a_bound_behind_the_last_column_contains_nothing() {
 }
 
 #[test]
-fn rows_of_two_tables_do_not_meet_in_a_batch() {
+fn rows_of_two_tables_do_not_conflict_in_a_batch() {
     let mut batch = Batch::new(vec!["page".into()]);
     batch.put(&PAGES, row("html", 1), vec![None], NOW);
     batch.put(&INDEX, row("html", 1), vec![None], NOW);
@@ -159,14 +159,14 @@ async fn memory_refuses_a_cursor_that_it_never_gave() {
         assert_invalid(memory.scan(&PAGES, scan).await);
         assert_invalid(memory.partitions(&PAGES, cursor(), NonZeroUsize::MIN).await);
     }
-    // Well formed, and of another table.
+    // Well formed, but of another table.
     let cursor = Cursor(Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 0, 1, b'a']));
     let scan = Scan::new(vec!["page".into()], NonZeroUsize::MIN).after(Some(cursor));
     assert_invalid(memory.scan(&PAGES, scan).await);
 }
 
 #[test]
-fn a_generation_is_absent_while_a_commit_is_under_way() {
+fn partition_version_is_absent_during_a_commit() {
     let generations = Generations::new();
     let [page, other] = ["page", "other"].map(|name| generations.slot(&[name.into()]));
     assert_eq!(page, generations.slot(&["page".into()]));
@@ -174,7 +174,7 @@ fn a_generation_is_absent_while_a_commit_is_under_way() {
     assert!(before.is_some());
     generations.begin(&[page]);
     assert_eq!(generations.current(page), None);
-    assert_eq!(Some(generations.standing(page)), before, "what was kept may be served");
+    assert_eq!(Some(generations.standing(page)), before, "cached values may be served");
     assert!(other == page || generations.current(other).is_some());
     generations.end(&[page]);
     assert!(generations.current(page) > before);
@@ -182,7 +182,7 @@ fn a_generation_is_absent_while_a_commit_is_under_way() {
 }
 
 #[test]
-fn commits_that_overlap_are_a_bug() {
+fn overlapping_commits_panic() {
     let twice = || {
         let generations = Generations::new();
         let slot = generations.slot(&["page".into()]);

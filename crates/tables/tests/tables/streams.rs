@@ -1,4 +1,4 @@
-//! Streams show every row and every partition once, and read no more pages than they have to.
+//! Streams return every row and every partition once, and read no more pages than necessary.
 
 use std::{
     num::NonZeroUsize,
@@ -54,7 +54,7 @@ async fn row_stream_shows_every_row_of_the_range_in_order() {
             found.push(number(&row));
         }
         assert_eq!(found, [5, 4, 3, 2, 1], "{limit} rows a page");
-        assert!(rows.next().await.unwrap().is_none(), "the end stays the end");
+        assert!(rows.next().await.unwrap().is_none(), "a stream that has ended stays ended");
         let collected = RowStream::new(&store, &NUMBERS, scan(limit).range(range)).collect().await.unwrap();
         assert_eq!(collected.iter().map(number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     }

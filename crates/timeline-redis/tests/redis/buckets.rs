@@ -1,4 +1,4 @@
-//! What the timeline is for: a write culls what was superseded long enough.
+//! The purpose of the timeline: a write culls values that were superseded long enough ago.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ impl Wiki {
         Self::of_process(1, store, clock, policy, timeline).await
     }
 
-    /// The same in one of several processes on the store. Each process has another seed.
+    /// The same, in one of several processes on the store. Each process has another seed.
     pub(crate) async fn of_process(
         seed: u64,
         store: Arc<dyn TableStore>,
@@ -57,14 +57,15 @@ impl Wiki {
         written.tid
     }
 
-    /// Html that is received and not yet stored.
+    /// Html that is received, but not stored yet.
     pub(crate) async fn html(&self, page: &Page, body: &str) -> NewProperty {
         let name = PropertyName::new("html").unwrap();
         let body = self.buckets.stage_bytes(page, &name, body.as_bytes()).await.unwrap();
         NewProperty { name, content_type: None, other_headers: Default::default(), body }
     }
 
-    /// Whether the html of a render is among the current ones. Reading it would keep it.
+    /// Whether the html of a render is among the current ones. It is not read through the buckets, since that
+    /// would keep it.
     pub(crate) async fn is_stored(&self, page: &Page, tid: Tid) -> bool {
         let partition: Vec<_> =
             [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();
@@ -74,7 +75,7 @@ impl Wiki {
     }
 }
 
-/// In memory, with a write that always culls.
+/// A wiki in memory, in which every write culls.
 async fn culling(redis: &Redis) -> (Wiki, Arc<ManualClock>) {
     let clock = clock();
     let store = Arc::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
@@ -100,7 +101,7 @@ async fn a_write_culls_by_what_redis_knows() {
 }
 
 #[tokio::test]
-async fn a_redis_that_was_flushed_culls_nothing_early() {
+async fn flushed_redis_culls_nothing_early() {
     let Some(redis) = Redis::start() else { return };
     let (wiki, clock) = culling(&redis).await;
     let page = page("Main_Page");
@@ -109,12 +110,12 @@ async fn a_redis_that_was_flushed_culls_nothing_early() {
     let third = wiki.put(&page, 3).await;
     assert_eq!(redis.say("FLUSHALL"), "+OK");
     clock.advance(DAY);
-    // The first could go by now, the second could not.
+    // By now the first render may be culled, and the second may not.
     wiki.put(&page, 4).await;
     for tid in [first, second, third] {
         assert!(wiki.is_stored(&page, tid).await);
     }
-    // What is noted from now on counts again.
+    // Entries that are added from now on count again.
     clock.advance(2 * DAY);
     let fifth = wiki.put(&page, 5).await;
     for tid in [first, second, third] {
@@ -124,7 +125,7 @@ async fn a_redis_that_was_flushed_culls_nothing_early() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_gone_stops_no_write_and_no_sweep() {
+async fn missing_redis_stops_no_write_and_no_sweep() {
     let Some(mut redis) = Redis::start() else { return };
     let (wiki, clock) = culling(&redis).await;
     let page = page("Main_Page");

@@ -1,5 +1,6 @@
-//! Two servers share the timeline in Redis, and one of them loses its lease on a page while the store still works on
-//! its write. The other takes the write back, so it has superseded nothing; its entry stays in Redis all the same.
+//! Two servers share the timeline in Redis. One of them loses its lease on a page while the store still works
+//! on its write. The other server rolls the write back, so the write has superseded nothing. Its entry stays
+//! in Redis all the same.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,13 +10,13 @@ use rashomon_test_stores::Cluster;
 
 use crate::{DAY, Redis, buckets::Wiki, clock, page, rev, timeline};
 
-/// Longer than a page lease lasts, where the clocks agree.
+/// Longer than a page lease lasts, if the clocks agree.
 const LEASE: Duration = Duration::from_secs(11);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The revision that the entry names stays the latest for two days more. From when it is superseded it is kept for a
-/// whole grace.
+/// The revision that the entry names stays the latest for two more days. After it is superseded, it is kept
+/// for a whole grace.
 #[tokio::test]
 async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
     let Some(redis) = Redis::start() else { return };
@@ -45,13 +46,14 @@ async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
     clock.advance(LEASE + policy.skew);
     let revisions = "ZCARD rashomon:revisions:enwiki:page:Main_Page";
     let before = redis.say(revisions);
-    // Replacing a property needs the lease, so this takes the write back; it supersedes nothing itself.
+    // Replacing a property needs the lease, so this call rolls the write back. The call itself supersedes
+    // nothing.
     let replaced = other.html(&page, "replaced").await;
     other.buckets.rewrite(&page, old, replaced, Expect::Any).await.unwrap();
     gate.open();
     let result = writer.await.unwrap();
     assert!(matches!(result, Err(Error::Store(StoreError::Unavailable(_)))), "{result:?}");
-    assert_eq!(other.buckets.latest_render(&page).await.unwrap().tid, superseded, "the write was taken back");
+    assert_eq!(other.buckets.latest_render(&page).await.unwrap().tid, superseded, "the write was undone");
     assert_ne!(redis.say(revisions), before, "the writer added an entry, or this tests nothing");
 
     clock.advance(2 * DAY);

@@ -1,6 +1,6 @@
-//! The timeline in a real Redis, which each test starts for itself: what the timeline in memory keeps it keeps
-//! too, and a Redis that forgets, hangs or is gone costs nothing that was promised.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! The timeline in a real Redis, which each test starts for itself. It keeps the promises that the timeline
+//! in memory keeps. A Redis that forgets, hangs or is gone breaks no promise.
+#![allow(clippy::unwrap_used)] // Also in functions that tests call.
 
 mod buckets;
 mod lost_lease;
@@ -17,13 +17,13 @@ use rashomon_timeline_redis::{RedisTimeline, Settings};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// So long that only a Redis that hangs is not waited for, on a busy machine too.
+/// So long that only a hanging Redis is given up, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// When the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// So many seconds after [`START`].
+/// This many seconds after [`START`].
 pub(crate) fn at(seconds: u64) -> Timestamp {
     START.saturating_add(Duration::from_secs(seconds))
 }

@@ -1,4 +1,4 @@
-//! A Redis that hangs, is gone, comes back, or has something else in it.
+//! A Redis that hangs, is gone, comes back, or contains something else.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,17 +8,17 @@ use rashomon_timeline_redis::{REST, RedisTimeline, Settings};
 
 use crate::{DAY, PATIENCE, Redis, START, at, clock, page, rev, timeline};
 
-/// How often a Redis is asked that answers too slowly.
+/// How often a Redis that answers slowly is asked.
 const ATTEMPTS: u32 = 100;
 
 const ONE: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
 
-/// A timeline whose patience is the usual one.
+/// A timeline with the default patience.
 fn impatient(redis: &Redis, clock: Arc<dyn Clock>) -> RedisTimeline {
     RedisTimeline::new(Settings::new(redis.url()), clock).unwrap()
 }
 
-/// Notes something when Redis answers again. On a busy machine that may take longer than the usual patience.
+/// Adds an entry when Redis answers again. On a busy machine this may take longer than the default patience.
 async fn note_when_it_answers(timeline: &RedisTimeline, clock: &ManualClock) {
     for _ in 0..ATTEMPTS {
         if timeline.note(&page("A"), START, ONE, at(3600)).await.is_ok() {
@@ -34,7 +34,7 @@ fn is_unavailable(result: Result<(), Error>) -> bool {
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs_holds_a_write_up_once_and_briefly() {
+async fn hanging_redis_delays_one_write_briefly() {
     let Some(redis) = Redis::start() else { return };
     // Once without a connection, once with one.
     for connected in [false, true] {
@@ -63,7 +63,7 @@ async fn a_redis_that_hangs_holds_a_write_up_once_and_briefly() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_gone_is_found_again() {
+async fn missing_redis_is_found_again() {
     let Some(mut redis) = Redis::start() else { return };
     let clock = clock();
     let timeline = timeline(&redis, clock.clone());
@@ -83,12 +83,12 @@ async fn a_redis_that_is_gone_is_found_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_an_error_breaks_no_connection() {
+async fn error_answer_keeps_the_connection() {
     let Some(redis) = Redis::start() else { return };
     let timeline = timeline(&redis, clock());
     redis.say("SET rashomon:revisions:enwiki:page:A text");
     assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
-    // Nobody waits for a rest to be over.
+    // No rest has to be over first.
     timeline.note(&page("B"), START, ONE, at(60)).await.unwrap();
     redis.say("DEL rashomon:revisions:enwiki:page:A");
     redis.say("ZADD rashomon:revisions:enwiki:page:A 0 0something");
@@ -97,12 +97,12 @@ async fn an_answer_that_is_an_error_breaks_no_connection() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_in_redis_of_a_page_that_rests() {
+async fn entries_of_an_unchanged_page_expire_in_redis() {
     let Some(redis) = Redis::start() else { return };
-    // Its clock has nothing to do with ours.
+    // The clock of Redis is independent of ours.
     let clock = clock();
     let timeline = timeline(&redis, clock.clone());
-    // Long enough for both to be there at the same time, on a busy machine too.
+    // Long enough for both to exist at the same time, also on a busy machine.
     let soon = START.saturating_add(Duration::from_secs(5));
     timeline.note(&page("A"), START, ONE, soon).await.unwrap();
     timeline.note(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();

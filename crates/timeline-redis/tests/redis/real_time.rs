@@ -1,4 +1,4 @@
-//! The page that is never written again, in real time.
+//! A page that is never written again, in real time.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use crate::{Redis, buckets::Wiki, page, timeline};
 
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The clock of the machine differs from itself by no more.
+/// The greatest difference of the machine's clock from itself.
 const SKEW: Duration = Duration::from_millis(300);
 
 const SLACK: Duration = Duration::from_secs(2);
 
-/// For how long it is looked, with the pauses of a machine that is busy.
+/// How long the test waits, including the pauses of a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
@@ -40,24 +40,25 @@ async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timel
     let wiki = Wiki::new(Arc::new(store), Arc::clone(&clock), policy, timeline).await;
     let page = page("Main_Page");
     let first = wiki.put(&page, 1).await;
-    // It was superseded between these two.
+    // The first render was superseded between these two times.
     let earliest = clock.now();
     let second = wiki.put(&page, 2).await;
     let latest = clock.now();
 
     let mut kept_at = Timestamp::MIN;
     let gone_at = loop {
-        // What counts is when a sweep began, since on a busy machine it may come to its end much later.
+        // The time at which a sweep begins counts, since on a busy machine the sweep may end much later.
         let began = clock.now();
         let sweep = wiki.buckets.sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
         if !wiki.is_stored(&page, first).await {
             break clock.now();
         }
-        // A machine that stops for longer than the skew between two looks at its clocks looks as if they had been set.
+        // If a machine stops for longer than the skew between two reads of its clocks, the clocks seem to
+        // have been set.
         if !sweep.paused {
             kept_at = began;
         }
-        assert!(began.since(latest) < PATIENCE, "it stays");
+        assert!(began.since(latest) < PATIENCE, "the superseded render stays");
         tokio::time::sleep(BETWEEN_SWEEPS).await;
     };
     assert!(gone_at.since(earliest) >= GRACE, "gone after {:?}", gone_at.since(earliest));

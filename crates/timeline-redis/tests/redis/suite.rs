@@ -1,4 +1,4 @@
-//! What every timeline keeps, the one in memory and the one in Redis.
+//! The promises of every timeline: of the one in memory and of the one in Redis.
 
 use std::sync::Arc;
 
@@ -33,12 +33,12 @@ macro_rules! on_every_timeline {
 on_every_timeline![
     the_newest_entry_at_or_before_a_time_counts,
     the_order_of_arrival_does_not_matter,
-    pages_are_apart,
-    revisions_are_apart,
-    an_entry_is_forgotten_when_its_time_is_over,
-    the_oldest_go_where_there_are_many,
-    noting_twice_is_noting_once,
-    the_first_and_the_last_moment_can_be_noted,
+    pages_are_separate,
+    revisions_are_separate,
+    an_entry_expires_at_its_time,
+    oldest_entries_are_dropped_beyond_the_limit,
+    adding_an_entry_twice_keeps_one,
+    first_and_last_moment_can_be_added,
 ];
 
 fn memory(clock: &Arc<ManualClock>) -> Arc<dyn Timeline> {
@@ -49,7 +49,7 @@ fn tid(number: u64) -> Tid {
     Tid::new(START, number)
 }
 
-/// A month hence.
+/// A month later.
 fn later() -> Timestamp {
     START.saturating_add(30 * DAY)
 }
@@ -68,7 +68,7 @@ async fn revision(timeline: &dyn Timeline, page: &Page, at: Timestamp) -> Option
 
 async fn the_newest_entry_at_or_before_a_time_counts(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
-    assert_eq!(revision(timeline, &page, later()).await, None, "nothing was noted yet");
+    assert_eq!(revision(timeline, &page, later()).await, None, "there is no entry yet");
     assert_eq!(timeline.render(&page, rev(1), later()).await.unwrap(), None);
     for (time, number) in [(10, 9), (20, 10), (30, 4096)] {
         note(timeline, &page, at(time), number).await;
@@ -93,7 +93,7 @@ async fn the_order_of_arrival_does_not_matter(timeline: Arc<dyn Timeline>, _: Ar
     assert_eq!(revision(timeline, &page, at(35)).await, Some(2));
 }
 
-async fn pages_are_apart(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
+async fn pages_are_separate(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let talk = Page { bucket: BucketName::new("talk").unwrap(), ..page("A") };
     let pages =
         [page("A"), page("A:B"), page("B"), page_of("dewiki", "A"), page("a"), page("Ä*?[A]\"'"), talk];
@@ -108,7 +108,7 @@ async fn pages_are_apart(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     }
 }
 
-async fn revisions_are_apart(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
+async fn revisions_are_separate(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
     note_render(timeline, &page, at(10), 15, tid(15)).await;
     note_render(timeline, &page, at(10), 17, tid(17)).await;
@@ -120,7 +120,7 @@ async fn revisions_are_apart(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     assert_eq!(revision(timeline, &page, at(20)).await, None, "renders are no revisions");
 }
 
-async fn an_entry_is_forgotten_when_its_time_is_over(timeline: Arc<dyn Timeline>, clock: Arc<ManualClock>) {
+async fn an_entry_expires_at_its_time(timeline: Arc<dyn Timeline>, clock: Arc<ManualClock>) {
     let page = page("Main_Page");
     let what = Superseded::Render(rev(1), tid(1));
     timeline.note(&page, at(0), Superseded::Revision(rev(1)), at(60)).await.unwrap();
@@ -131,12 +131,12 @@ async fn an_entry_is_forgotten_when_its_time_is_over(timeline: Arc<dyn Timeline>
     clock.set(at(60));
     assert_eq!(revision(&*timeline, &page, at(1)).await, None);
     assert_eq!(timeline.render(&page, rev(1), at(1)).await.unwrap(), None);
-    // And what is over already.
+    // An entry that has expired already is not added.
     timeline.note(&page, at(50), Superseded::Revision(rev(2)), at(60)).await.unwrap();
     assert_eq!(revision(&*timeline, &page, at(60)).await, None);
 }
 
-async fn the_oldest_go_where_there_are_many(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
+async fn oldest_entries_are_dropped_beyond_the_limit(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
     for number in 1..=ENTRIES as u64 + 2 {
         note(timeline, &page, at(number), number as i64).await;
@@ -149,17 +149,17 @@ async fn the_oldest_go_where_there_are_many(timeline: Arc<dyn Timeline>, _: Arc<
     assert_eq!(timeline.render(&page, rev(1), at(3)).await.unwrap(), Some(tid(3)));
 }
 
-async fn noting_twice_is_noting_once(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
+async fn adding_an_entry_twice_keeps_one(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
     note(timeline, &page, at(1), 1).await;
     for _ in 0..=ENTRIES {
         note(timeline, &page, at(10), 2).await;
     }
     assert_eq!(revision(timeline, &page, at(10)).await, Some(2));
-    assert_eq!(revision(timeline, &page, at(9)).await, Some(1), "it takes the place of one");
+    assert_eq!(revision(timeline, &page, at(9)).await, Some(1), "it takes only one place");
 }
 
-async fn the_first_and_the_last_moment_can_be_noted(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
+async fn first_and_last_moment_can_be_added(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let page = page("Main_Page");
     for (at, number) in [(Timestamp::MIN, 1), (Timestamp::EPOCH, 2), (Timestamp::MAX, i64::MAX)] {
         let what = Superseded::Revision(rev(number));

@@ -1,10 +1,10 @@
-//! Histories to put into blocks: any bytes, and texts that come from each other as real ones do.
+//! Histories to put into blocks: any bytes, and texts that are derived from one another as real ones are.
 #![allow(dead_code)] // Each test uses some of it.
 
 use proptest::{collection::vec, prelude::*};
 use rashomon_blocks::{Block, BlockBuilder, Column, Limits, Settings, Value};
 
-/// What goes into a block.
+/// An entry to put into a block.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) stream: Vec<u8>,
@@ -12,22 +12,22 @@ pub(crate) struct Version {
     pub(crate) values: Vec<Value>,
 }
 
-/// The columns of all of them.
+/// The columns of all versions.
 pub(crate) fn columns() -> Vec<Column> {
     vec![Column::integer("time"), Column::bytes("user")]
 }
 
-/// How a content comes about.
+/// How a content is made.
 #[derive(Debug, Clone)]
 enum Step {
     New(Vec<u8>),
-    /// One of those before again.
+    /// An earlier content again.
     Again(prop::sample::Index),
-    /// One of those before with something else at a place.
+    /// An earlier content with something else at a place.
     Changed(prop::sample::Index, prop::sample::Index, usize, Vec<u8>),
-    /// One of those before with a piece of it moved.
+    /// An earlier content with a piece of it moved.
     Moved(prop::sample::Index, [prop::sample::Index; 3]),
-    /// Two of those before, one after the other.
+    /// Two earlier contents, one after the other.
     Joined(prop::sample::Index, prop::sample::Index),
 }
 
@@ -80,7 +80,7 @@ fn take(step: Step, before: &[Version]) -> Vec<u8> {
     }
 }
 
-/// Some versions of a few things.
+/// Versions of a few streams, fewer than `most`.
 pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
     let value = prop_oneof![
         1 => Just([Value::Absent, Value::Absent]),
@@ -101,7 +101,7 @@ pub(crate) fn small() -> Settings {
     Settings { chunk_entries: 3, chunk_pool: 50, level: 3, ..Settings::default() }
 }
 
-/// A block of versions, whose first has an ordinal.
+/// A block of versions, of which the first has the ordinal `first`.
 pub(crate) fn block(versions: &[Version], first: u64) -> Vec<u8> {
     let mut builder = BlockBuilder::new(small(), columns(), first).unwrap();
     push(&mut builder, versions);
@@ -118,7 +118,7 @@ pub(crate) fn open(bytes: &[u8]) -> Block<'_> {
     Block::open(bytes, Limits::default()).unwrap()
 }
 
-/// All of it is there, in every way in which it can be read. `None`: it was erased.
+/// Checks that all of it is there, in every way in which it can be read. `None`: it was erased.
 #[track_caller]
 pub(crate) fn assert_has(bytes: &[u8], expected: &[(u64, Option<&Version>)]) {
     let block = open(bytes);
@@ -142,7 +142,7 @@ pub(crate) fn assert_has(bytes: &[u8], expected: &[(u64, Option<&Version>)]) {
     }
 }
 
-/// Ordinals from a first one on.
+/// The versions with their ordinals, which begin at `first`.
 pub(crate) fn numbered(versions: &[Version], first: u64) -> Vec<(u64, Option<&Version>)> {
     (first..).zip(versions.iter().map(Some)).collect()
 }

@@ -13,12 +13,12 @@ use crate::{
 };
 use server::MediaWiki;
 
-/// MediaWiki takes seconds where nothing is cached yet, on a busy machine more.
+/// MediaWiki takes seconds if nothing is cached yet, and more on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const TITLE: &str = "The_Night/of_&_the+Märigold";
 
-/// The html of Parsoid, that of the older parser, and what is known of the page by its title.
+/// A generator of the html of Parsoid, of the html of the older parser, and of data of the page by its title.
 fn generator(mediawiki: &MediaWiki) -> HttpGenerator {
     let from = |path: &str, content_type: &str| Source {
         content_type: Some(content_type.to_owned()),
@@ -34,7 +34,7 @@ fn generator(mediawiki: &MediaWiki) -> HttpGenerator {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_revision_is_rendered_by_mediawiki_once_in_its_time() {
+async fn old_revision_is_rendered_by_mediawiki_once_per_ttl() {
     let Some(mediawiki) = MediaWiki::start() else { return };
     let old = mediawiki.edit(TITLE, "First '''text''' with a [[link]].");
     let new = mediawiki.edit(TITLE, "Second.");
@@ -58,7 +58,7 @@ async fn an_old_revision_is_rendered_by_mediawiki_once_in_its_time() {
     );
     assert!(!html.contains("Second"), "{html}");
 
-    // All was made together, and nothing is asked for again.
+    // All properties were made together, and none is requested again.
     let (again, legacy) = wiki.read(&page, old, "legacy").await.unwrap();
     assert!(again == made && text(&legacy).contains("First <b>text</b>"), "{}", text(&legacy));
     let (again, meta) = wiki.read(&page, old, "meta").await.unwrap();
@@ -69,13 +69,13 @@ async fn an_old_revision_is_rendered_by_mediawiki_once_in_its_time() {
     assert_eq!(mediawiki.asked("GET "), 3, "one request a property");
 
     wiki.clock.advance(4 * DAY);
-    let (anew, html) = wiki.read(&page, old, "html").await.unwrap();
-    assert_ne!(anew, made);
+    let (second, html) = wiki.read(&page, old, "html").await.unwrap();
+    assert_ne!(second, made);
     assert!(text(&html).contains("text</b>"));
     assert_eq!(mediawiki.asked(&path), 2);
     assert_eq!(text(&wiki.read(&page, new, "html").await.unwrap().1), "newer", "the latest is as it was");
 
-    // What MediaWiki does not know.
+    // A revision that MediaWiki does not know.
     let unknown = new + 50;
     wiki.put(&page, unknown, &[("wikitext", "of another wiki")]).await;
     let error = wiki.read(&page, unknown, "html").await.unwrap_err();

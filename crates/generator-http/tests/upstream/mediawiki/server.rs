@@ -1,5 +1,5 @@
-//! A MediaWiki of a test's own: its files are Debian's, its database is SQLite in a directory that goes with the
-//! test, its web server is PHP's.
+//! A MediaWiki of a test's own. Its files are Debian's, its database is SQLite in a directory that is deleted
+//! with the test, and its web server is PHP's.
 
 use std::{
     fs::{self, File},
@@ -13,17 +13,17 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Where the files of MediaWiki are; else where Debian's package puts them.
+/// The folder of MediaWiki's files. Without it, they are where Debian's package puts them.
 const FILES: &str = "RASHOMON_TEST_MEDIAWIKI";
 
 const DEBIAN: &str = "/usr/share/mediawiki";
 
-/// How often it is asked whether it is there, every [`BEAT`].
+/// How often a connection is tried, every [`BEAT`].
 const BEATS: usize = 1000;
 
 const BEAT: Duration = Duration::from_millis(50);
 
-/// A wiki, ended with the test.
+/// A wiki that ends with the test.
 #[derive(Debug)]
 pub(crate) struct MediaWiki {
     files: PathBuf,
@@ -33,8 +33,8 @@ pub(crate) struct MediaWiki {
 }
 
 impl MediaWiki {
-    /// Installs one, and serves it. Where MediaWiki or PHP are missing, says so in a line and gives `None`; with
-    /// `CI=true` that is a failure.
+    /// Installs a wiki, and serves it. If MediaWiki or PHP is missing, prints a line that says so, and
+    /// returns `None`; with `CI=true` that is a failure.
     pub(crate) fn start() -> Option<Self> {
         let files = std::env::var_os(FILES).filter(|files| !files.is_empty());
         let files = files.map_or_else(|| PathBuf::from(DEBIAN), PathBuf::from);
@@ -52,7 +52,7 @@ impl MediaWiki {
             let directory = tempfile::tempdir().unwrap();
             let mut wiki = Self { files, directory, address, server: None };
             wiki.install();
-            // Installing takes a while, in which no other process takes the port.
+            // Installing takes a while, in which no other process can take the port.
             drop(listener);
             wiki.serve();
             return Some(wiki);
@@ -81,7 +81,7 @@ impl MediaWiki {
             .args(["Wiki", "Admin"])
             .env_remove("MW_CONFIG_FILE");
         finish(command, "");
-        // So that only what is asked for is done.
+        // So that MediaWiki does only what is requested.
         let mut settings = File::options().append(true).open(self.settings()).unwrap();
         writeln!(settings, "\n$wgJobRunRate = 0;").unwrap();
     }
@@ -108,12 +108,12 @@ impl MediaWiki {
         panic!("PHP serves nothing: {}", fs::read_to_string(self.log()).unwrap());
     }
 
-    /// Saves an edit, and gives the number of its revision.
+    /// Saves an edit, and returns the number of its revision.
     pub(crate) fn edit(&self, title: &str, wikitext: &str) -> i64 {
         let mut command = self.php("edit.php");
         command.args(["--user", "Admin", title]);
         finish(command, wikitext);
-        // As MediaWiki's own scripts know it, so that the server has not been asked yet.
+        // MediaWiki's own scripts give the number, so that the server gets no request yet.
         let command = self.php("eval.php");
         let title = title.replace('\'', "\\'");
         let output = finish(
@@ -125,7 +125,7 @@ impl MediaWiki {
         number.split(|letter: char| !letter.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
-    /// How many requests there were whose line in the log has this in it.
+    /// The number of requests whose line in the log contains this part.
     pub(crate) fn asked(&self, part: &str) -> usize {
         let log = fs::read_to_string(self.log()).unwrap();
         log.lines().filter(|line| line.contains("]: GET ") && line.contains(part)).count()
@@ -164,7 +164,7 @@ impl Drop for MediaWiki {
     }
 }
 
-/// Whether there is a PHP that has what MediaWiki asks for.
+/// Whether there is a PHP with the modules that MediaWiki needs.
 fn has_php() -> bool {
     let modules = match Command::new("php").arg("-m").output() {
         Ok(output) => String::from_utf8_lossy(&output.stdout).to_lowercase(),

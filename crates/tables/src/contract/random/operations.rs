@@ -1,4 +1,4 @@
-//! What may be done at random.
+//! Random operations.
 
 use std::{num::NonZeroUsize, ops::Bound, sync::LazyLock, time::Duration};
 
@@ -10,24 +10,24 @@ use crate::{
     contract::fixtures::{blob, micros, time_uuid},
 };
 
-/// A sequence is no longer than this.
+/// The greatest length of a sequence.
 pub(super) const MAX_OPERATIONS: usize = 80;
 
-/// One thing that is done to both stores.
+/// One operation on both stores.
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// One call of several batches, the last of which is `then`.
     Write {
         /// The batches, of different partitions.
         batches: Vec<Changes>,
-        /// Whether changes that contradict one another stay in a batch, so that it is invalid.
+        /// Whether contradictory changes stay in a batch, so that the batch is invalid.
         spoilt: bool,
     },
     /// Reads a row.
     Get {
-        /// Of this table.
+        /// The table.
         table: &'static Schema,
-        /// Under this key.
+        /// The key.
         key: Key,
     },
     /// Reads the first rows of a scan, which can be resumed.
@@ -36,21 +36,21 @@ pub enum Operation {
     Resume(usize),
     /// Lists all partitions.
     Partitions {
-        /// Of this table.
+        /// The table.
         table: &'static Schema,
-        /// So many a page.
+        /// The limit of a page.
         limit: NonZeroUsize,
     },
     /// Compares and sets a row.
     Swap {
-        /// Under this key.
+        /// The key.
         key: Key,
-        /// What is thought to stand there.
+        /// The row that is expected.
         expected: Expected,
         /// The new values, and the microseconds until they expire.
         new: Option<(Vec<Option<Value>>, Option<i64>)>,
     },
-    /// Time passes.
+    /// Lets time pass.
     Pass(Pass),
 }
 
@@ -59,7 +59,7 @@ pub enum Operation {
 pub struct Changes {
     /// The partition's number.
     pub partition: usize,
-    /// The changes; what contradicts an earlier one is left out.
+    /// The changes. A change that contradicts an earlier one is left out.
     pub changes: Vec<Change>,
 }
 
@@ -71,7 +71,7 @@ pub enum Change {
         table: &'static Schema,
         clustering: Vec<Value>,
         values: Vec<Option<Value>>,
-        /// Written so many calls ago, where that is allowed.
+        /// Written with the time of the call this many calls ago, if that is allowed.
         age: usize,
         /// Microseconds from now.
         expires_in: Option<i64>,
@@ -79,58 +79,58 @@ pub enum Change {
     Delete {
         table: &'static Schema,
         clustering: Vec<Value>,
-        /// Of the time of so many calls ago.
+        /// With the time of the call this many calls ago.
         age: usize,
     },
     DeleteRange {
         table: &'static Schema,
         range: ClusteringRange,
-        /// Of the time of so many calls ago.
+        /// With the time of the call this many calls ago.
         age: usize,
     },
 }
 
-/// Some rows of a scan.
+/// A scan of which some rows are read first.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// Of this table.
+    /// The table.
     pub table: &'static Schema,
     /// The scan.
     pub scan: Scan,
-    /// How many rows are read before it is left for later.
+    /// How many rows are read before the scan is left for later.
     pub wanted: NonZeroUsize,
 }
 
-/// What a swap expects.
+/// The row that a swap expects.
 #[derive(Debug, Clone)]
 pub enum Expected {
-    /// What stands there.
+    /// The current row.
     Current,
     /// No row.
     Nothing,
-    /// A row of these values.
+    /// A row with these values.
     Values(Vec<Option<Value>>),
 }
 
 /// How time passes.
 #[derive(Debug, Clone)]
 pub enum Pass {
-    /// By so many microseconds.
+    /// By this many microseconds.
     By(u64),
-    /// Until a row expires, or a microsecond before that.
+    /// Until a row expires, or until a microsecond before that.
     ToExpiry {
-        /// Which of those that will.
+        /// Which of the coming expiries.
         which: usize,
-        /// Whether before it.
+        /// Whether to stop a microsecond before it.
         before: bool,
     },
 }
 
-/// Sequences of operations over few keys, so that they meet.
+/// Sequences of operations over few keys, so that operations often meet.
 ///
-/// Write times rise from call to call, and some puts and deletes are of an earlier one. A row is never put
-/// twice at one time; and never at a time before a delete in its partition, nor before an expiry of its own,
-/// since there stores may differ: one remembers what is gone, another does not.
+/// Write times rise from call to call, and some puts and deletes have the time of an earlier call. A row is
+/// never put twice at one time. It is never put at a time before a delete in its partition, nor before an
+/// expiry of its own. In these cases stores may differ: one remembers what is gone, another does not.
 pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation = prop_oneof![
         10 => write(),
