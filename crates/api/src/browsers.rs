@@ -1,7 +1,7 @@
-//! What browsers may have other people's pages do here: nothing that changes anything, unless their origin is
-//! configured. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and notice nothing.
+//! What pages of other origins may do through a browser: they may change nothing, unless their origin is
+//! configured. Other programs send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
 //!
-//! [`judge`] decides without I/O. The middleware (`observe`) asks it before a request reaches its handler.
+//! [`judge`] decides without I/O. The middleware (`observe`) calls it before a request reaches its handler.
 
 use std::{
     collections::BTreeSet,
@@ -36,22 +36,22 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
      x-request-id",
 );
 
-/// What a page of a configured origin is told.
+/// The headers for a page of a configured origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrossOrigin {
     /// The origin, as the request has it.
     origin: HeaderValue,
-    /// Whether the request is a preflight, and the headers that it asks for.
+    /// Whether the request is a preflight, and the headers that it requests.
     preflight: Option<Option<HeaderValue>>,
 }
 
-/// Judges a request by what its browser says of the page that sends it. `None`: nothing has to be added to the
-/// answer.
+/// Judges a request by what the browser says about the page that sends it. `None`: no header has to be added
+/// to the answer.
 ///
 /// # Errors
 ///
-/// 421 where the host of the request is not one of this server, and 403 where a page of another origin would change
-/// something.
+/// Returns 421 if the host of the request is not one of this server, and 403 if a page of another origin
+/// would change something.
 pub(crate) fn judge(
     method: &Method,
     uri: &Uri,
@@ -80,7 +80,7 @@ pub(crate) fn judge(
     if own_site && own_origin { Ok(None) } else { Err(cross_site(origin)) }
 }
 
-/// Adds what a browser has to know to an answer. `origins`: whether any are configured.
+/// Adds the headers for browsers to an answer. `origins`: whether any are configured.
 pub(crate) fn mark(headers: &mut HeaderMap, status: StatusCode, cross: Option<CrossOrigin>, origins: bool) {
     if origins {
         headers.append(VARY, HeaderValue::from_static("origin"));
@@ -109,7 +109,7 @@ fn preflight(method: &Method, headers: &HeaderMap) -> Option<Option<HeaderValue>
     is_preflight.then(|| headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned())
 }
 
-/// The host that a request names, with its port. `None` where it names none, as no browser does.
+/// The host that a request names, with its port. `None` if it names none; browsers always name one.
 fn authority_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     let authority = match uri.authority() {
         Some(authority) => Some(authority.as_str()),
@@ -122,7 +122,7 @@ fn is_configured(origin: &HeaderValue, origins: &BTreeSet<String>) -> bool {
     origin.to_str().is_ok_and(|origin| origins.contains(&origin.to_ascii_lowercase()))
 }
 
-/// Whether an origin is that of the host of the request. `null` is nobody's.
+/// Whether an origin is that of the request's host. `null` belongs to no host.
 fn is_own(origin: &HeaderValue, authority: Option<&str>) -> bool {
     let (Some((scheme, host)), Some(authority)) =
         (origin.to_str().ok().and_then(|origin| origin.split_once("://")), authority)
@@ -139,18 +139,19 @@ fn is_own(origin: &HeaderValue, authority: Option<&str>) -> bool {
     host.eq_ignore_ascii_case(own_host) && port.unwrap_or(usual) == own_port.unwrap_or(usual)
 }
 
-/// Whether a server on loopback is meant by a host: by a name of loopback, or one that is configured.
+/// Whether a server on loopback should answer for a host: a name of loopback, or a configured one.
 fn is_known(authority: &str, settings: &Settings) -> bool {
     let authority = authority.to_ascii_lowercase();
     let (host, port) = split_port(&authority);
-    // A name with a dot at its end is the same name, said to be complete (RFC 1034, section 3.1).
+    // A name with a final dot is the same name, in its absolute form (RFC 1034, section 3.1).
     let host = host.strip_suffix('.').unwrap_or(host);
     let with_port = port.map(|port| format!("{host}:{port}"));
     let configured = |name: &str| settings.hosts.contains_key(name) || settings.other_hosts.contains(name);
     is_loopback(host) || configured(host) || with_port.is_some_and(|name| configured(&name))
 }
 
-/// Whether it is a name or an address of loopback. Browsers resolve `localhost` and names below it by themselves.
+/// Whether a host is a name or an address of loopback. Browsers resolve `localhost` and names below it
+/// themselves.
 fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     host == "localhost"
@@ -158,7 +159,7 @@ fn is_loopback(host: &str) -> bool {
         || address.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback())
 }
 
-/// A host, and its port where it has one. An address of IPv6 is in brackets.
+/// Splits a host from its port, if it has one. An IPv6 address is in brackets.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -192,8 +193,8 @@ fn cross_site(origin: Option<&HeaderValue>) -> Problem {
     )
 }
 
-/// Logs what browsers are refused, each kind at most once a [`RefusalLog::INTERVAL`], with the setting that allows it:
-/// a proxy on the same machine may be what the requests come from.
+/// Logs refusals of browsers' requests, each kind at most once per [`RefusalLog::INTERVAL`], with the setting
+/// that allows such requests. The requests may come from a proxy on the same machine.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
     misdirected: Mutex<Option<Duration>>,
@@ -203,7 +204,7 @@ pub(crate) struct RefusalLog {
 impl RefusalLog {
     const INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Logs a refusal of [`judge`]; other problems are not logged here. `now` is of a monotonic clock.
+    /// Logs a refusal by [`judge`]; other problems are not logged here. `now` is a time of a monotonic clock.
     pub(crate) fn log(&self, problem: &Problem, now: Duration) {
         let detail = problem.detail();
         match problem.kind() {

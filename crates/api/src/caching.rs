@@ -1,19 +1,19 @@
-//! How long an answer may be kept, and by whom.
+//! How long an answer may be cached, and by which caches.
 //!
-//! No cache that we could purge is configured yet, so shared caches hold nothing that can change, and what
-//! stays for an hour only: it can be rewritten, or erased.
+//! No cache can be purged yet. So shared caches store nothing that can change, and store permanent answers
+//! for an hour only, since they can be rewritten or erased.
 
 use http::HeaderValue;
 
-/// What kind of answer it is.
+/// The kind of an answer, for caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caching {
-    /// The property of one render, under its tid: changes only when it is rewritten.
+    /// The property of one render, under its tid. It changes only when it is rewritten.
     Tid,
-    /// Whatever changes as the page does: the latest, and everything in JSON.
+    /// An answer that changes when the page does: the latest, and all JSON documents.
     Mutable,
-    /// A part of a list, asked for with `&limit=` or `&page=`. Its URLs cannot be listed for purging, so shared
-    /// caches always ask again.
+    /// A part of a list, requested with `&limit=` or `&page=`. The URLs of parts cannot be listed for
+    /// purging, so shared caches must always revalidate.
     Part,
     /// A lookup by time, an error, the answer to a write.
     NoStore,

@@ -1,4 +1,5 @@
-//! Conditional requests (RFC 9110, section 13), read tolerantly: proxies weaken tags and add suffixes to them.
+//! Conditional requests (RFC 9110, section 13), parsed tolerantly, since proxies weaken entity tags and add
+//! suffixes.
 
 use std::time::Duration;
 
@@ -8,24 +9,24 @@ use rashomon_clock::Timestamp;
 
 use crate::times;
 
-/// What the conditions of a request say.
+/// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// There are none, or they hold.
+    /// There are no conditions, or they hold.
     Proceed,
-    /// The client has it already: 304. `zstd`: what it has is the compressed form.
+    /// The client has the current version: 304.
     NotModified {
-        /// Whether the tag that fits is that of the compressed form.
+        /// Whether the matching tag is that of the compressed form.
         zstd: bool,
     },
-    /// It is not what the client wants to deal with: 412.
+    /// A condition fails: 412.
     Failed,
 }
 
-/// The flavor of an entity tag whose body is compressed.
+/// The suffix of the entity tag of a compressed body.
 pub(crate) const ZSTD_FLAVOR: &str = ";zstd";
 
-/// The characters of a tid.
+/// The number of characters of a tid.
 const TID_LENGTH: usize = 36;
 
 /// When something was last changed.
@@ -33,13 +34,13 @@ const TID_LENGTH: usize = 36;
 pub(crate) struct Modified {
     /// The time.
     pub(crate) at: Timestamp,
-    /// Whether what has not been modified since a date is the same: not so where it can change within a
+    /// Whether an unchanged date means unchanged content. It does not if the content can change within a
     /// second, or back to something older.
     pub(crate) tells: bool,
 }
 
-/// Holds a request's conditions against what there is, in the order of the standard. `etag` is quoted and
-/// without flavor; `modified` is `None` where there is no date.
+/// Evaluates a request's conditions, in the order of the RFC. `etag` is quoted and has no suffix for
+/// compression. `modified` is `None` if there is no date.
 pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> Verdict {
     if headers.contains_key(header::IF_MATCH) {
         if find(headers, &header::IF_MATCH, etag).is_none() {
@@ -62,8 +63,8 @@ pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modifie
     }
 }
 
-/// Whether `If-Unmodified-Since` names a date that something was changed after. One that is malformed is none,
-/// as the standard has it.
+/// Whether something was changed after the date of `If-Unmodified-Since`. A malformed date is ignored, as the
+/// RFC requires.
 fn is_modified_since(headers: &HeaderMap, at: Timestamp) -> bool {
     date(headers, &header::IF_UNMODIFIED_SINCE).is_some_and(|since| at > end_of_second(since))
 }
@@ -72,17 +73,17 @@ fn date(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
     headers.get(name).and_then(|value| value.to_str().ok()).and_then(times::parse_any_http_date)
 }
 
-/// Dates in headers have whole seconds, and mean all of it.
+/// Dates in headers have whole seconds, and mean the whole second.
 fn end_of_second(date: Timestamp) -> Timestamp {
     date.saturating_add(Duration::from_micros(999_999))
 }
 
-/// Whether `tag` is exactly the one of `etag`: strong, and of the same flavor.
+/// Whether two tags are equal in the strong comparison: the same version in the same form.
 pub(crate) fn is_strongly(tag: &str, etag: &str) -> bool {
     tag.trim() == etag
 }
 
-/// The entity tag of a property's bytes, quoted.
+/// The quoted entity tag of a property's bytes.
 pub(crate) fn etag(version: &PropertyVersion) -> String {
     let PropertyVersion { rev, tid, rewritten_at } = version;
     match rewritten_at {
@@ -91,14 +92,15 @@ pub(crate) fn etag(version: &PropertyVersion) -> String {
     }
 }
 
-/// What the conditions of a write say of the property that it replaces, which is at that version.
+/// The expectation of a write, from its conditions, about the property that it replaces. `version` is the
+/// present version.
 pub(crate) fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     if !headers.contains_key(header::IF_MATCH) {
         let at = version.rewritten_at.unwrap_or_else(|| version.tid.time());
         return match headers.contains_key(header::IF_UNMODIFIED_SINCE) {
             false => Expect::Any,
             true if is_modified_since(headers, at) => Expect::OneOf(Vec::new()),
-            // Somebody may replace it before this write does.
+            // Another write may replace the property before this one does.
             true => Expect::OneOf(vec![*version]),
         };
     }
@@ -114,7 +116,7 @@ pub(crate) fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Exp
     Expect::OneOf(versions)
 }
 
-/// The version that an entity tag names: `rev/tid` or `rev/tid/micros`, and any suffix.
+/// Parses the version in an entity tag: `rev/tid` or `rev/tid/micros`, with any suffix.
 fn parse_version(tag: &str) -> Option<PropertyVersion> {
     let (rev, rest) = tag.split_once('/')?;
     let (tid, rest) = rest.split_at_checked(TID_LENGTH)?;
@@ -127,7 +129,7 @@ fn parse_version(tag: &str) -> Option<PropertyVersion> {
     Some(PropertyVersion { rev: rev.parse().ok()?, tid: tid.parse().ok()?, rewritten_at })
 }
 
-/// The tag of a header's list that names `etag` (quoted), or `*`; without its quotes.
+/// Finds a tag in a header's list that matches `etag` (quoted), or `*`. Returns it without its quotes.
 fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a str> {
     let etag = etag.trim_matches('"');
     headers
@@ -137,14 +139,15 @@ fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a
         .find(|tag| *tag == "*" || tag.strip_prefix(etag).is_some_and(is_suffix))
 }
 
-/// What may follow our tag: nothing, a flavor of ours, or what proxies add (`-gzip`, `--br`).
+/// Whether a text may follow a tag of this server: nothing, a suffix of the server, or one that proxies add
+/// (`-gzip`, `--br`).
 fn is_suffix(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with(['-', ';'])
 }
 
 /// The opaque parts of a list of entity tags, without `W/` and quotes.
 fn tags(list: &str) -> impl Iterator<Item = &str> {
-    // No tag of ours has a comma; those of others match nothing, in one piece or in two.
+    // The server's own tags have no comma. Other tags match nothing, whether they are split or not.
     list.split(',').map(|item| {
         let item = item.trim();
         item.strip_prefix("W/").or_else(|| item.strip_prefix("w/")).unwrap_or(item).trim_matches('"')
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_known_again_in_all_their_disguises() {
+    fn tags_are_recognised_after_changes_by_proxies() {
         let etag = etag(&version(None));
         let cases = [
             (format!("\"12345/{TID}\""), Some(false)),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_counts_only_where_it_says_enough() {
+    fn date_counts_only_for_urls_with_a_tid() {
         let at = Timestamp::from_micros(1_180_643_700_500_000);
         let time = Some(Modified { at, tells: true });
         let vague = Some(Modified { at, tells: false });
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_after_a_date_is_not_what_the_client_means() {
+    fn changes_after_a_date_fail_the_condition() {
         let at = Timestamp::from_micros(1_180_643_700_500_000);
         let rewritten = version(Some(at.as_micros()));
         let etag = etag(&rewritten);
@@ -239,9 +242,9 @@ mod tests {
                 assert_eq!(evaluate(&alone, &etag, Some(Modified { at, tells })), expected, "{date}");
             }
             assert_eq!(evaluate(&alone, &etag, None), Verdict::Proceed, "{date}");
-            let stands = if fails { Vec::new() } else { vec![rewritten] };
-            assert_eq!(expectation(&alone, &rewritten), Expect::OneOf(stands), "{date}");
-            // A tag outweighs it.
+            let expected = if fails { Vec::new() } else { vec![rewritten] };
+            assert_eq!(expectation(&alone, &rewritten), Expect::OneOf(expected), "{date}");
+            // A tag takes precedence over a date.
             let both = headers(&[(header::IF_UNMODIFIED_SINCE, date), (header::IF_MATCH, &etag)]);
             assert_eq!(evaluate(&both, &etag, Some(Modified { at, tells: true })), Verdict::Proceed);
             assert_eq!(expectation(&both, &rewritten), Expect::OneOf(vec![rewritten]));
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_outweighs_a_date() {
+    fn tag_takes_precedence_over_a_date() {
         let both = headers(&[
             (header::IF_NONE_MATCH, "\"other\""),
             (header::IF_MODIFIED_SINCE, "Thu, 31 May 2037 20:35:00 GMT"),

@@ -1,7 +1,7 @@
-//! Whose words go over a connection: those of our answers, or the HTTP library's own.
+//! Tells the server's answers on a connection from those of the HTTP library itself.
 //!
-//! A request whose head cannot be read never reaches a service: the library answers it by itself, with a status
-//! and nothing else. Here such words are heard and held back, so that `refusals` can say it properly.
+//! A request with an unreadable head never reaches a service: the library answers it by itself, with a status
+//! and nothing else. Here such answers are detected and held back, so that `refusals` can send a proper one.
 
 use std::{
     io,
@@ -21,9 +21,9 @@ use tokio::{
     sync::oneshot,
 };
 
-/// How many requests of a connection have been handed to the service, and how many answers are complete.
+/// How many requests of a connection have been passed to the service, and how many answers are complete.
 ///
-/// One task serves a connection: the counters are atomic because they are shared, and never wait.
+/// One task serves a connection. The counters are atomic only because they are shared, and never wait.
 #[derive(Debug, Default)]
 pub(crate) struct Exchanges {
     begun: AtomicU64,
@@ -31,7 +31,8 @@ pub(crate) struct Exchanges {
 }
 
 impl Exchanges {
-    /// A request is handed to the service; what is returned lives as long as its answer is being made or sent.
+    /// Counts a request that is passed to the service. The returned value lives until its answer has been
+    /// sent.
     pub(crate) fn begin(self: &Arc<Self>) -> Exchange {
         self.begun.fetch_add(1, Ordering::Relaxed);
         Exchange(Arc::clone(self))
@@ -57,7 +58,7 @@ impl Drop for Exchange {
 }
 
 pin_project! {
-    /// The body of an answer, which ends its exchange.
+    /// The body of an answer. Its end is the end of the exchange.
     pub(crate) struct Answering<B> {
         #[pin]
         body: B,
@@ -66,7 +67,7 @@ pin_project! {
 }
 
 impl<B> Answering<B> {
-    /// Takes a body; the exchange ends when the library lets go of it.
+    /// Wraps a body. The exchange ends when the library drops the body.
     pub(crate) fn new(body: B, exchange: Exchange) -> Self {
         Self { body, _exchange: exchange }
     }
@@ -92,32 +93,33 @@ impl<B: Body> Body for Answering<B> {
     }
 }
 
-/// A stream whose own words are told from the library's. When the library lets go of it, it is handed back as
-/// [`Ended`]: shutting it down only flushes it.
+/// A stream that tells the server's answers from those of the library. When the library drops it, it is
+/// returned as [`Ended`]; shutting it down only flushes it.
 #[derive(Debug)]
 pub(crate) struct Conversation<S> {
-    /// Taken out when it is handed back, and only then.
+    /// Taken out when the stream is returned, and only then.
     ended: Option<Ended<S>>,
     exchanges: Arc<Exchanges>,
-    /// How many exchanges had begun when everything was last said: answers complete, and nothing left to send.
-    /// While no more have begun, whatever is written is the library's own.
+    /// The number of exchanges that had begun when everything was last sent: all answers were complete, and
+    /// nothing was left to send. Until another exchange begins, everything written comes from the library
+    /// itself.
     at_rest: Option<u64>,
     give_back: Option<oneshot::Sender<Ended<S>>>,
 }
 
-/// A stream that the library has let go of.
+/// A stream that the library has dropped.
 #[derive(Debug)]
 pub(crate) struct Ended<S> {
-    /// The stream, with everything sent that was to be sent, unless it failed.
+    /// The stream. Everything has been sent, unless the stream failed.
     pub(crate) stream: S,
-    /// The status with which the library refused the last request; the client has not heard it.
+    /// The status with which the library refused the last request, but which was not sent to the client.
     pub(crate) refused: Option<StatusCode>,
-    /// Whether the client waits for an answer: something came after the last one, and nothing was sent.
+    /// Whether the client waits for an answer: data came after the last answer, and nothing was sent since.
     pub(crate) unanswered: bool,
 }
 
 impl<S> Conversation<S> {
-    /// Begins it, with where the stream is to go when it is over.
+    /// Wraps a stream. It is returned through `give_back` in the end.
     pub(crate) fn new(stream: S, exchanges: Arc<Exchanges>, give_back: oneshot::Sender<Ended<S>>) -> Self {
         let ended = Ended { stream, refused: None, unanswered: false };
         Self { ended: Some(ended), exchanges, at_rest: Some(0), give_back: Some(give_back) }
@@ -138,7 +140,7 @@ impl<S> Conversation<S> {
         self.at_rest == Some(self.exchanges.begun())
     }
 
-    /// Whether this is a refusal of the library's own, which then is held back.
+    /// Whether this is a refusal by the library itself. If so, records it instead of sending it.
     fn hold_back(&mut self, words: &[u8]) -> bool {
         let status = self.is_at_rest().then(|| refusal(words)).flatten();
         if status.is_some() {
@@ -150,7 +152,7 @@ impl<S> Conversation<S> {
     }
 }
 
-/// The status of a whole answer without a body, of the class of the client's errors.
+/// The status of a complete answer without a body, if it is a client error.
 fn refusal(words: &[u8]) -> Option<StatusCode> {
     let status = words.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     let status = StatusCode::from_bytes(status).ok()?;
@@ -162,7 +164,7 @@ impl<S> Drop for Conversation<S> {
         let is_at_rest = self.is_at_rest();
         if let (Some(mut ended), Some(give_back)) = (self.ended.take(), self.give_back.take()) {
             ended.unanswered &= is_at_rest;
-            // Nobody takes it where the connection is cut off.
+            // The receiver is gone if the connection was cut off.
             let _ = give_back.send(ended);
         }
     }
@@ -199,7 +201,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // A refusal has no body: it is in one piece.
+        // A refusal has no body, so it is written in one piece.
         let bytes = slices.first().map_or(&[][..], |slice| slice);
         if self.hold_back(if slices.len() == 1 { bytes } else { &[] }) {
             return Poll::Ready(Ok(bytes.len()));
@@ -211,7 +213,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
         self.ended.as_ref().is_some_and(|ended| ended.stream.is_write_vectored())
     }
 
-    /// Called by the library when it has nothing left to write, and only then.
+    /// Called by the library only when it has nothing left to write.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.stream().poll_flush(context))?;
         if self.exchanges.is_idle() && !self.is_at_rest() {
@@ -250,7 +252,7 @@ mod tests {
             Self { exchanges, conversation, client, given_back }
         }
 
-        /// Ends it, and gives what was held back and what the client has heard.
+        /// Ends the conversation. Returns the refusal that was held back, and everything sent to the client.
         async fn end(self) -> (Option<StatusCode>, Vec<u8>) {
             let Self { conversation, mut client, given_back, .. } = self;
             drop(conversation);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_held_back_before_and_after_answers() {
+    async fn refusal_is_held_back_before_and_after_answers() {
         let mut talk = Talk::new();
         talk.conversation.write_all(REFUSAL).await.unwrap();
         assert_eq!(talk.end().await, (Some(StatusCode::BAD_REQUEST), Vec::new()));
@@ -280,18 +282,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_answer_holds_is_never_held_back() {
-        // While it is being made or sent, flushed in between or not.
+    async fn content_of_an_answer_is_never_held_back() {
+        // While the answer is being made or sent, with or without flushes in between.
         let mut talk = Talk::new();
         let exchange = talk.exchanges.begin();
         talk.conversation.write_all(REFUSAL).await.unwrap();
         talk.conversation.flush().await.unwrap();
         talk.conversation.write_all(REFUSAL).await.unwrap();
-        // Its end may be on its way still when there is no more of it.
+        // The end of the answer may still be on its way.
         drop(exchange);
         talk.conversation.write_all(REFUSAL).await.unwrap();
         assert_eq!(talk.end().await, (None, REFUSAL.repeat(3)));
-        // What was said before does not matter.
+        // Earlier answers do not matter.
         let mut talk = Talk::new();
         drop(talk.exchanges.begin());
         talk.conversation.flush().await.unwrap();
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_a_refusal_is_held_back() {
+    async fn only_refusals_are_held_back() {
         for words in
             [&b"HTTP/1.1 100 Continue\r\n\r\n"[..], b"HTTP/1.1 400 ", b"HTTP/1.1 4x0 B\r\n\r\n", b"x"]
         {

@@ -1,4 +1,4 @@
-//! The answers in JSON, each member in the order of the design.
+//! The JSON answers. Their members are in the order of the design.
 
 use std::collections::BTreeMap;
 
@@ -62,12 +62,12 @@ fn properties(tid: Tid, properties: &BTreeMap<PropertyName, PropertyInfo>) -> Pr
     json
 }
 
-/// The number of a parent; absent where there is none, or none is known.
+/// The number of a parent; `None` if there is none or it is unknown.
 fn parent_number(parent: Option<Parent>) -> Option<i64> {
     parent.map(Parent::to_number).filter(|number| *number != 0)
 }
 
-/// A text; absent where it is empty.
+/// A text; `None` if it is empty.
 fn text(value: Option<&String>) -> Option<&str> {
     value.map(String::as_str).filter(|text| !text.is_empty())
 }
@@ -111,7 +111,7 @@ pub(crate) struct RenderJson<'a> {
     properties: PropertiesJson<'a>,
 }
 
-/// A render.
+/// Makes the document of a render.
 pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
     let RevisionRecord { rev, parent, user, comment, minor, .. } = &*render.record;
     RenderJson {
@@ -130,8 +130,8 @@ pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
     }
 }
 
-/// A render, or `null`, as it is to stand in another document: with its members in their order, which a value
-/// would not keep.
+/// A render, or `null`, as a part of another document. Its members keep their order, which a `Value` would
+/// not preserve.
 pub(crate) fn written_out(page: &Page, of: Option<&Render>) -> Box<RawValue> {
     let json = of.map(|of| render(page, of));
     serde_json::value::to_raw_value(&json).unwrap_or_else(|_| RawValue::NULL.to_owned())
@@ -216,7 +216,8 @@ pub(crate) struct RevisionJson<'a> {
     next: Option<String>,
 }
 
-/// A revision with a page of its renders; the next one is as long, where a length was asked for.
+/// Makes the document of a revision with a part of its renders. The next part has the same length, if one was
+/// requested.
 pub(crate) fn revision<'a>(
     detail: &'a RevisionDetail,
     next: Option<Tid>,
@@ -251,12 +252,12 @@ pub(crate) fn revision<'a>(
     RevisionJson { renders, next, ..json }
 }
 
-/// The bytes at which a page of a list in JSON ends early. The entry that passes them is still on it, if it is the
-/// first.
+/// The size at which a part of a JSON list ends early. The entry that exceeds it is included only if it is
+/// the first.
 pub(crate) const MAX_PAGE_BYTES: usize = 1 << 20;
 
-/// The entries that fit on a page of at most [`MAX_PAGE_BYTES`], at least one, and the position after which the next
-/// page begins. `next` is that position where all of them fit.
+/// Returns the entries that fit into a part of at most [`MAX_PAGE_BYTES`], at least one. Also returns the
+/// position after which the next part begins. `next` is that position if all entries fit.
 fn fitting<T: Serialize, P: Copy>(
     entries: impl Iterator<Item = (T, P)>,
     next: Option<P>,
@@ -273,7 +274,8 @@ fn fitting<T: Serialize, P: Copy>(
     (fitting, next)
 }
 
-/// The bytes of a document in JSON. What cannot be written as JSON fails when the answer is written.
+/// The size of a document in JSON. An error of serialisation is ignored here, since it occurs again when the
+/// answer is written.
 fn size_in_json(document: &impl Serialize) -> usize {
     let mut counter = ByteCounter::default();
     let _ = serde_json::to_writer(&mut counter, document);
@@ -360,7 +362,8 @@ pub(crate) struct RevisionListJson<'a> {
     next: Option<String>,
 }
 
-/// A page of the list of revisions; the next one is as long, where a length was asked for.
+/// Makes the document of a part of the revision list. The next part has the same length, if one was
+/// requested.
 pub(crate) fn revision_list<'a>(
     page: &'a Page,
     listing: &'a Listing<RevisionSummary, Revision>,
@@ -376,7 +379,7 @@ pub(crate) fn revision_list<'a>(
     }
 }
 
-/// The link to the next page of a list.
+/// The link to the next part of a list.
 pub(crate) fn next_page(list: &str, limit: Option<usize>, token: &str) -> String {
     let limit = limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
     format!("{list}{limit}&page={token}")
@@ -421,7 +424,7 @@ pub(crate) struct WrittenJson<'a> {
     href: String,
 }
 
-/// The answer to a write: 201 with `Created`, or 200 with what else became of it.
+/// The answer to a write: 201 with `Created`, or 200 with another message.
 pub(crate) fn written(page: &Page, status: StatusCode, message: &'static str, written: &Written) -> Response {
     let href = render_href(written.tid);
     let location = href.clone();
@@ -451,17 +454,18 @@ fn revision_href(rev: Revision) -> String {
     format!("?rev/{rev}/")
 }
 
-/// `application/json` with the profile of one of our documents.
+/// `application/json` with the profile of one of the documents.
 fn content_type(name: &str) -> HeaderValue {
     crate::problem::header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
 }
 
-/// A document that can be kept and asked for again: 200 with an entity tag of its bytes, or 304, or 412.
+/// The answer with a document that can be cached and revalidated: 200 with an entity tag of its bytes, or
+/// 304, or 412.
 pub(crate) fn answer<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
     list_answer(request, name, document, Caching::Mutable)
 }
 
-/// The same for a list, or a part of one.
+/// The answer with a list, or a part of one.
 pub(crate) fn list_answer<T: Serialize>(
     request: &HeaderMap,
     name: &str,
@@ -474,7 +478,7 @@ pub(crate) fn list_answer<T: Serialize>(
     document_answer(request, content_type(name), body, caching)
 }
 
-/// The same for a document in any format.
+/// The answer with a document in any format.
 pub(crate) fn document_answer(
     request: &HeaderMap,
     content_type: HeaderValue,

@@ -1,8 +1,9 @@
 //! The HTTP API of Rashomon.
 //!
-//! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it; [`serve()`] listens.
-//! A request goes through one middleware (`observe`), is parsed at the edge (`extract`, `encoding`) into types
-//! whose constructors check, is answered by a thin handler (`handlers`), and fails in one way (`problem`).
+//! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it, and [`serve()`]
+//! listens. A request goes through one middleware (`observe`), and is parsed at the edge (`extract`,
+//! `encoding`) into types whose constructors validate. A thin handler (`handlers`) answers it, and all
+//! failures are handled in one place (`problem`).
 
 mod browsers;
 mod caching;
@@ -55,7 +56,7 @@ use crate::{
     problem::Problem,
 };
 
-/// All that the API serves.
+/// Everything that the API serves.
 pub fn router(api: Api) -> Router {
     let observe = Observe(api.clone());
     (routes().into_iter())
@@ -66,7 +67,7 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// Every path, with what serves it. The OpenAPI document is held against this list.
+/// Every path with its handler. A test compares the OpenAPI document with this list.
 fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     let mut routes = vec![
         ("/v1/{domain}/page/{*title}", any(page::v1)),
@@ -84,7 +85,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
 }
 
 async fn not_found(request: Request) -> Response {
-    // `OPTIONS *` asks for what the server takes at all.
+    // `OPTIONS *` asks for the methods of the whole server.
     if request.method() == Method::OPTIONS && request.uri() == "*" {
         return options("GET, HEAD, POST, PUT, OPTIONS");
     }
@@ -92,7 +93,7 @@ async fn not_found(request: Request) -> Response {
         .into_response()
 }
 
-/// Of the routes that name their method, which is GET.
+/// The answer for routes that support GET only.
 async fn method_not_allowed(method: Method) -> Response {
     match method {
         Method::OPTIONS => options(READ_METHODS),

@@ -1,4 +1,4 @@
-//! What is counted of requests. No title and no domain is in a label, so that their number is bounded.
+//! The metrics of requests. No title and no domain is in a label, so the number of labels is bounded.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What a request asks for, as far as metrics tell it apart.
+/// The kind of a request, as far as metrics distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
     /// A property of the latest revision.
@@ -27,16 +27,16 @@ pub(crate) enum Route {
     Page,
     /// An import.
     Import,
-    /// What operators ask for.
+    /// A resource for operators.
     Operators,
-    /// Anything else: the pages for people, and what is not found.
+    /// Anything else: HTML pages, and resources that do not exist.
     Other,
 }
 
 impl Route {
     const ALL: [Self; 5] = [Self::Latest, Self::Page, Self::Import, Self::Operators, Self::Other];
 
-    /// What a URL asks for, at a glance.
+    /// The kind of request, derived cheaply from its URL.
     pub(crate) fn of(uri: &Uri) -> Self {
         let path = uri.path();
         let in_domain =
@@ -70,10 +70,10 @@ impl EncodeLabelValue for Route {
     }
 }
 
-/// The methods that are told apart; every other one is the last.
+/// The distinguished methods; every other method counts as the last.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "OPTIONS", "other"];
 
-/// The classes of status that are told apart.
+/// The distinguished classes of status codes.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,16 +92,16 @@ struct RouteLabels {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
-    /// The counters of `requests` that have been used, found without its lock.
+    /// The counters of `requests` in use, found without the lock of the family.
     known: Vec<OnceLock<Counter>>,
     durations: [Histogram; Route::ALL.len()],
-    /// Requests that have come and are not answered.
+    /// Requests that have arrived and are not answered yet.
     pub(crate) in_flight: Gauge<i64, AtomicI64>,
     /// Bytes of bodies that have been received.
     pub(crate) received_bytes: Counter,
-    /// Bytes of bodies that have been sent, as far as their length was known beforehand.
+    /// Bytes of sent bodies, if their length was known beforehand.
     sent_bytes: Counter,
-    /// Reads of the latest that were answered with headers that stood ready.
+    /// Reads of the latest that were answered with prepared headers.
     pub(crate) prepared_hits: Counter,
 }
 
@@ -141,7 +141,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a request that has been answered, or whose client has gone before it was.
+    /// Counts a request that has been answered, or whose client has gone before.
     pub(crate) fn answered(
         &self,
         route: Route,

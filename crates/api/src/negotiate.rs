@@ -1,20 +1,20 @@
-//! Which encoding of a body a client gets (RFC 9110, section 12.5.3).
+//! The encoding in which a client gets a body (RFC 9110, section 12.5.3).
 
 use http::{HeaderMap, header::ACCEPT_ENCODING};
 
-/// How a body is sent.
+/// The encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentEncoding {
-    /// As it is.
+    /// Without compression.
     Identity,
-    /// As the zstd frames that it is stored in.
+    /// As the zstd frames in which it is stored.
     Zstd,
 }
 
-/// Zstd where the client names it and likes it at least as much as the plain bytes.
+/// Chooses zstd if the client names it, and prefers it or has no preference.
 ///
-/// `*` alone does not count: clients send it that know nothing of zstd. A client that refuses all that there
-/// is gets the plain bytes, as the standard allows.
+/// `*` alone does not count: clients that do not know zstd send it. A client that refuses all encodings gets
+/// the plain bytes, as the RFC allows.
 pub(crate) fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
     let mut zstd = 0;
     let mut identity = 0;
@@ -32,7 +32,7 @@ pub(crate) fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
     if zstd > 0 && zstd >= identity { ContentEncoding::Zstd } else { ContentEncoding::Identity }
 }
 
-/// The weight in thousandths; 1000 where none is given, 0 where it is malformed.
+/// The weight in thousandths: 1000 if none is given, 0 if it is malformed.
 fn quality(parameters: &str) -> u16 {
     for parameter in parameters.split(';') {
         let Some((name, value)) = parameter.split_once('=') else { continue };
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zstd_goes_to_those_who_take_it() {
+    fn zstd_is_sent_to_clients_that_accept_it() {
         let cases = [
             ("zstd", ContentEncoding::Zstd),
             ("gzip, deflate, br, zstd", ContentEncoding::Zstd),

@@ -1,4 +1,4 @@
-//! The body of an answer that cannot have one: 204 and 304.
+//! The body of an answer that must not have one: 204 and 304.
 
 use std::{
     convert::Infallible,
@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-/// No body, of no length either: an empty one of length 0 would be announced by `Content-Length: 0`, which a
-/// 204 must not have, and which in a 304 says that the body would be empty (RFC 9110, section 8.6).
+/// No body, and no declared length. An empty body would be announced by `Content-Length: 0`. A 204 must not
+/// have that header, and in a 304 it would mean that the body is empty (RFC 9110, section 8.6).
 #[derive(Debug)]
 pub(crate) struct NoBody;
 

@@ -1,4 +1,4 @@
-//! The one middleware: it names, bounds, counts and logs every request, and writes the bodies of problems.
+//! The only middleware: it names, limits, counts and logs every request, and writes the bodies of problems.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -26,7 +26,7 @@ use crate::{
     settings::{AccessLog, Settings},
 };
 
-/// The most bytes of a URL in the log.
+/// How many bytes of a URL are logged.
 const MAX_LOGGED_URL_BYTES: usize = 2 << 10;
 
 /// Wraps every route.
@@ -41,7 +41,7 @@ impl<S> Layer<S> for Observe {
     }
 }
 
-/// A route, wrapped.
+/// A wrapped route.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed<S> {
     inner: S,
@@ -75,7 +75,7 @@ where
     }
 }
 
-/// What holds of every request, whatever it asks for.
+/// Checks that apply to every request.
 fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> {
     let max_url_bytes = settings.max_url_bytes;
     let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
@@ -96,13 +96,13 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
     browsers::judge(request.method(), request.uri(), request.headers(), settings)
 }
 
-/// Whether it has the letters of a host and a port (RFC 9110, section 7.2), or none at all.
+/// Whether it has only characters of a host and a port (RFC 9110, section 7.2). An empty one is allowed.
 fn is_host(host: &[u8]) -> bool {
     host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
 
 pin_project! {
-    /// A request on its way.
+    /// A request in progress.
     #[project = ObservingProjection]
     pub(crate) enum Observing<F> {
         Running { #[pin] future: F, record: Option<Record> },
@@ -127,7 +127,7 @@ where
                 let result = match polled {
                     Ok(Poll::Pending) => return Poll::Pending,
                     Ok(Poll::Ready(result)) => result,
-                    // The panic itself has been written by its hook.
+                    // The panic hook has already written the panic.
                     Err(_) => Ok(Problem::new(Kind::Internal, "the server made a mistake").into_response()),
                 };
                 (result, record.take().expect("a future is not polled after it is ready"))
@@ -145,7 +145,7 @@ pub(crate) struct Record {
     uri: Uri,
     route: Route,
     started: Duration,
-    /// What a page of another origin is told.
+    /// The headers for a page of another origin.
     cross_origin: Option<CrossOrigin>,
 }
 
@@ -163,7 +163,7 @@ impl Record {
         }
     }
 
-    /// A request of which only so much is known that it could not be read.
+    /// The record of a request that could not be read.
     pub(crate) fn of_unread(api: &Api) -> Self {
         api.metrics.in_flight.inc();
         Self {
@@ -177,7 +177,7 @@ impl Record {
         }
     }
 
-    /// Writes the body of a problem, counts and logs the answer, and puts the request's name on it.
+    /// Writes the body of a problem, counts and logs the answer, and adds the request's id.
     pub(crate) fn finish(mut self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
         if let Some(problem) = &problem {

@@ -1,4 +1,4 @@
-//! Answers to reads of the latest, with their headers standing ready.
+//! Answers to reads of the latest, with prepared headers.
 
 use std::sync::{Arc, Weak};
 
@@ -7,11 +7,11 @@ use rashomon_buckets::{Page, Property, PropertyName};
 
 use crate::representation::{Address, Representation};
 
-/// Headers that stand ready for the properties that the buckets keep in memory.
+/// Prepared headers for the properties that the buckets have cached.
 #[derive(Debug)]
 pub(crate) struct PreparedAnswers {
-    /// By the property's address in memory. An entry holds on to the address, so that no other property gets
-    /// it while the entry stands.
+    /// Entries by the address of the property in memory. An entry keeps the property alive, so no other
+    /// property gets the address while the entry exists.
     entries: Cache<usize, Arc<Entry>>,
 }
 
@@ -34,24 +34,24 @@ impl std::ops::Deref for Prepared {
 }
 
 impl PreparedAnswers {
-    /// Keeps at most so many.
+    /// Makes a cache for at most so many entries.
     pub(crate) fn new(capacity: u64) -> Self {
         Self { entries: Cache::new(capacity) }
     }
 
-    /// The representation of a latest property, and whether it stood ready.
+    /// Returns the representation of a latest property, and whether it was prepared.
     pub(crate) fn of(&self, page: &Page, name: &PropertyName, property: &Arc<Property>) -> (Prepared, bool) {
         let key = Arc::as_ptr(property) as usize;
         if let Some(entry) = self.entries.get(&key) {
             debug_assert!(
                 std::ptr::eq(entry.property.as_ptr(), Arc::as_ptr(property)),
-                "it holds the address"
+                "an entry keeps its property alive"
             );
             return (Prepared(entry), true);
         }
         let representation = Representation::new(&page.title, name, property, Address::Latest);
         let entry = Arc::new(Entry { property: Arc::downgrade(property), representation });
-        // A property that nobody else holds will not come again.
+        // A property without other owners is not cached, so it will not come again.
         if Arc::strong_count(property) > 1 {
             self.entries.insert(key, Arc::clone(&entry));
         }

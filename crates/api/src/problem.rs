@@ -1,5 +1,5 @@
-//! Errors as clients see them: `application/problem+json` (RFC 9457). The one place that knows which status
-//! an error of the bucket layer has.
+//! Errors as clients see them: `application/problem+json` (RFC 9457). Only this module knows which status an
+//! error of the buckets has.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -17,19 +17,20 @@ use utoipa::ToSchema;
 
 use crate::{caching::Caching, json};
 
-/// What every `type` begins with; the name of the kind follows. Part of the API, and stable.
+/// The prefix of every `type`; the name of the kind follows. It is a stable part of the API.
 pub const TYPE_BASE: &str = "urn:rashomon:problem:";
 
-/// The most bytes of a problem's `detail`, and of the cause that is logged with it.
+/// The size limit of a problem's `detail`, and of the cause that is logged with it.
 ///
-/// Messages shorten input where they are made. This bound holds for those that do not, so that no answer and no log
-/// line grows with the request.
+/// Messages shorten input where they are made. This limit covers those that do not, so that no answer and no
+/// log line grows with the request.
 pub(crate) const MAX_DETAIL_BYTES: usize = 4096;
 
-/// After how many seconds a client may try again what failed because the store did not answer.
+/// How many seconds a client should wait before it repeats a request that failed because the store did not
+/// answer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 
-/// The kinds of problem. Their names and titles are part of the API.
+/// The kinds of problems. Their names and titles are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Malformed,
@@ -60,7 +61,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; Self::GatewayTimeout as usize + 1] = [
         Self::Malformed,
         Self::Forbidden,
@@ -89,7 +90,7 @@ impl Kind {
         Self::GatewayTimeout,
     ];
 
-    /// What kind of thing went wrong, in a few words.
+    /// The title: a few words for the kind of problem.
     pub(crate) const fn title(self) -> &'static str {
         self.describe().2
     }
@@ -164,7 +165,7 @@ impl Kind {
     }
 }
 
-/// An error on its way to the client.
+/// An error to be sent to the client.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem(Arc<Inner>);
 
@@ -174,7 +175,7 @@ struct Inner {
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
     latest: Option<Box<RawValue>>,
-    /// What is to stand in the log, and not in the answer.
+    /// The cause for the log, which is not sent to the client.
     cause: Option<String>,
 }
 
@@ -182,7 +183,7 @@ struct Inner {
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    /// A problem, with a sentence that names the cure.
+    /// A problem with a sentence that says what to do.
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
         let detail =
@@ -190,12 +191,12 @@ impl Problem {
         Self(Arc::new(Inner { kind, detail, headers: Vec::new(), latest: None, cause: None }))
     }
 
-    /// The request breaks the grammar: 400.
+    /// The request is malformed: 400.
     pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Malformed, detail)
     }
 
-    /// There is nothing there: 404.
+    /// The resource does not exist: 404.
     pub(crate) fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::NotFound, detail)
     }
@@ -205,7 +206,7 @@ impl Problem {
         Self::new(Kind::InvalidValue, detail)
     }
 
-    /// The resource takes other methods: 405.
+    /// The resource has other methods: 405.
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
         Self::new(Kind::MethodNotAllowed, format!("this resource takes {allow}"))
             .with_header(header::ALLOW, HeaderValue::from_static(allow))
@@ -216,7 +217,7 @@ impl Problem {
         Self::new(Kind::Unavailable, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
-    /// Others use up what the request needs: 503.
+    /// Other requests use the resources that this one needs: 503.
     pub(crate) fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
@@ -226,25 +227,25 @@ impl Problem {
         Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
-    /// The same with a header.
+    /// Adds a header.
     pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         Arc::make_mut(&mut self.0).headers.push((name, value));
         self
     }
 
-    /// The same with the latest render of the page, or null, in the JSON.
+    /// Adds the latest render of the page, or null, to the JSON.
     fn with_latest(mut self, latest: Box<RawValue>) -> Self {
         Arc::make_mut(&mut self.0).latest = Some(latest);
         self
     }
 
-    /// The same with what is to stand in the log, and not in the answer.
+    /// Adds a cause for the log, which is not sent to the client.
     pub(crate) fn with_cause(mut self, cause: impl fmt::Display) -> Self {
         Arc::make_mut(&mut self.0).cause = Some(shorten(cause, MAX_DETAIL_BYTES));
         self
     }
 
-    /// What is to stand in the log, and not in the answer.
+    /// The cause for the log.
     pub(crate) fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
@@ -254,17 +255,17 @@ impl Problem {
         self.0.kind
     }
 
-    /// The sentence that names the cure.
+    /// The sentence that says what to do.
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// This server does not write: 403.
+    /// The server refuses writes: 403.
     pub(crate) fn read_only() -> Self {
         Self::new(Kind::Forbidden, "this server is read-only; write to the one that it is a copy of")
     }
 
-    /// An error of the bucket layer, met while serving a page.
+    /// The problem for an error of the buckets about a page.
     pub(crate) fn of_page(error: Error, page: &Page) -> Self {
         match error {
             Error::NotLatest { ref latest } => {
@@ -276,7 +277,7 @@ impl Problem {
         }
     }
 
-    /// An error of the bucket layer, whatever it was met with.
+    /// The problem for any error of the buckets.
     pub(crate) fn of_bucket(error: Error) -> Self {
         match error {
             Error::NotFound(missing) => Self::not_found(missing.to_string()),
@@ -291,8 +292,8 @@ impl Problem {
         }
     }
 
-    /// An error met while looking for the latest of a property: where an older revision has it, the answer
-    /// links to that.
+    /// The problem for an error of a read of the latest. If an older revision has the property, the answer
+    /// links to it.
     pub(crate) fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
         let predecessor = match &error {
             Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
@@ -308,7 +309,8 @@ impl Problem {
         }
     }
 
-    /// What is stored nowhere could not be made. What the renderer said is for the log.
+    /// The problem for a property that is not stored and could not be generated. The renderer's own message
+    /// is only logged.
     fn of_generator(error: GenerateError) -> Self {
         let problem = match error {
             GenerateError::Unknown(_) => {
@@ -344,7 +346,8 @@ impl Problem {
         problem.with_cause(error)
     }
 
-    /// The store cannot do its work. The answer says what is wrong and where, as `/readyz` does to the same clients.
+    /// The problem for an outage of the store. The answer names the fault and its place, as `/readyz` does to
+    /// the same clients.
     fn of_outage(outage: &StoreOutage) -> Self {
         let (kind, detail) = match outage {
             StoreOutage::StorageFull { .. } => (
@@ -362,7 +365,8 @@ impl Problem {
         Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
-    /// The store is not ready, for the reason that this error gives: 503, whatever a request would get.
+    /// The store is not ready, for the reason in this error: always 503, even if a request would get another
+    /// status.
     pub(crate) fn not_ready(error: Error) -> Self {
         let mut problem = Self::of_bucket(error);
         let kind = match problem.kind() {
@@ -373,7 +377,7 @@ impl Problem {
         problem
     }
 
-    /// The whole answer, for a request of that URL.
+    /// The whole answer to a request for this URL.
     pub(crate) fn render(&self, instance: Option<&str>) -> Response {
         let (status, name, title) = self.0.kind.describe();
         let document = Document {
@@ -427,7 +431,8 @@ impl From<NameError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// Leaves itself in the extensions, so that the middleware, which knows the request, writes the body.
+    /// Puts the problem into the extensions of the response. The middleware, which knows the request, writes
+    /// the body.
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.0.kind.describe().0;
@@ -436,7 +441,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A header of what we wrote ourselves, from parts that are ASCII without control characters.
+/// Makes a header from parts that are ASCII without control characters.
 pub(crate) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }
@@ -446,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detail_and_cause_are_bounded_whatever_they_repeat() {
+    fn detail_and_cause_are_bounded() {
         let long = "x".repeat(1 << 20);
         let problem =
             Problem::malformed(format!("begin {long} end")).with_cause(format_args!("begin {long} end"));

@@ -4,11 +4,11 @@ use http::{HeaderMap, header};
 
 use crate::conditional;
 
-/// What a request's `Range` asks for.
+/// The result of a request's `Range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// All of it: there is no range, or none that we serve (several, other units, a malformed one, one for
-    /// bytes that are no longer there), which the standard says to ignore.
+    /// The whole body: there is no range, or one that the RFC says to ignore. The server ignores several
+    /// ranges, other units, malformed ranges, and ranges of replaced bytes.
     Whole,
     /// From the first to the last byte, both included.
     Bytes {
@@ -17,17 +17,17 @@ pub(crate) enum Selection {
         /// The last; before the end.
         last: u64,
     },
-    /// It begins past the end.
+    /// The range begins past the end.
     Unsatisfiable,
 }
 
-/// What part of a body of `size` bytes, with that entity tag, a request selects.
+/// The part of a body that a request selects. The body has `size` bytes and this entity tag.
 pub(crate) fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
     let Some(range) = headers.get(header::RANGE).and_then(|value| value.to_str().ok()) else {
         return Selection::Whole;
     };
     match headers.get(header::IF_RANGE) {
-        // A date would be a weak validator: the latest can change within a second.
+        // A date would be a weak validator, since the latest can change within a second.
         Some(condition) if !condition.to_str().is_ok_and(|tag| conditional::is_strongly(tag, etag)) => {
             Selection::Whole
         }
@@ -35,7 +35,7 @@ pub(crate) fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
     }
 }
 
-/// `None` where it is not one well-formed range of bytes.
+/// Parses a range. `None` if it is not a single well-formed range of bytes.
 fn parse(range: &str, size: u64) -> Option<Selection> {
     let (unit, spec) = range.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -62,7 +62,7 @@ fn parse(range: &str, size: u64) -> Option<Selection> {
     Some(selection.unwrap_or(Selection::Unsatisfiable))
 }
 
-/// A decimal position; one that is too large to hold is past every end.
+/// Parses a decimal position. One that is too large for the type is past every end.
 fn position(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn one_range_is_taken() {
+    fn single_range_is_accepted() {
         let bytes = |first, last| Selection::Bytes { first, last };
         let cases = [
             ("bytes=0-0", 10, bytes(0, 0)),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_do_not_serve_is_ignored() {
+    fn unsupported_ranges_are_ignored() {
         for range in
             ["bytes=0-1,4-5", "lines=1-2", "bytes=5-2", "bytes=a-b", "bytes=-", "bytes", "", "bytes=+1-2"]
         {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_only_for_the_bytes_it_was_meant_for() {
+    fn range_applies_only_to_the_version_of_if_range() {
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, "bytes=1-2".parse().unwrap());
         for (condition, applies) in [

@@ -1,5 +1,5 @@
-//! Requests whose head cannot be read, and which therefore reach no handler: they get an answer as any other
-//! bad request does, with a cure and a name, and are counted and logged.
+//! Requests with an unreadable head, which reach no handler. They get an answer like any other bad request,
+//! with advice and an id, and are counted and logged.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
     times,
 };
 
-/// After the last answer, so many bytes are still read, so that the client gets to read it instead of finding
-/// its connection reset.
+/// How many bytes are still read after the last answer, so that the client can read it instead of finding its
+/// connection reset.
 const LINGER_BYTES: u64 = 64 << 20;
 
-/// And for so long.
+/// How long these bytes are waited for.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// What is said to a client whose request made the library give up; `None` where it does not wait for an
-/// answer, or has had one.
+/// The problem for a client whose request made the library give up. `None` if the client does not wait for an
+/// answer, or has got one.
 pub(crate) fn problem_of<S>(
     ended: &Ended<S>,
     error: &hyper::Error,
@@ -58,7 +58,7 @@ pub(crate) fn problem_of<S>(
     Some(problem.with_cause(error))
 }
 
-/// Answers with a problem, counted and logged, to a client that waits for nothing else.
+/// Sends a problem to a client that waits for nothing else. The answer is counted and logged.
 pub(crate) async fn send<S: AsyncWrite + Unpin>(
     api: &Api,
     stream: &mut S,
@@ -89,8 +89,9 @@ async fn whole(api: &Api, response: Response) -> Vec<u8> {
     bytes
 }
 
-/// Closes a connection, within reason so that the client can read the end of the last answer: a system that is
-/// told to close while bytes are unread takes back what the client has not read yet.
+/// Closes a connection, after waiting for a limited time so that the client can read the end of the last
+/// answer. If a socket is closed while received bytes are unread, the system discards what the client has not
+/// read yet.
 pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     if stream.shutdown().await.is_ok() {
         let mut rest = stream.take(LINGER_BYTES);

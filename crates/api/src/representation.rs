@@ -1,4 +1,4 @@
-//! A property as an answer: its headers, and its bytes in the form that the client takes.
+//! The answer with a property: its headers, and its bytes in a form that the client accepts.
 
 use std::ops::Range;
 
@@ -19,19 +19,19 @@ use crate::{
     times,
 };
 
-/// What somebody's HTML may do in our origin: be looked at. It is in a sandbox, so that it runs no script and
-/// is of no origin; images, styles, fonts and media it may fetch.
+/// The policy of stored HTML in the origin of this server: it may only be displayed. It is in a sandbox, so
+/// it runs no script and has no origin. It may load images, styles, fonts and media.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src * data:; style-src * 'unsafe-inline'; font-src * data:; media-src *; \
      form-action 'none'",
 );
 
-/// For a stored type that no header can hold.
+/// The type for a stored type that no header can contain.
 const UNKNOWN_TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 const MEMENTO_DATETIME: HeaderName = HeaderName::from_static("memento-datetime");
 
-/// Under which URL a property is served.
+/// The URL under which a property is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Address {
     /// As the latest.
@@ -43,14 +43,14 @@ pub(crate) enum Address {
 /// The headers of a property, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Representation {
-    /// Quoted, without flavor.
+    /// The quoted entity tag without a suffix.
     etag: String,
-    /// When it was last changed.
+    /// The last change.
     modified: Modified,
     size: u64,
     /// All headers of the plain body.
     identity: HeaderMap,
-    /// The ETag of the compressed body.
+    /// The entity tag of the compressed body.
     flavored: HeaderValue,
 }
 
@@ -64,13 +64,13 @@ impl Representation {
         identity.insert(header::ETAG, header_value(&etag));
         identity.insert(header::CONTENT_LENGTH, size.into());
         identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        // The latest can change within a second, and to a render that is older.
+        // The latest can change within a second, and can change to an older render.
         let modified = Modified { at: modified, tells: address == Address::Tid };
         let flavored = header_value(&flavored(&etag));
         Self { etag, modified, size, identity, flavored }
     }
 
-    /// Answers a request for it: whole, in part, compressed, or not at all.
+    /// Answers a request for the property: the whole body, a part of it, the compressed body, or none.
     pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
         match conditional::evaluate(request, &self.etag, Some(self.modified)) {
             Verdict::Proceed => {}
@@ -103,7 +103,7 @@ impl Representation {
             (ContentEncoding::Zstd, Body::Inline(body)) => {
                 body.zstd().map(|frames| (Some(frames.len()), HttpBody::from(frames)))
             }
-            // Its size is not known before all of it has been read.
+            // The size is not known before the whole body has been read.
             (ContentEncoding::Zstd, Body::Chunked(body)) => Some((None, zstd_stream(body))),
         };
         let (headers, bytes) = match (compressed, body) {
@@ -136,7 +136,7 @@ impl Representation {
         for of_the_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::ACCEPT_RANGES] {
             headers.remove(of_the_body);
         }
-        // The tag of what the client has: another one would not be found in its cache.
+        // The client's own tag: another one would not be found in its cache.
         if zstd {
             headers.insert(header::ETAG, self.flavored.clone());
         }
@@ -144,7 +144,7 @@ impl Representation {
         response
     }
 
-    /// A range is always one of the plain bytes.
+    /// The answer with a part of the body. A range is always one of the plain bytes.
     fn part(&self, body: &Body, first: u64, last: u64) -> Response {
         let length = last - first + 1;
         let bytes = match body {
@@ -172,7 +172,7 @@ fn common_headers(
     let version = &property.version;
     let mut headers = HeaderMap::with_capacity(16);
     let Headers { content_type, other } = &property.info.headers;
-    // An import may have brought others than a write may.
+    // An import may have stored headers that a write may not.
     for (name, value) in other.iter().filter(|(name, _)| Headers::is_kept(name)) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
@@ -201,7 +201,7 @@ fn common_headers(
     headers
 }
 
-/// The links of RFC 7089: what this is a state of, and where its other states are found.
+/// The links of RFC 7089: to the page of this state, and to its other states.
 pub(crate) fn links(name: &PropertyName) -> String {
     format!(
         "<?rev/latest/{name}>; rel=\"original latest-version\", <?timegate/{name}>; rel=\"timegate\", \
@@ -213,11 +213,11 @@ fn flavored(etag: &str) -> String {
     format!("{}{ZSTD_FLAVOR}\"", &etag[..etag.len() - 1])
 }
 
-/// Bytes of a large body, chunk after chunk, each read when the one before has been sent.
+/// Streams a part of a large body. Each chunk is read when the previous one has been sent.
 fn plain_stream(body: &ChunkedBody, first: u64, length: u64) -> HttpBody {
     let size = body.chunk_size();
     let end = first + length;
-    // A body has fewer chunks than 32 bits can count.
+    // The number of chunks of a body fits into 32 bits.
     let pieces = chunks(body, (first / size) as u32..end.div_ceil(size) as u32);
     let mut begin = first - first % size;
     HttpBody::from_stream(pieces.map_ok(move |chunk| {
@@ -228,7 +228,7 @@ fn plain_stream(body: &ChunkedBody, first: u64, length: u64) -> HttpBody {
     }))
 }
 
-/// All of a large body, as the frames that it is stored in.
+/// Streams a whole large body as the zstd frames in which it is stored.
 fn zstd_stream(body: &ChunkedBody) -> HttpBody {
     HttpBody::from_stream(chunks(body, 0..body.chunks()).map_ok(|chunk| chunk.zstd))
 }

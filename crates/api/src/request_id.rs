@@ -1,16 +1,16 @@
-//! The name of a request, in its answer and in the log.
+//! The id of a request, in its answer and in the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header that has it.
+/// The header with the id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest name that is taken from a client.
+/// The longest id that is accepted from a client.
 const MAX_BYTES: usize = 128;
 
-/// Names requests: the seed of the process, and a number.
+/// Makes ids: the seed of the process, and a number.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     seed: u32,
@@ -18,12 +18,12 @@ pub(crate) struct RequestIds {
 }
 
 impl RequestIds {
-    /// `seed` is random: of two processes each has its own.
+    /// `seed` must be random, so that no two processes have the same.
     pub(crate) const fn new(seed: u64) -> Self {
         Self { seed: (seed ^ (seed >> 32)) as u32, last: AtomicU64::new(0) }
     }
 
-    /// The client's own name for its request, where it is one; else a new one.
+    /// The client's own id for its request, if it has a usable one, or else a new one.
     pub(crate) fn of(&self, headers: &HeaderMap) -> HeaderValue {
         match headers.get(&REQUEST_ID) {
             Some(id) if is_sane(id.as_bytes()) => id.clone(),
@@ -49,7 +49,7 @@ fn write_hex(digits: &mut [u8], mut number: u64) {
     }
 }
 
-/// Whether it can stand in a log and in a header without harm.
+/// Whether an id is harmless in a log and in a header.
 fn is_sane(id: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(byte);
     !id.is_empty() && id.len() <= MAX_BYTES && id.iter().all(allowed)
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sane_name_is_kept() {
+    fn usable_id_of_a_client_is_kept() {
         let ids = RequestIds::new(1);
         for (name, kept) in [
             ("abc-123.def:7", true),

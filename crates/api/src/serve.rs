@@ -1,4 +1,4 @@
-//! Listening: connections are bounded in number, in what they may send, and in how long they may dawdle.
+//! Serves connections: limits their number, what they may send, and how slow they may be.
 
 use std::{io, pin::Pin, sync::Arc, time::Duration};
 
@@ -24,22 +24,22 @@ use crate::{
     refusals, router,
 };
 
-/// How long to wait before accepting again when the system has no more file descriptors.
+/// The pause before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The bounds of connections. Times are in seconds.
+/// The limits of connections. Times are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServeOptions {
     /// How many connections may be open; others wait to be accepted.
     pub max_connections: usize,
-    /// The most bytes of a request's head. Large enough that a URL which is too long is answered as such.
+    /// The size limit of a request's head. It is so large that a URL that is too long is answered as such.
     pub max_head_bytes: usize,
     /// How long a head may take to arrive, and how long a connection may be idle between requests.
     pub head_seconds: u64,
-    /// How long a client may take nothing of what is sent to it.
+    /// How long a client may read nothing of what is sent to it.
     pub stalled_seconds: u64,
-    /// How long to wait at shutdown for requests that are under way.
+    /// How long to wait at shutdown for running requests.
     pub shutdown_seconds: u64,
 }
 
@@ -55,8 +55,8 @@ impl Default for ServeOptions {
     }
 }
 
-/// Serves until `shutdown` is ready; then accepts nothing more, lets what is under way come to its end, within
-/// reason, and returns. [`Api::finish`] then waits for writes whose clients have gone.
+/// Serves until `shutdown` is ready. Then accepts nothing more, lets running requests finish for a limited
+/// time, and returns. [`Api::finish`] then waits for writes whose clients have gone.
 pub async fn serve(
     listener: TcpListener,
     api: Api,
@@ -73,7 +73,7 @@ pub async fn serve(
             () = &mut shutdown => break,
         };
         let (stream, permit) = accepted?;
-        // Of its own, since it is looked at whenever the connection is.
+        // Each connection has a token of its own, since it is polled together with the connection.
         let (server, stopping) = (Arc::clone(&server), stopping.child_token());
         tasks.spawn(async move {
             server.serve(stream, &stopping).await;
@@ -93,7 +93,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// What all connections have in common.
+/// The state that all connections share.
 struct Server {
     api: Api,
     http: http1::Builder,
@@ -107,7 +107,7 @@ impl Server {
         http.timer(TokioTimer::new())
             .header_read_timeout(Duration::from_secs(options.head_seconds))
             .max_buf_size(options.max_head_bytes)
-            // What arrives at once may be read beyond the size of the buffer.
+            // A head that arrives at once may be read beyond the size of the buffer.
             .max_header_size(options.max_head_bytes);
         let service = TowerToHyperService::new(router(api.clone()));
         Self { api, http, service, options }
@@ -115,7 +115,7 @@ impl Server {
 
     /// Serves a connection to its end.
     async fn serve(&self, stream: TcpStream, stopping: &CancellationToken) {
-        // Without it an answer may wait for the client's acknowledgement of the one before.
+        // Without this an answer may wait for the client's acknowledgement of the previous one.
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Answers the requests of a connection, until there are no more.
+    /// Answers the requests of a connection until there are no more.
     async fn converse(
         &self,
         conversation: Conversation<Stream>,
@@ -151,16 +151,16 @@ impl Server {
         connection.await
     }
 
-    /// Says what is still to be said, and closes the connection.
+    /// Sends the last answer, if one is due, and closes the connection.
     async fn end(&self, ended: Ended<Stream>, result: hyper::Result<()>, stopping: &CancellationToken) {
         let Err(error) = result else {
-            // At shutdown clients that wait for nothing are not waited for.
+            // At shutdown, clients that wait for nothing are not waited for.
             if !stopping.is_cancelled() {
                 refusals::close(ended.stream).await;
             }
             return;
         };
-        // The client went away, was too slow, or spoke no HTTP.
+        // The client went away, was too slow, or did not send HTTP.
         tracing::debug!(%error, "connection ended");
         if let Some(problem) = refusals::problem_of(&ended, &error, self.options.max_head_bytes) {
             let mut stream = ended.stream;
@@ -171,10 +171,10 @@ impl Server {
     }
 }
 
-/// A connection that gives up on a client which takes nothing.
+/// A connection that is closed if the client reads nothing.
 type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
 
-/// The next connection, when there is room for one more.
+/// Accepts the next connection when there is room for one more.
 async fn accept(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
@@ -183,7 +183,7 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return Ok((stream, permit)),
-            // That connection is gone; the next one may be there.
+            // That connection is gone, but the next one may be there.
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections; trying again");

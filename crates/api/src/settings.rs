@@ -1,11 +1,11 @@
-//! The settings of the API. They deserialize, so that a configuration can hold them as they are.
+//! The settings of the API. They implement `Deserialize`, so that a configuration can contain them.
 
 use std::collections::{BTreeSet, HashMap};
 
 use rashomon_buckets::DomainName;
 use serde::{Deserialize, Serialize};
 
-/// The names that these settings have for the operator: errors name them.
+/// The names of these settings for the operator, for errors.
 pub(crate) const STAGING_MEMORY: &str = "staging_memory";
 pub(crate) const STAGING_WAIT: &str = "staging_wait";
 pub(crate) const BODY_TIMEOUT: &str = "body_timeout";
@@ -16,12 +16,12 @@ pub(crate) const MIN_UPLOAD_RATE: &str = "min_upload_rate";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLog {
-    /// All of them.
+    /// All requests.
     All,
-    /// Those that failed; the others at the level `debug`.
+    /// Failed requests; the others are logged at the level `debug`.
     #[default]
     Failures,
-    /// None, but those that the server is to blame for, at the level `warn`.
+    /// No requests, except failures of the server itself, at the level `warn`.
     Off,
 }
 
@@ -29,44 +29,44 @@ pub enum AccessLog {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The domain that `/wiki/` serves, by the `Host` of the request: in lower case, with a port where only
-    /// that port is meant.
+    /// The domains that `/wiki/` serves, by the `Host` of the request: in lower case, and with a port only if
+    /// no other port is meant.
     pub hosts: HashMap<String, DomainName>,
-    /// Further names under which clients reach the server, written as those of `hosts`.
+    /// Further names under which clients reach the server, in the same notation as `hosts`.
     pub other_hosts: BTreeSet<String>,
-    /// Refuse a request for a host that is neither a name of loopback nor in `hosts` or `other_hosts`: for a server
-    /// that listens on loopback, against DNS rebinding.
+    /// Whether to refuse requests for a host that is neither a name of loopback nor in `hosts` or
+    /// `other_hosts`. Protects a server that listens on loopback against DNS rebinding.
     pub check_host: bool,
-    /// The origins whose pages may send requests that change something, and may read answers: in lower case, without
-    /// the usual port, as in `https://en.example.org`.
+    /// The origins whose pages may send writes and read answers: in lower case, without the default port, as
+    /// in `https://en.example.org`.
     pub origins: BTreeSet<String>,
-    /// Refuse everything that writes.
+    /// Whether to refuse all writes.
     pub read_only: bool,
-    /// The most bytes of a body; an import may be larger, but no line of its JSON lines.
+    /// The size limit of a body. An import may be larger, but a line of its JSON lines may not.
     pub max_body_bytes: u64,
-    /// The most bytes of a request's URL.
+    /// The size limit of a request's URL.
     pub max_url_bytes: usize,
     /// How long a read may wait for the store.
     pub read_seconds: u64,
-    /// How long a body may go without a byte.
+    /// The longest pause between two bytes of a body.
     pub body_idle_seconds: u64,
-    /// How long a body may take altogether; an import may take longer.
+    /// How long a whole body may take; an import may take longer.
     pub body_seconds: u64,
-    /// The fewest bytes a second with which a body may come, on average over any minute in which the server waits for
-    /// it; 0 for any.
+    /// The minimum rate of a body in bytes per second, on average over any minute in which the server waits
+    /// for it; 0 for no minimum.
     pub min_upload_rate: u64,
-    /// The bytes of memory that writes and imports may take together for the bodies that they receive. See
-    /// [`crate::least_staging_bytes`] for the least that lets all of them go on.
+    /// The memory in bytes that all writes and imports together may use for the bodies that they receive.
+    /// [`crate::least_staging_bytes`] returns the least with which all of them can continue.
     pub staging_bytes: u64,
-    /// How long a request may wait for its part of that before it is refused.
+    /// How long a request may wait for its part of that memory before it is refused.
     pub staging_wait_seconds: u64,
-    /// How many writes may be under way at once; others wait.
+    /// The maximum number of concurrent writes; others wait.
     pub max_writes: usize,
-    /// How many imports may be under way at once; others are refused.
+    /// The maximum number of concurrent imports; others are refused.
     pub max_imports: usize,
-    /// The most bytes of 7z archives that imports keep on disk at once, all together.
+    /// The size limit of the 7z archives that all imports together keep on disk.
     pub max_spool_bytes: u64,
-    /// How many answers to reads of the latest are kept ready, beside the bodies, which the buckets keep.
+    /// How many answers to reads of the latest are prepared. The bodies are cached by the buckets.
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,

@@ -1,25 +1,34 @@
-//! The memory that bodies take on their way from the connection to the store: one budget for all requests.
+//! The memory for bodies on their way from the connection to the store: one budget for all requests.
 //!
-//! A request claims what it needs to receive a body of any size before it reads the first byte ([`Staging::claim`]),
-//! and holds that until its write is over, also when its client goes away meanwhile. With it the request can go on
-//! alone: it receives a chunk, compresses it, and has the store write it. Bodies that are finished may stay in memory
-//! only as far as the claim can be extended at once ([`Claim::keep`]); the others go to chunks in the store.
+//! Before a request reads the first byte of a body, it claims the memory for receiving a body of any size
+//! ([`Staging::claim`]). It holds the claim until its write is over, even if its client goes away. With the
+//! claim the request can continue independently of others: it receives a chunk, compresses it, and has the
+//! store write it. Finished bodies may stay in memory only if the claim can be extended at once
+//! ([`Claim::keep`]). The others are written to chunks in the store.
 //!
 //! # What a claim covers
 //!
-//! [`WORKING_BYTES`] are enough for, at the same time: what the connection and the parser of the form hold of the
-//! body, a chunk that is being filled, the compressed copy of a chunk, the copy that the store makes of that, the
-//! fields that are no properties, and [`SMALL_BODIES`] bytes of finished bodies. When the body has arrived, they are
-//! enough for the copy that the store makes of all finished bodies, of which there are at most [`MAX_BODIES`] bytes.
-//! A short body whose length is known needs less, see [`need`].
+//! [`WORKING_BYTES`] are enough for all of the following together:
+//!
+//! - what the connection and the parser of the form hold of the body,
+//! - a chunk that is being filled,
+//! - the compressed copy of a chunk, and the copy that the store makes of that,
+//! - the fields that are no properties,
+//! - [`SMALL_BODIES`] bytes of finished bodies.
+//!
+//! After the body has arrived, they are enough for the copy that the store makes of all finished bodies,
+//! which are at most [`MAX_BODIES`] bytes. A short body of known length needs less, see [`need`].
 //!
 //! # Why nothing deadlocks
 //!
-//! A request waits for the budget only in [`Staging::claim`], where it holds none of it: it has not begun to receive,
-//! holds no permit to write and no lock of a page. [`Claim::keep`] does not wait. So the requests that hold some of the
-//! budget wait for three things, none of which waits for the budget: their clients, which `BodyLimits` bound; permits
-//! to write, whose holders have received all; and the store. Each of them ends, its part is given back, and the next
-//! in the queue goes on; or that one's patience ends first.
+//! A request waits for the budget only in [`Staging::claim`]. There it holds no part of the budget, since it
+//! has not begun to receive. It also holds no permit to write, and no lock of a page. [`Claim::keep`] does
+//! not wait.
+//!
+//! So requests that hold some of the budget wait for three things, none of which waits for the budget. These
+//! are their clients, which `BodyLimits` bound; permits to write, whose holders have received everything; and
+//! the store. Each of these waits ends, the request's part is released, and the next request in the queue
+//! continues, unless its patience ends first.
 
 use std::{
     sync::{Arc, atomic::AtomicI64},
@@ -42,35 +51,37 @@ use crate::{
     settings::{STAGING_MEMORY, STAGING_WAIT},
 };
 
-/// What a request claims whose body may be large.
+/// The claim of a request whose body may be large.
 pub(crate) const WORKING_BYTES: usize = 4 << 20;
 
-/// What a request takes beside copies of its body: of any size, but a request with so little is one with few bytes.
+/// The memory of a request in addition to copies of its body. A request of any size needs this much, but only
+/// one with a small body needs no more.
 const OVERHEAD_BYTES: usize = 32 << 10;
 
-/// How often a short body is in memory at once, at most: as it came, decoded, compressed, and in the store's hands.
+/// The maximum number of copies of a short body at the same time: as received, decoded, compressed, and in
+/// the store.
 const COPIES: usize = 4;
 
 /// The bytes of finished bodies that a claim of [`WORKING_BYTES`] covers.
 const SMALL_BODIES: usize = 256 << 10;
 
-/// The bytes of bodies that an import by HTTP has under way between parsing and storing.
+/// The bytes of bodies that an import over HTTP has between parsing and storing.
 pub(crate) const IMPORT_BYTES_UNDER_WAY: u32 = 8 << 20;
 
-/// What an import claims: what it has under way is in memory as it was parsed, compressed, and in the store's hands.
+/// The claim of an import. Its bodies are in memory three times: as parsed, compressed, and in the store.
 pub(crate) const IMPORT_BYTES: usize = 3 * IMPORT_BYTES_UNDER_WAY as usize;
 
-/// The budget is counted in units of so many bytes.
+/// The unit in which the budget is counted, in bytes.
 const UNIT: usize = 1 << 10;
 
-/// The least [`Settings::staging_bytes`] with which two writes of any size go on while there are as many imports as
-/// there may be. With less, an import or a write takes as much as there is, and others wait for it.
+/// The smallest [`Settings::staging_bytes`] with which two writes of any size can continue beside the maximum
+/// number of imports. With less, an import or a write takes the whole budget, and others wait for it.
 #[must_use]
 pub const fn least_staging_bytes(max_imports: usize) -> u64 {
     (max_imports as u64).saturating_mul(IMPORT_BYTES as u64).saturating_add(2 * WORKING_BYTES as u64)
 }
 
-/// The budget.
+/// The budget of staging memory.
 #[derive(Debug)]
 pub(crate) struct Staging {
     /// A permit for each unit.
@@ -80,7 +91,7 @@ pub(crate) struct Staging {
     metrics: StagingMetrics,
 }
 
-/// What is counted of the budget.
+/// The metrics of the budget.
 #[derive(Debug, Clone, Default)]
 struct StagingMetrics {
     claimed: Gauge<i64, AtomicI64>,
@@ -118,22 +129,23 @@ impl Staging {
         }
     }
 
-    /// Claims what receiving and storing a body takes, of which at most `length` bytes come if that is known. Waits for
-    /// it, in turn with others, and gives up when the patience ends. Nothing of the budget may be held meanwhile.
+    /// Claims the memory for receiving and storing a body. `length` is the most bytes that will come, if that
+    /// is known. Waits in a queue with other requests until the patience ends. The caller must not hold any
+    /// part of the budget.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         let (bytes, free) = need(length);
         let units = self.acquire(bytes).await?;
         Ok(Claim::new(self, units, free))
     }
 
-    /// The same for an import.
+    /// Claims the memory for an import.
     pub(crate) async fn claim_import(&self) -> Result<Claim> {
         let units = self.acquire(IMPORT_BYTES).await?;
         Ok(Claim::new(self, units, 0))
     }
 
     async fn acquire(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
-        // What needs more than there is takes all of it.
+        // A claim larger than the budget takes all of it.
         let units = units_of(bytes).min(self.all);
         if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
             return Ok(permit);
@@ -153,13 +165,13 @@ impl Staging {
     }
 }
 
-/// A part of the budget, given back when it is dropped.
+/// A part of the budget, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     units: OwnedSemaphorePermit,
     /// How many bytes of finished bodies the units cover.
     covered: usize,
-    /// How many there are.
+    /// How many bytes of finished bodies there are.
     kept: usize,
     semaphore: Arc<Semaphore>,
     claimed: Gauge<i64, AtomicI64>,
@@ -172,8 +184,8 @@ impl Claim {
         Self { units, covered, kept: 0, semaphore: Arc::clone(&staging.units), claimed }
     }
 
-    /// Whether a finished body of so many bytes may stay in memory: extends the claim where that is needed, and does
-    /// not wait for it.
+    /// Whether a finished body of this size may stay in memory. Extends the claim if necessary, without
+    /// waiting.
     pub(crate) fn keep(&mut self, bytes: usize) -> bool {
         let kept = self.kept + bytes;
         if kept > MAX_BODIES {
@@ -190,7 +202,7 @@ impl Claim {
         true
     }
 
-    /// A body that was kept has gone to chunks.
+    /// Records that a kept body was written to chunks.
     pub(crate) fn let_go(&mut self, bytes: usize) {
         self.kept = self.kept.saturating_sub(bytes);
     }
@@ -202,7 +214,7 @@ impl Drop for Claim {
     }
 }
 
-/// What a request needs for a body of at most so many bytes, and how many bytes of finished bodies that covers.
+/// The claim for a body of at most `length` bytes, and how many bytes of finished bodies it covers.
 fn need(length: Option<u64>) -> (usize, usize) {
     let length = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
     let copies = length.saturating_mul(COPIES).saturating_add(OVERHEAD_BYTES);
@@ -220,7 +232,7 @@ mod tests {
     use super::*;
     use crate::handlers::form::MAX_TEXTS;
 
-    /// What hyper holds of a body is twice its buffer, and the parser of a form the same once more.
+    /// hyper holds up to twice its buffer of a body, and the parser of a form as much again.
     const RECEIVED_BYTES: usize = 4 * (128 << 10);
 
     fn staging(bytes: u64) -> Staging {
@@ -230,7 +242,7 @@ mod tests {
 
     #[test]
     fn working_bytes_cover_what_the_documentation_lists() {
-        // zstd makes a chunk by less than a 256th larger.
+        // zstd makes a chunk larger by less than a 256th.
         let frame = CHUNK_SIZE + CHUNK_SIZE / 256;
         let receiving = RECEIVED_BYTES + CHUNK_SIZE + 2 * frame + SMALL_BODIES + MAX_TEXTS;
         assert!(receiving <= WORKING_BYTES, "{receiving}");
@@ -257,7 +269,8 @@ mod tests {
         assert!(!claim.keep(1_000_000), "more than a write keeps");
         claim.let_go(1_000_000);
         assert!(claim.keep(1_000_000));
-        // Another cannot begin, and when it has, neither can keep more than its own.
+        // Another request cannot start meanwhile. After it has started, neither can keep more than its own
+        // part.
         assert!(staging.claim(None).await.is_err());
         drop(claim);
         let mut first = staging.claim(None).await.unwrap();

@@ -1,4 +1,4 @@
-//! What every request has at hand.
+//! The state that every request can use.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,20 +21,21 @@ use crate::{
     staging::{Claim, Staging},
 };
 
-/// Renders and replacements that are being stored at once. Each reads what it takes over from the render before, up to
-/// [`rashomon_buckets::MAX_BODIES`], and writes it again: that is in no request's [`Claim`].
+/// How many renders and replacements are stored concurrently. Each reads the properties that it copies from
+/// the previous render, up to [`rashomon_buckets::MAX_BODIES`], and writes them again. No request's [`Claim`]
+/// covers these bytes.
 const MAX_TAKE_OVERS: usize = 32;
 
-/// What the API is built from.
+/// The parts from which the API is built.
 #[derive(Debug)]
 pub struct Components {
     /// The buckets that it serves.
     pub buckets: Revisioned,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Random: of two processes each has its own.
+    /// A random number, so that no two processes have the same.
     pub seed: u64,
-    /// What `/metrics` shows beside the API's own: whatever has been registered here already.
+    /// The registry of `/metrics`, perhaps with other metrics already.
     pub registry: Registry,
 }
 
@@ -53,13 +54,13 @@ pub struct Shared {
     pub(crate) request_ids: RequestIds,
     pub(crate) prepared: PreparedAnswers,
     pub(crate) refused_browsers: RefusalLog,
-    /// The bucket of pages: its name is cloned for each request.
+    /// The bucket of pages. Its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
     staging: Staging,
     take_overs: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     imports: Arc<Semaphore>,
-    /// Space on disk for imports that have to be read from their end.
+    /// Disk space for imports that must be complete before they can be read.
     pub(crate) import_spool: Arc<SpoolSpace>,
     tasks: TaskTracker,
 }
@@ -98,27 +99,27 @@ impl Api {
         }))
     }
 
-    /// Waits until every write that was accepted is done, those included whose clients have gone. To be
-    /// called when no more requests come, before the store is closed.
+    /// Waits until every accepted write is done, including those whose clients have gone. Must be called when
+    /// no more requests come, before the store is closed.
     pub async fn finish(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Waits for a read of the store, within reason.
+    /// Waits for a read of the store, up to a time limit.
     pub(crate) async fn read<T>(&self, read: impl Future<Output = T>) -> Result<T> {
         let limit = Duration::from_secs(self.settings.read_seconds);
         let too_slow = |_| Problem::unavailable("the store did not answer in time; try again");
         tokio::time::timeout(limit, read).await.map_err(too_slow)
     }
 
-    /// Claims the memory that receiving and storing a body takes, of which at most `length` bytes come if that is known.
-    /// See [`crate::staging`]: nothing that others wait for may be held meanwhile.
+    /// Claims the memory for receiving and storing a body. `length` is the most bytes that will come, if that
+    /// is known. See [`crate::staging`]: the caller must not hold anything that others wait for.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         self.staging.claim(length).await
     }
 
-    /// Runs a write to its end, even when its client goes away meanwhile. It holds its memory until then.
+    /// Runs a write to its end, even if its client goes away. The write holds its memory until then.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         claim: Claim,
@@ -136,13 +137,13 @@ impl Api {
         })
     }
 
-    /// The same of a write that takes over what there is of a render.
+    /// Runs a write that copies properties of an existing render.
     pub(crate) async fn write_over<T: Send + 'static>(
         &self,
         claim: Claim,
         write: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
-        // Before the permit to write, so that other writes do not wait for this one.
+        // Acquired before the permit to write, so that other writes do not wait for this one.
         let permit = Arc::clone(&self.take_overs).acquire_owned().await;
         self.write(claim, async move {
             let done = write.await;
@@ -152,7 +153,7 @@ impl Api {
         .await
     }
 
-    /// Runs an import to its end, unless there are too many already, or no memory for it.
+    /// Runs an import to its end. Fails if there are too many imports already, or if no memory is free.
     pub(crate) async fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
             Problem::busy("as many imports as may be are under way; try again when one is done")
@@ -165,7 +166,7 @@ impl Api {
         Ok(())
     }
 
-    /// The bounds of a body.
+    /// The limits of a body.
     pub(crate) fn body_limits(&self) -> BodyLimits {
         BodyLimits {
             bytes: self.settings.max_body_bytes,

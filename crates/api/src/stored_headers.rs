@@ -1,4 +1,4 @@
-//! The headers that a request gives for a property.
+//! The headers in a request for a property.
 
 use rashomon_buckets::{GivenHeaders, HeaderError};
 
@@ -7,7 +7,7 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// Takes headers; refuses those that are not kept (422), and what is no header at all (400).
+/// Parses headers. Refuses those that are not stored (422), and texts that are no headers (400).
 pub(crate) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<GivenHeaders> {
     let given = GivenHeaders::parse(headers).map_err(|error| match error {
         HeaderError::NotKept(_) | HeaderError::TooLong => Problem::invalid(error.to_string()),
@@ -27,7 +27,7 @@ mod tests {
     use crate::problem::Kind;
 
     #[test]
-    fn what_is_no_header_is_malformed_and_what_is_not_kept_is_invalid() {
+    fn invalid_headers_are_malformed_and_unstored_ones_are_invalid() {
         for (name, value, expected) in [
             ("content-type", "text/html; charset=utf-8", None),
             ("x-review", "done", None),

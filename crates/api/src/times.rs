@@ -1,17 +1,17 @@
-//! Times as URLs, headers and JSON write them.
+//! Times in the formats of URLs, headers and JSON.
 
 use jiff::{civil, fmt::strtime, tz::Offset};
 use rashomon_clock::Timestamp;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// Parses a time of RFC 3339: `T` and `Z` in either case (section 5.6), or an offset; at most six digits of a
-/// second.
+/// Parses a time of RFC 3339: `T` and `Z` in either case (section 5.6), or an offset. The fraction of a
+/// second may have six digits.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    let stands = |&(at, separator): &(usize, u8)| bytes[at].to_ascii_uppercase() == separator;
-    if bytes.len() < 20 || !separators.iter().all(stands) {
+    let matches = |&(at, separator): &(usize, u8)| bytes[at].to_ascii_uppercase() == separator;
+    if bytes.len() < 20 || !separators.iter().all(matches) {
         return None;
     }
     let time = civil::DateTime::new(
@@ -29,7 +29,7 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros((seconds - parse_offset(offset)?) * MICROS_PER_SECOND + fraction))
 }
 
-/// Microseconds of a fraction such as `.25`, and what follows it.
+/// Parses a fraction such as `.25` to microseconds. Also returns the rest.
 fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let Some(rest) = bytes.strip_prefix(b".") else { return Some((0, bytes)) };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -42,7 +42,7 @@ fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     Some((micros, &rest[digits..]))
 }
 
-/// Seconds east of UTC.
+/// Parses an offset to seconds east of UTC.
 fn parse_offset(bytes: &[u8]) -> Option<i64> {
     match bytes {
         b"Z" | b"z" => Some(0),
@@ -56,14 +56,14 @@ fn parse_offset(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// At most four decimal digits.
+/// Parses at most four decimal digits.
 fn number(digits: &[u8]) -> Option<i16> {
     digits
         .iter()
         .try_fold(0, |value: i16, digit| digit.is_ascii_digit().then(|| value * 10 + i16::from(digit - b'0')))
 }
 
-/// In RFC 3339, UTC, with as many digits as it has, at most six.
+/// Formats a time in RFC 3339, UTC, with as many digits as necessary, at most six.
 pub(crate) fn format_rfc3339(time: Timestamp) -> String {
     let civil = to_civil(time);
     let mut text = strtime::format("%Y-%m-%dT%H:%M:%S", civil).unwrap_or_default();
@@ -76,19 +76,19 @@ pub(crate) fn format_rfc3339(time: Timestamp) -> String {
     text
 }
 
-/// As headers have it (RFC 9110, section 5.6.7), rounded down to the second.
+/// Formats a time for a header (RFC 9110, section 5.6.7), rounded down to the second.
 pub(crate) fn format_http_date(time: Timestamp) -> String {
     strtime::format("%a, %d %b %Y %H:%M:%S GMT", to_civil(time)).unwrap_or_default()
 }
 
-/// Parses the form that RFC 7089 asks for: `Thu, 31 May 2007 20:35:00 GMT`.
+/// Parses the format that RFC 7089 requires: `Thu, 31 May 2007 20:35:00 GMT`.
 pub(crate) fn parse_http_date(text: &str) -> Option<Timestamp> {
-    // The parser takes a day of one digit too, which the standard does not have.
+    // The parser also accepts a day of one digit, which the RFC does not allow.
     let fixed = text.len() == "Thu, 31 May 2007 20:35:00 GMT".len();
     fixed.then(|| parse_as("%a, %d %b %Y %H:%M:%S GMT", text)).flatten()
 }
 
-/// Parses what a header of HTTP may hold: also the two obsolete forms.
+/// Parses a date of an HTTP header, also in the two obsolete formats.
 pub(crate) fn parse_any_http_date(text: &str) -> Option<Timestamp> {
     parse_http_date(text)
         .or_else(|| parse_as("%A, %d-%b-%y %H:%M:%S GMT", text))
@@ -101,7 +101,7 @@ fn parse_as(format: &str, text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(seconds * MICROS_PER_SECOND))
 }
 
-/// The time as a calendar has it; one that no calendar of four-digit years has becomes the nearest.
+/// Converts a time to the calendar. A time outside of years with four digits becomes the nearest one.
 fn to_civil(time: Timestamp) -> civil::DateTime {
     let clamped = jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(if time > Timestamp::EPOCH {
         jiff::Timestamp::MAX
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         let cases = [
             "",
             "2013-09-25",

@@ -1,4 +1,4 @@
-//! The command line: what can be said, and what it means. The texts here are the manual.
+//! The command line. The texts in this file are the manual.
 
 mod archive;
 
@@ -201,7 +201,7 @@ pub(crate) struct ServeArguments {
     pub(crate) given: GivenSettings,
 }
 
-/// Which store a command works on, and what the configuration says of its properties.
+/// The store that a command uses, and the configuration of its properties.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArguments {
     /// Directory of the store: short for --store sqlite:DIR [default: ./rashomon-data]
@@ -276,7 +276,7 @@ pub(crate) struct ExportArguments {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// What an export is written as.
+/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// MediaWiki XML, version 0.11: wikitext and its metadata
@@ -458,7 +458,7 @@ pub(crate) struct DemoArguments {
     pub(crate) access: Option<Access>,
 }
 
-/// Reads the command line and the variables of the environment.
+/// Parses the command line and the environment variables.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let mut command = Arguments::command();
     let matches = (command.try_get_matches_from_mut(std::env::args_os()))
@@ -467,8 +467,8 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches(&matches)
 }
 
-/// `--data` stands above a store that the environment names, but two flags that say different things are a
-/// mistake.
+/// Refuses two flags that name different stores. `--data` overrides a store from the environment, but two
+/// different flags are a mistake.
 fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Result<(), clap::Error> {
     let Some((_, matches)) = matches.subcommand() else { return Ok(()) };
     let given = |id: &str| {
@@ -482,7 +482,7 @@ fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Resul
     Ok(())
 }
 
-/// Shortens the wrong value that an error repeats.
+/// Shortens the wrong value in an error message.
 fn shorten_value(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
         let value = ContextValue::String(excerpt(value));
@@ -491,7 +491,7 @@ fn shorten_value(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Names the variable that a wrong value came from, where no flag gave it.
+/// Names the environment variable from which a wrong value came, unless a flag gave the value.
 fn name_variable(
     mut error: clap::Error,
     command: &clap::Command,
@@ -512,7 +512,7 @@ fn name_variable(
     error
 }
 
-/// The variables of the environment that are settings.
+/// The environment variables that are settings.
 pub(crate) fn variables() -> BTreeSet<String> {
     let command = Arguments::command();
     (command.get_subcommands().flat_map(clap::Command::get_arguments))
@@ -520,7 +520,7 @@ pub(crate) fn variables() -> BTreeSet<String> {
         .collect()
 }
 
-/// The store that was asked for; `--data` is the short form of `--store`.
+/// The requested store; `--data` is the short form of `--store`.
 pub(crate) fn store_of(data: Option<PathBuf>, store: Option<StoreUrl>) -> Option<StoreUrl> {
     data.map(StoreUrl::Sqlite).or(store)
 }

@@ -1,4 +1,4 @@
-//! Holds the commands, the settings and the tables that the documents name against the program.
+//! Checks the commands, settings and tables in the documents against the program.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ use crate::{
 /// A piece of code in a document.
 struct Code {
     document: String,
-    /// Of a block, what its fence says; `None` within a line.
+    /// The language of a block's fence; `None` for code within a line.
     language: Option<String>,
     text: String,
 }
@@ -63,7 +63,7 @@ fn codes_of(path: &Path) -> Vec<Code> {
 }
 
 impl Code {
-    /// The command lines in it, without prompts and comments.
+    /// The command lines in the code, without prompts and comments.
     fn commands(&self) -> Vec<String> {
         let without_comment = |line: &str| line.split(" #").next().unwrap_or_default().trim().to_owned();
         match self.language.as_deref() {
@@ -77,7 +77,7 @@ impl Code {
     }
 }
 
-/// The words of a command line of ours. Of several in a pipe, those of the first.
+/// The words of a `rashomon` command line. In a pipe, those of the first command.
 fn words_of(command: &str) -> Option<Vec<String>> {
     let words = split(command.split([';', '|', '>']).next()?);
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -104,7 +104,7 @@ fn split(command: &str) -> Vec<String> {
     words
 }
 
-/// Why the program does not take this command. Within a line, what is needed beside it may be left out.
+/// Why the program does not accept a command. Code within a line may lack required arguments.
 fn refusal(words: &[String], is_whole: bool) -> Option<String> {
     let error = Arguments::command().try_get_matches_from(words).err()?;
     let is_short = matches!(
@@ -118,7 +118,7 @@ fn refusal(words: &[String], is_whole: bool) -> Option<String> {
 }
 
 #[test]
-fn commands_in_the_documents_are_taken_by_the_program() {
+fn commands_in_the_documents_are_accepted_by_the_program() {
     let mut wrong = Vec::new();
     let mut taken = 0;
     for code in codes() {
@@ -181,7 +181,7 @@ fn toml_in_the_documents_is_a_configuration() {
 }
 
 #[test]
-fn queries_in_the_documents_are_of_tables_that_are_there() {
+fn queries_in_the_documents_are_of_existing_tables() {
     let mut queries = 0;
     for code in codes().iter().filter(|code| code.text.contains("SELECT") && code.text.contains("FROM ")) {
         let rest = code.text.split("FROM ").nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can go wrong with a command, in words that a person can act on.
+//! The errors of commands, in words that a person can act on.
 
 use rashomon_buckets::migration::MigrationError;
 
@@ -10,10 +10,10 @@ pub(crate) enum CommandError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What was asked for cannot be done this way.
+    /// The request cannot be carried out as it is.
     #[error("{0}")]
     Usage(String),
-    /// The system would not do something.
+    /// The operating system refused an operation.
     #[error("{doing}: {source}")]
     Io { doing: String, source: std::io::Error },
     /// The reader of standard output has closed it.
@@ -22,7 +22,7 @@ pub(crate) enum CommandError {
     /// The store cannot be opened.
     #[error("{}", reason(.0))]
     Open(rashomon_tables::Error),
-    /// The store cannot be opened for an import, most likely since a server has it open.
+    /// The store cannot be opened for an import, most likely because a server has it open.
     #[error("{}\nWhere a server has the store open, import through it: --to http://127.0.0.1:7231", reason(.0))]
     Busy(rashomon_tables::Error),
     /// The cluster does not answer.
@@ -35,16 +35,16 @@ pub(crate) enum CommandError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] rashomon_buckets::Error),
-    /// An import did not come to its end.
+    /// An import failed.
     #[error("{0}")]
     Import(String),
     /// A revision cannot be erased.
     #[error("{0}")]
     Erase(String),
-    /// An export did not come to its end.
+    /// An export failed.
     #[error("{0}")]
     Export(String),
-    /// A migration did not come to its end.
+    /// A migration failed.
     #[error(transparent)]
     Migration(#[from] MigrationError),
     /// A part of the program failed.
@@ -55,7 +55,7 @@ pub(crate) enum CommandError {
     Sample(#[from] SampleError),
 }
 
-/// Why a store cannot be opened: what the store says of it names the store already.
+/// Why a store cannot be opened. The store's own error already names the store.
 fn reason(error: &rashomon_tables::Error) -> String {
     use rashomon_tables::Error::{Unavailable, Unsupported};
     match error {
@@ -66,14 +66,14 @@ fn reason(error: &rashomon_tables::Error) -> String {
 }
 
 impl CommandError {
-    /// Tells what went wrong, on standard error.
+    /// Reports the error on standard error.
     pub(crate) fn tell(&self) {
         if !matches!(self, Self::OutputClosed) {
             output::note(format_args!("error: {self}"));
         }
     }
 
-    /// Whether it may be over when the same is tried again.
+    /// Whether a retry may succeed later.
     pub(crate) fn is_unavailable(&self) -> bool {
         use rashomon_tables::Error::Unavailable;
         match self {
@@ -83,11 +83,11 @@ impl CommandError {
         }
     }
 
-    /// How the command ends.
+    /// The exit code of the command.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::OutputClosed => Exit::Done,
-            // Nothing was done then.
+            // Nothing was done in these cases.
             Self::Config(_) | Self::Usage(_) | Self::Migration(MigrationError::NotEmpty { .. }) => {
                 Exit::Usage
             }

@@ -1,4 +1,4 @@
-//! How a command ends.
+//! The exit codes of commands.
 
 use std::process::ExitCode;
 
@@ -15,13 +15,13 @@ Exit codes:
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It is done.
+    /// Success.
     Done,
-    /// It failed, and said why.
+    /// The command failed, and reported why.
     Failed,
     /// The command line or the configuration is wrong.
     Usage,
-    /// It finished, but not everything went in or out.
+    /// The command finished, but not everything was imported or exported.
     Partly,
     /// Ctrl-C.
     Interrupted,
@@ -30,7 +30,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The number that the process ends with.
+    /// The exit code of the process.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,

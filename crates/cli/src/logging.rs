@@ -1,4 +1,4 @@
-//! Where log lines go: to standard error, as text for people or as JSON for programs.
+//! Writes log lines to standard error, as text for people or as JSON for programs.
 
 mod line;
 mod queue;
@@ -13,15 +13,15 @@ use tracing_subscriber::{
 use self::line::BoundedLines;
 use crate::config::{LogFormat, LogLevel};
 
-/// Begins to log beside serving: nobody who asks the server waits until standard error is read. Called once;
-/// what is logged last is written when the guard goes.
+/// Starts logging for a server, in a separate thread, so that no client waits until standard error is read.
+/// Must be called once. The last lines are written when the guard is dropped.
 pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
     let (lines, guard) = queue::start(std::io::stderr());
     start(format, level, lines);
     guard
 }
 
-/// Begins to log what a person who runs a command must know, and nothing else. Called once.
+/// Starts logging for a command: only what a person who runs the command must know. Must be called once.
 pub(crate) fn start_quietly() {
     start(LogFormat::Text, &"warn".parse().expect("warn is a level"), std::io::stderr);
 }

@@ -1,7 +1,7 @@
 //! Stores every revision and every render of a wiki, and serves them over HTTP.
 //!
-//! The binary: it reads the command line and the configuration, builds the components from them, once, and
-//! runs one command. It is the only crate that names a backend, and that draws randomness.
+//! This is the binary. It reads the command line and the configuration, builds the components once, and runs
+//! one command. It is the only crate that names a backend and draws random numbers.
 
 mod arguments;
 mod commands;
@@ -29,7 +29,7 @@ use crate::{arguments::Command, errors::CommandError, exit::Exit};
 fn main() -> ExitCode {
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
-        // Help and versions are errors here too; clap knows where each is printed, and how it ends.
+        // Help and version are errors here too; clap knows where to print each, and the exit code.
         Err(error) => error.exit(),
     };
     let exit = run(arguments.command).unwrap_or_else(|error| {
@@ -62,7 +62,7 @@ fn block_on(command: impl Future<Output = Result<Exit, CommandError>>) -> Result
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|source| CommandError::Io { doing: "cannot start the threads".to_owned(), source })?;
     let outcome = runtime.block_on(command);
-    // A thread that waits for standard input may wait for ever.
+    // A thread that waits for standard input may wait forever.
     runtime.shutdown_background();
     outcome
 }

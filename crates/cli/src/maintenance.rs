@@ -1,30 +1,30 @@
-//! What a server does beside serving: it collects what nobody names, culls what is due, and seals what was
-//! superseded.
+//! Background work of a server: garbage collection, sweeps of retention, and sealing.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName, Error, Merging, Revisioned, Sealing};
 
-/// Notes of what is due that are worked off together.
+/// How many queue entries are processed together.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// Notes that are worked off in a second, so that readers and writers are not held up: 43 million a day.
+/// How many queue entries are processed per second, so that readers and writers are not delayed: 43 million a
+/// day.
 const SWEEP_RATE: u32 = 500;
 
-/// Whether what stands has to be noted as due is looked at so often.
+/// The interval between rescans.
 const WALK_EVERY: Duration = Duration::from_secs(3600);
 
-/// How long sealing rests after each page, so that readers and writers are not held up.
+/// The pause of sealing after each page, so that readers and writers are not delayed.
 const SEALING_REST: Duration = Duration::from_millis(5);
 
-/// So many blocks that have little of a page each are worth being merged: merging fewer would write the same again
-/// and again.
+/// How many small blocks of a page are worth compacting. Compacting fewer would rewrite the same data many
+/// times.
 const PARTS: usize = 8;
 
-/// The shortest and the longest time between two looks at what is due.
+/// The shortest and the longest pause between two sweeps.
 pub(crate) const LOOK: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
 
-/// Collects orphaned chunks now and then.
+/// Deletes unreferenced chunks and blocks at intervals.
 pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration) {
     if every.is_zero() {
         return;
@@ -39,8 +39,8 @@ pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration)
     }
 }
 
-/// Notes what stands already as due, where retention was turned on or set to free more; again now and then,
-/// since others may have written without noting.
+/// Enqueues what is already stored, after retention was turned on or set to delete more. Repeats this at
+/// intervals, since other processes may have written without enqueueing.
 pub(crate) async fn walk(buckets: Revisioned) {
     if !buckets.settings().retention.is_on() {
         return;
@@ -53,7 +53,7 @@ pub(crate) async fn walk(buckets: Revisioned) {
     }
 }
 
-/// Looks through all pages for what is worth sealing or merging, again and again.
+/// Repeatedly searches all pages for revisions to seal and blocks to compact.
 pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
@@ -67,7 +67,7 @@ pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration)
     }
 }
 
-/// What cannot be sealed or merged of a domain keeps no other from its turn.
+/// Seals and compacts all domains once. A domain that fails does not keep others from their turn.
 async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
         if let Err(error) = seal_domain(buckets, &domain, how).await {
@@ -127,8 +127,8 @@ async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
     Ok(())
 }
 
-/// Culls what is due, as soon as a quarter of the shortest slack after it is, and no faster than readers and
-/// writers can bear.
+/// Culls eligible values: within a quarter of the shortest slack after they become eligible, and no faster
+/// than readers and writers can bear.
 pub(crate) async fn sweep(buckets: Revisioned) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*LOOK.start(), *LOOK.end());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_sealed_of_a_domain_keeps_no_other_from_its_turn() {
+    async fn failure_of_a_domain_does_not_stop_sealing_of_others() {
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_767_225_600_000_000)));
         let store = Arc::new(Damaged(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let settings = Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() };

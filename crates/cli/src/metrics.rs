@@ -1,4 +1,4 @@
-//! What `/metrics` shows of the buckets, beside what the API counts itself.
+//! The metrics of the buckets in `/metrics`, beside the API's own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rashomon_tables_sqlite::SqliteStore;
 
 use crate::supervised::Panics;
 
-/// Asks the buckets whenever somebody looks.
+/// Reads the metrics of the buckets at each request.
 #[derive(Debug)]
 struct OfBuckets(Revisioned);
 
@@ -24,7 +24,7 @@ struct OfThreads {
     background: Panics,
 }
 
-/// Registers what the buckets count, and the panics that were survived.
+/// Registers the metrics of the buckets, and the survived panics.
 pub(crate) fn registry(
     buckets: &Revisioned,
     sqlite: Option<Arc<SqliteStore>>,

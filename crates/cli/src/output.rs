@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::errors::CommandError;
 
-/// Writes counts to standard output, for programs.
+/// Writes values as JSON to standard output, for programs.
 pub(crate) fn json(counts: &impl Serialize) -> Result<(), CommandError> {
     line(serde_json::to_string_pretty(counts).expect("counts are JSON"))
 }
@@ -24,12 +24,12 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a line to standard error. Where nobody reads it, there is nobody to tell.
+/// Writes a line to standard error. Ignores an error, since there is no other place to report it.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// A number as people read it: `16,251`.
+/// Formats a number for people: `16,251`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -42,12 +42,12 @@ pub(crate) fn thousands(number: u64) -> String {
     grouped
 }
 
-/// Bytes as people read them, in powers of 1,000: `140.3 MB`.
+/// Formats a number of bytes for people, in powers of 1,000: `140.3 MB`.
 pub(crate) fn bytes(count: u64) -> String {
     bytesize::ByteSize(count).display().si().to_string()
 }
 
-/// What compressed blocks take of what went in: `35.1 MB (2.51 %)`.
+/// Formats the stored size of data, and its share of the original size: `35.1 MB (2.51 %)`.
 pub(crate) fn share(raw: u64, stored: u64) -> String {
     if raw == 0 {
         return bytes(stored);
@@ -55,12 +55,12 @@ pub(crate) fn share(raw: u64, stored: u64) -> String {
     format!("{} ({:.2} %)", bytes(stored), stored as f64 / raw as f64 * 100.0)
 }
 
-/// `1 page`, `2 pages`.
+/// Formats a count: `1 page`, `2 pages`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{} {one}{}", thousands(count), if count == 1 { "" } else { "s" })
 }
 
-/// `1 body`, `2 bodies`.
+/// Formats a count of bodies: `1 body`, `2 bodies`.
 pub(crate) fn bodies(count: u64) -> String {
     format!("{} {}", thousands(count), if count == 1 { "body" } else { "bodies" })
 }

@@ -1,5 +1,4 @@
-//! How far a long command has come: a bar on a terminal, a line every few seconds elsewhere, both on standard
-//! error.
+//! The progress of a long command, on standard error: a bar on a terminal, or else a line every few seconds.
 
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 
@@ -8,33 +7,33 @@ use rashomon_clock::Clock;
 
 use crate::output;
 
-/// How often a line is written where there is no terminal.
+/// How often a line is written if there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// How many times a second the bar is drawn.
 const DRAWS_PER_SECOND: u8 = 10;
 
-/// What was done up to a moment.
+/// The progress at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Things counted: revisions, rows.
+    /// The number of counted items, such as revisions or rows.
     pub(crate) items: u64,
-    /// Bytes that went through; 0 where nobody counts them.
+    /// The processed bytes; 0 if they are not counted.
     pub(crate) bytes: u64,
-    /// How much of [`Progress`]'s total is behind us, in its unit.
+    /// How much of [`Progress`]'s total is done, in its unit.
     pub(crate) position: u64,
 }
 
-/// Shows how far a command has come.
+/// Shows the progress of a command.
 #[derive(Debug)]
 pub(crate) struct Progress {
     clock: Arc<dyn Clock>,
     started: Duration,
-    /// What is being worked on, such as a file's name.
+    /// The current object, such as the name of a file.
     label: String,
-    /// What is counted: `revision`.
+    /// The unit of the items: `revision`.
     unit: &'static str,
-    /// What the position goes up to; `None` where nobody knows, as for standard input.
+    /// The final position; `None` if it is unknown, as for standard input.
     total: Option<u64>,
     shown: Shown,
 }
@@ -46,7 +45,7 @@ enum Shown {
 }
 
 impl Progress {
-    /// Begins now.
+    /// Starts measuring now.
     pub(crate) fn new(clock: Arc<dyn Clock>, label: String, unit: &'static str, total: Option<u64>) -> Self {
         let started = clock.monotonic();
         let shown = if std::io::stderr().is_terminal() {
@@ -61,7 +60,7 @@ impl Progress {
         Self { clock, started, label, unit, total, shown }
     }
 
-    /// Shows what was done so far; cheap to call often.
+    /// Shows the progress. Cheap enough to be called often.
     pub(crate) fn show(&mut self, done: Done) {
         let now = self.clock.monotonic();
         let describe = || {
@@ -81,12 +80,12 @@ impl Progress {
         }
     }
 
-    /// How long it has taken so far.
+    /// The time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.started)
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
@@ -94,7 +93,7 @@ impl Progress {
     }
 }
 
-/// `12,345 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left`.
+/// Formats the progress: `12,345 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left`.
 fn describe(done: Done, unit: &str, total: Option<u64>, elapsed: Duration) -> String {
     let mut text = output::counted(done.items, unit);
     let seconds = elapsed.as_secs_f64();
@@ -107,7 +106,7 @@ fn describe(done: Done, unit: &str, total: Option<u64>, elapsed: Duration) -> St
     if let Some(total) = total.filter(|total| *total > 0) {
         let share = (done.position as f64 / total as f64).min(1.0);
         text += &format!(", {:.0} %", share * 100.0);
-        // Before there is something to judge by, a time would be a guess.
+        // At the very beginning the remaining time would be a guess.
         if share >= 0.01 && seconds >= 1.0 {
             text += &format!(", {} left", minutes(Duration::from_secs_f64(seconds / share - seconds)));
         }
@@ -115,7 +114,7 @@ fn describe(done: Done, unit: &str, total: Option<u64>, elapsed: Duration) -> St
     text
 }
 
-/// `0:12`, `61:05`.
+/// Formats a duration: `0:12`, `61:05`.
 fn minutes(duration: Duration) -> String {
     format!("{}:{:02}", duration.as_secs() / 60, duration.as_secs() % 60)
 }
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_what_is_left_follow_from_what_is_done() {
+    fn rates_and_remaining_time_follow_from_progress() {
         assert_eq!(
             at(20, 162_460, 702_000_000, 62, Some(100)),
             "162,460 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left"
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_not_said() {
+    fn unknown_figures_are_left_out() {
         assert_eq!(at(2, 10, 2_000, 0, None), "10 revisions, 5/s, 1.0 kB/s");
         assert_eq!(at(0, 0, 0, 0, Some(100)), "0 revisions, 0 %");
         assert_eq!(at(2, 1, 0, 0, Some(0)), "1 revision, 0/s");

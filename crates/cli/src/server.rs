@@ -1,4 +1,4 @@
-//! Serving a store until a signal comes: what `serve` and `demo` share.
+//! Serves a store until a signal comes, for `serve` and `demo`.
 
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
     supervised::{Panics, supervise},
 };
 
-/// Chunks of a body that are younger than this may still be on their way to be named by a write.
+/// Chunks younger than this may belong to a body whose write is not complete yet.
 pub(crate) const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Takes an address to listen on.
+/// Binds an address to listen on.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
     TcpListener::bind(address).await.map_err(|source| {
         let cure = match source.kind() {
@@ -35,7 +35,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandEr
     })
 }
 
-/// Serves the store until a signal comes, then finishes what was accepted.
+/// Serves the store until a signal comes, then finishes the accepted requests.
 pub(crate) async fn serve(
     listener: TcpListener,
     store: &Store,
@@ -69,14 +69,14 @@ pub(crate) async fn serve(
     };
     let served = rashomon_api::serve(listener, api.clone(), shutdown, settings.connections()).await;
     beside.shutdown().await;
-    // Writes go on when their clients have gone, but not for ever: an import may have hours to go.
+    // Writes continue after their clients have gone, but only for a time: an import may have hours to go.
     if tokio::time::timeout(settings.shutdown_grace.0, api.finish()).await.is_err() {
         tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
     }
     served.map_err(|source| CommandError::Io { doing: "cannot serve".to_owned(), source })
 }
 
-/// How old an orphan is at least: older than the longest upload may take.
+/// The minimum age of an unreferenced chunk that is deleted. It is longer than the longest possible upload.
 fn orphan_age(settings: &Settings) -> Duration {
     ORPHAN_AGE.max(settings.body_timeout.0.saturating_mul(2))
 }

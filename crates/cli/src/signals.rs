@@ -1,22 +1,22 @@
-//! Ctrl-C and SIGTERM: the first asks to end, the second insists.
+//! Ctrl-C and SIGTERM: the first signal asks the command to end, and the second ends the process.
 
 use tokio::sync::watch;
 
 use crate::{errors::CommandError, exit::Exit, output};
 
-/// Listens for signals from the moment it is made.
+/// A receiver of signals.
 #[derive(Debug, Clone)]
 pub(crate) struct Signals(watch::Receiver<Option<Exit>>);
 
 impl Signals {
-    /// Begins to listen. From now on a signal no longer ends the process by itself; the second one does.
+    /// Starts to listen. From now on the first signal does not end the process, but the second one does.
     pub(crate) fn listen() -> Result<Self, CommandError> {
         let (sender, receiver) = watch::channel(None);
         let mut source = Source::new()
             .map_err(|source| CommandError::Io { doing: "cannot listen for signals".to_owned(), source })?;
         tokio::spawn(async move {
             let first = source.next().await;
-            // Nobody listens any more when the command is over.
+            // The receivers are gone when the command is over.
             let _ = sender.send(Some(first));
             let second = source.next().await;
             output::note("ended at once, as asked twice");
@@ -25,7 +25,7 @@ impl Signals {
         Ok(Self(receiver))
     }
 
-    /// Waits for the first signal, and says how a command ends that it interrupts.
+    /// Waits for the first signal. Returns the exit code of a command that it interrupts.
     pub(crate) async fn first(&mut self) -> Exit {
         match self.0.wait_for(Option::is_some).await {
             Ok(exit) => exit.unwrap_or(Exit::Interrupted),

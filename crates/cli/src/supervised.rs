@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-/// How long a background task rests after a panic, before it begins again.
+/// The pause of a background task after a panic, before it is restarted.
 const REST_AFTER_PANIC: Duration = Duration::from_secs(5);
 
-/// How often background tasks panicked. Clones share the count.
+/// The number of panics in background tasks. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Panics(Arc<AtomicU64>);
 
@@ -24,7 +24,7 @@ impl Panics {
     }
 }
 
-/// Runs a task until it ends. Each panic is counted and logged, and the task begins again after a rest.
+/// Runs a task until it ends. If it panics, counts and logs the panic, and restarts the task after a pause.
 pub(crate) async fn supervise<F: Future<Output = ()>>(
     name: &'static str,
     panics: Panics,

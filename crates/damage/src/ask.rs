@@ -1,4 +1,4 @@
-//! Asks a store everything that a user can ask, and takes down the answers.
+//! Asks a store everything that a user can ask, and records the answers.
 
 use std::{
     num::NonZeroUsize,
@@ -30,7 +30,7 @@ pub enum Question {
     Get(String, Option<String>),
     /// An export: of a domain, with all revisions or the latest alone, in a format.
     Export(DomainName, bool, Format),
-    /// What is counted of a domain.
+    /// The statistics of a domain.
     Stats(DomainName),
     /// The rows of each table of the file.
     Tables,
@@ -39,15 +39,17 @@ pub enum Question {
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// An error that says that the store is damaged, or cannot be used.
+    /// An error that says that the store is damaged or cannot be used, or an answer that is cut off.
     Error(String),
-    /// An answer that is no fault of the store: the server says that it made a mistake, or an answer is cut off.
+    /// An answer that must never be given: the server reports an internal error, or an error is no problem
+    /// document.
     Mistake(String),
-    /// What was given.
+    /// An answer.
     Given {
-        /// The answer, for a response with its status and headers.
+        /// The text. For a response, it has the status and the headers, too.
         text: Vec<u8>,
-        /// It says outside of the text that the store is damaged: a command ends so, and names what it left out.
+        /// Whether the damage is named outside of the text, as commands do: they report what they left out,
+        /// and fail.
         names_damage: bool,
     },
 }
@@ -72,9 +74,9 @@ pub struct Asked {
     pub answers: Vec<Answer>,
     /// The problems that `verify` names, or the error that it ended with.
     pub verified: std::result::Result<Vec<String>, String>,
-    /// How many panics there were meanwhile in this process, which may ask other stores at the same time.
+    /// The number of panics in this process meanwhile. The process may ask other stores at the same time.
     pub panics: u64,
-    /// How long it took.
+    /// The time that all this took.
     pub took: Duration,
 }
 
@@ -86,10 +88,10 @@ impl Asked {
     }
 }
 
-/// How many panics there were in this process.
+/// The number of panics in this process.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts panics from now on, on whichever thread.
+/// Counts the panics of all threads from now on.
 pub fn count_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -98,7 +100,7 @@ pub fn count_panics() {
     }));
 }
 
-/// A runtime of one thread.
+/// Makes a runtime with a single thread.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().build().context("no runtime")
 }
@@ -107,7 +109,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptLostLog(pub bool);
 
-/// Opens the store in a directory, and asks everything.
+/// Opens the store in a directory, and asks all questions.
 pub fn ask(directory: &Path, base: &Base, accept: AcceptLostLog) -> Result<Asked> {
     let (clock, panics) = (SystemClock::new(), PANICS.load(Ordering::SeqCst));
     let runtime = runtime()?;
@@ -127,7 +129,7 @@ async fn ask_all(directory: &Path, base: &Base, accept: AcceptLostLog) -> Asked 
         took: Duration::ZERO,
     };
     let clock = Arc::new(ManualClock::new(base.now));
-    // No upkeep of its own: it would depend on how busy the machine is.
+    // No automatic upkeep: its effect would depend on the load of the machine.
     let options = Options {
         readers: NonZeroUsize::MIN,
         upkeep_interval: Duration::from_secs(3600),
@@ -155,7 +157,7 @@ async fn open_buckets(
     Revisioned::open(store.clone(), clock.clone(), base.settings(), seed).await
 }
 
-/// Asks the server, then what commands ask: those pass over damage, and say so.
+/// Asks the server first, and then asks as commands do: commands skip damaged data, and report it.
 async fn ask_open(
     store: &Arc<SqliteStore>,
     served: Revisioned,
@@ -191,7 +193,7 @@ async fn ask_open(
             Question::Stats(domain) => counted(&buckets, domain).await,
             Question::Tables => tables(store),
         };
-        // Damaged rows are told once in each process, and each command is one.
+        // Damaged rows are reported once in each process, and each command is a process of its own.
         if matches!(answer, Answer::Given { names_damage: false, .. }) {
             commanded = Some(buckets);
         }
@@ -227,7 +229,7 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     text.push(b'\n');
     match body.collect().await {
         Ok(body) => text.extend_from_slice(&body.to_bytes()),
-        // The connection is cut off, which no client takes for the end.
+        // The connection is cut off, and no client takes that for the end of the answer.
         Err(error) => return Answer::Error(format!("cut off: {error}")),
     }
     if !head.status.is_server_error() {
@@ -241,11 +243,11 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     }
 }
 
-/// What stands for the error that a domain is not there.
+/// The text in place of the error that a domain does not exist.
 pub(crate) const NO_DOMAIN: &[u8] = b"no such domain";
 
 async fn exported(buckets: &Revisioned, domain: &DomainName, history: bool, format: Format) -> Answer {
-    // As the command does, which refuses a domain of which there is nothing.
+    // The command refuses a domain without any data.
     match buckets.catalog().domains().await {
         Ok(domains) if !domains.contains(domain) => {
             return Answer::Given { text: NO_DOMAIN.to_vec(), names_damage: false };
@@ -300,11 +302,11 @@ async fn verify(store: &SqliteStore, buckets: &Revisioned) -> std::result::Resul
     Ok(problems)
 }
 
-/// At most so many revisions of a page are asked for one by one.
+/// Single revisions of a page that are asked for, at most.
 const ASKED_RENDERS: usize = 6;
 
 impl Question {
-    /// Everything about these pages, and about a page and a domain that do not exist.
+    /// Returns all questions about these pages, and about a page and a domain that do not exist.
     #[must_use]
     pub fn about(pages: &[(Page, Vec<(Revision, Tid)>)]) -> Vec<Self> {
         let mut questions: Vec<_> = ["/", "/readyz"].into_iter().map(Self::get).collect();

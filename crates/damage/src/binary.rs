@@ -1,4 +1,4 @@
-//! A part of the stores goes through the program itself: its exit codes and messages count as well.
+//! Asks some of the damaged stores through the program itself, to check its exit codes and messages as well.
 
 use std::{
     path::Path,
@@ -30,7 +30,7 @@ impl<'a> Program<'a> {
         Self(path)
     }
 
-    /// Runs `verify`, `export` and `stats` on copies of a damaged store. Gives what may not be.
+    /// Runs `verify`, `export` and `stats` on copies of a damaged store. Returns the findings.
     pub fn check(&self, base: &Base, harm: &Harm, asked: &Asked) -> Result<Vec<String>> {
         let mut findings = Vec::new();
         let verified = self.run(harm, &["verify"])?;
@@ -44,7 +44,7 @@ impl<'a> Program<'a> {
             let in_process = asked.answers.get(number);
             let is_same = match (ran.status.code(), in_process) {
                 (Some(DONE | PARTLY), Some(Answer::Given { text, .. })) => *text == ran.stdout,
-                // An error may always be given, and says so.
+                // A command may always fail, if it says why.
                 (Some(code), _) => {
                     code == FAILED && asked.names_damage() || in_process.is_some_and(is_no_domain)
                 }
@@ -76,7 +76,7 @@ fn is_no_domain(answer: &Answer) -> bool {
     matches!(answer, Answer::Given { text, .. } if text == ask::NO_DOMAIN)
 }
 
-/// What may not be of a command: an exit code, a panic, a failure without a word.
+/// Judges a command. A wrong exit code, a panic, and a failure without a message are findings.
 fn judge_command(name: &str, ran: &Output, codes: &[i32]) -> Vec<String> {
     let mut findings = Vec::new();
     let code = ran.status.code();

@@ -1,4 +1,4 @@
-//! Damages a copy of a store. Each change is drawn from a seed and a number, so that it can be made again.
+//! Damages a copy of a store. Each change is drawn from a seed and a number, so it can be repeated.
 
 mod logs;
 mod pages;
@@ -10,40 +10,40 @@ use fastrand::Rng;
 
 use crate::base::{Base, Files, Victim};
 
-/// What is done to a store.
+/// A kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum Kind {
-    /// Two numbers of children of an interior page change places.
+    /// Two child pointers of an interior page are swapped.
     SwappedChildren,
-    /// A page is written to the place of another one.
+    /// A page is written over another one.
     PageOverPage,
-    /// A page is full of zeros.
+    /// A page is overwritten with zeros.
     ZeroedPage,
-    /// A page is as it was some commits before.
+    /// A page has its content of some commits before.
     OlderPage,
-    /// Several pages are so.
+    /// Several pages have their content of some commits before.
     OlderPages,
     /// A bit is flipped.
     FlippedBit,
     /// Several bits are flipped.
     FlippedBits,
-    /// Other bytes take the place of some.
+    /// A run of bytes is replaced with other bytes.
     ReplacedRun,
     /// The file ends early, between two pages.
     CutAtPage,
     /// The file ends early, within a page.
     CutAnywhere,
-    /// The log has gone.
+    /// The log is missing.
     LostLog,
     /// The log ends early.
     CutLog,
-    /// A bit of the log is flipped, or several are.
+    /// One bit of the log is flipped, or several.
     FlippedLog,
-    /// A part of the log is full of zeros.
+    /// A part of the log is overwritten with zeros.
     ZeroedLog,
     /// The log is an earlier one of the same store.
     OlderLog,
-    /// The log is another store's.
+    /// The log belongs to another store.
     OtherLog,
 }
 
@@ -68,7 +68,8 @@ impl Kind {
         Self::OtherLog,
     ];
 
-    /// Whether pages are of an earlier commit: nothing in the format dates a page.
+    /// Whether pages are replaced by those of an earlier commit. Nothing in the file format dates a page, so
+    /// such damage cannot always be noticed.
     #[must_use]
     pub const fn is_of_older_pages(self) -> bool {
         matches!(self, Self::OlderPage | Self::OlderPages)
@@ -92,24 +93,24 @@ impl Kind {
 /// A damaged copy of a store.
 #[derive(Debug)]
 pub struct Harm {
-    /// What was done.
+    /// The kind of damage.
     pub kind: Kind,
-    /// To which base, by its number.
+    /// The number of the base.
     pub base: usize,
-    /// To which of its victims.
+    /// The number of the damaged store within the base.
     pub victim: usize,
-    /// What was done, in words.
+    /// A description of the damage.
     pub what: String,
     /// The damaged files.
     pub files: Files,
-    /// Whether bytes were changed that mean something. Free room of a page means nothing.
+    /// Whether meaningful bytes were changed. Free space in a page is not meaningful.
     pub is_of_used_bytes: bool,
 }
 
-/// How many draws may come to nothing, such as a page over an equal one, before that is an error.
+/// How many draws in a row may have no effect, such as a page over an equal one, before that is an error.
 const MAX_DRAWS: usize = 1_000;
 
-/// Draws what is done to which store: any damage, or of one kind.
+/// Draws a store and its damage: of any kind, or of one kind.
 pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Result<Harm> {
     let mut random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
     for _ in 0..MAX_DRAWS {
@@ -136,7 +137,8 @@ struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
-    /// The damaged files, with what was done. `None` where this cannot be done to this store.
+    /// Returns the damaged files with a description. `None` if this kind of damage cannot be done to this
+    /// store.
     fn harm(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         if kind.is_of_log() {
             return self.harm_log(kind, random);
@@ -147,13 +149,13 @@ impl Drawn<'_> {
     }
 }
 
-/// Whether the damage is not only in bytes that mean nothing.
+/// Whether the damage changes meaningful bytes.
 fn is_of_used_bytes(victim: &Victim, damaged: &Files) -> bool {
     let (before, after) = (&victim.files.file, &damaged.file);
     if victim.files.log != damaged.log {
         return true;
     }
-    // What the log has of a page is read from there.
+    // Pages that the log contains are read from the log.
     let Some(layout) = &victim.layout else { return false };
     if before.len() != after.len() {
         return true;

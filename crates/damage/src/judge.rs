@@ -1,4 +1,4 @@
-//! Decides whether an answer of a damaged store is one that it may give.
+//! Decides whether a damaged store may give an answer.
 
 mod part;
 
@@ -10,58 +10,58 @@ use crate::{
     harm::{Harm, Kind},
 };
 
-/// What an answer is.
+/// The verdict on an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// That of the whole store.
+    /// The answer of the undamaged store.
     Right,
     /// An error.
     Error,
-    /// It says that something is damaged, and everything else in it is right.
+    /// The answer names damage, and everything else in it is right.
     NamesDamage,
-    /// That of an earlier commit, or of several.
+    /// The answer of an earlier commit, or of several.
     Earlier(Vec<usize>),
-    /// All its parts are of commits, and no commit has all of them.
+    /// All parts of the answer are from commits, but no commit has all of them.
     Blend,
-    /// Something else.
+    /// A wrong answer.
     Wrong(String),
 }
 
-/// What a damaged store is, by all its answers: the worst of them counts.
+/// The result for a damaged store, by the worst of all its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// It cannot be opened, and the error says so.
+    /// The store cannot be opened, and the error says so.
     Refused,
     /// All answers are right.
     Right,
-    /// Answers are right or errors.
+    /// All answers are right, or errors.
     Errors,
-    /// Some say that something is damaged.
+    /// Some answers name damage.
     NamesDamage,
-    /// All that are no errors are those of one earlier commit.
+    /// All answers that are no errors are those of one earlier commit.
     EarlierCommit,
-    /// Each is that of an earlier commit, and they are not those of the same one.
+    /// Each answer is that of an earlier commit, but no commit has all of them.
     EarlierCommits,
-    /// The parts of some are of several commits.
+    /// The parts of some answers are from several commits.
     Blend,
-    /// An answer may not be given.
+    /// At least one answer is one that must not be given.
     Finding,
 }
 
-/// What was found out about a damaged store.
+/// The judgement of a damaged store.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// All of it in one word.
+    /// The result for the store.
     pub outcome: Outcome,
     /// Whether `verify` names damage, or the store cannot be opened.
     pub is_named: bool,
-    /// What may not be, in words.
+    /// Descriptions of the findings.
     pub findings: Vec<String>,
-    /// How many answers were errors.
+    /// The number of answers that were errors.
     pub errors: usize,
 }
 
-/// Judges one answer. `chain` has the answers of the earlier states, if these may be given.
+/// Judges one answer. `chain` has the answers of the earlier states, if the store may give these.
 #[must_use]
 pub fn judge_answer(
     question: &Question,
@@ -104,7 +104,7 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
     }
     let may_be_earlier = harm.kind.is_of_older_pages() || harm.kind.is_of_log();
     let (mut errors, mut blends, mut names_damage, mut is_right) = (0, Vec::new(), false, true);
-    // The states that all answers could be of, so far.
+    // The states that all answers so far could be from.
     let mut common: Option<Vec<usize>> = None;
     let mut is_of_one = true;
     for (number, answer) in asked.answers.iter().enumerate() {
@@ -133,9 +133,9 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
                 blends.push(format!("{question:?} is of several commits"));
                 continue;
             }
-            // All pages above a row are older, and lead past it. See decision 0020.
+            // If all pages above a row are older ones, they lead past the row. See decision 0020.
             Verdict::Wrong(_) if harm.kind == Kind::OlderPages && part::is_missing(answer) => {
-                blends.push(format!("{question:?} has nothing, which no commit says"));
+                blends.push(format!("{question:?} found nothing, which is the answer of no commit"));
                 continue;
             }
             Verdict::Wrong(what) => {
@@ -182,7 +182,7 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
     Ok(Judged { outcome, is_named, findings, errors })
 }
 
-/// The bytes around the first difference, for people.
+/// Shows the bytes around the first difference.
 fn difference(answer: &Answer, right: &Answer) -> String {
     const SHOWN: usize = 160;
     let (Answer::Given { text, names_damage }, Answer::Given { text: right, .. }) = (answer, right) else {

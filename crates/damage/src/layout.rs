@@ -1,52 +1,53 @@
-//! What each page of a file of SQLite is, and which of its bytes mean something.
+//! The role of each page of an SQLite file, and its meaningful bytes.
 //!
-//! The file is whole: a parser of damaged files is not needed.
+//! Only undamaged files are read, so the parser need not handle damage.
 
 use std::{ops::Range, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rusqlite::{Connection, OpenFlags};
 
-/// What a page is.
+/// The role of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A page of a tree that leads to other pages.
+    /// A page of a tree that points to other pages.
     Interior,
     /// A page of a tree without pages below it.
     Leaf,
-    /// The rest of a long row.
+    /// An overflow page: the rest of a long row.
     Overflow,
     /// A list of free pages.
     Trunk,
     /// A free page.
     Free,
-    /// A map from pages to the pages that lead to them.
+    /// A pointer map: for each page, the page that points to it.
     Map,
 }
 
 /// A page.
 #[derive(Debug, Clone)]
 pub struct PageLayout {
-    /// What it is.
+    /// The role of the page.
     pub role: Role,
-    /// The tree that it belongs to; empty for none.
+    /// The tree that the page belongs to; empty for none.
     pub tree: String,
-    /// The ranges of its bytes that mean something.
+    /// The ranges of its meaningful bytes.
     pub used: Vec<Range<usize>>,
-    /// Where the numbers of its children are.
+    /// The offsets of its child pointers.
     pub children: Vec<usize>,
 }
 
 /// All pages of a file.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// Bytes of a page.
+    /// The size of a page in bytes.
     pub page_bytes: usize,
     /// The pages; the first has number 1.
     pub pages: Vec<PageLayout>,
 }
 
-/// Bytes of the header of a file whose values have an effect on answers. The others are counters, hints and reserved.
+/// The ranges of the file header whose values have an effect on answers. The other ranges are counters, hints
+/// and reserved.
 const HEADER_USED: [Range<usize>; 5] = [0..24, 28..40, 44..48, 52..64, 68..72];
 const HEADER_BYTES: usize = 100;
 const MAP_ENTRY_BYTES: usize = 5;
@@ -89,12 +90,12 @@ impl Layout {
         Ok(Self { page_bytes, pages: reader.pages })
     }
 
-    /// The numbers, from 0 on, of the pages for which this holds.
+    /// Returns the numbers of the pages for which this holds, starting with 0.
     pub fn pages_where(&self, holds: impl Fn(&PageLayout) -> bool) -> Vec<usize> {
         (0..self.pages.len()).filter(|number| holds(&self.pages[*number])).collect()
     }
 
-    /// Whether a byte of the file means something.
+    /// Whether a byte of the file is meaningful.
     #[must_use]
     pub fn is_used(&self, at: usize) -> bool {
         let page = self.pages.get(at / self.page_bytes);
@@ -118,7 +119,8 @@ impl Reader<'_> {
         self.pages[number - 1] = PageLayout { role, tree: tree.to_owned(), used, children };
     }
 
-    /// The maps: page 2, and one after as many pages as a map has entries.
+    /// Finds the pointer maps. The first is page 2. Each next one follows after as many pages as a map has
+    /// entries.
     fn maps(&mut self) {
         let entries = self.page_bytes / MAP_ENTRY_BYTES;
         let count = self.pages.len();

@@ -1,4 +1,4 @@
-//! `cargo xtask damage`: damaged stores, as many as one likes.
+//! `cargo xtask damage`: damages any number of stores.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -12,7 +12,8 @@ use rashomon_damage::{
     many::{Plan, many},
 };
 
-/// Damages copies of stores, asks each copy everything, and compares the answers with those of the whole store.
+/// Damages copies of stores, asks each copy everything, and compares the answers with those of the undamaged
+/// store.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask damage", bin_name = "cargo xtask damage")]
 struct Arguments {

@@ -25,30 +25,30 @@ use crate::{
     tally::Tally,
 };
 
-/// Longer than any store may take.
+/// A trial that takes longer than this is reported as a hang.
 const TRIAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// Every so many stores, one goes through the program as well.
+/// One in so many stores goes through the program as well.
 const BY_PROGRAM_EVERY: u64 = 40;
 
-/// What to run.
+/// Which trials to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How many stores.
+    /// The number of stores to damage.
     pub stores: u64,
-    /// What the damage is drawn from.
+    /// The seed that the damage is drawn from.
     pub seed: u64,
-    /// This store alone.
+    /// If set, only the store with this number is damaged.
     pub only: Option<u64>,
-    /// This kind of damage alone.
+    /// If set, only this kind of damage is done.
     pub kind: Option<Kind>,
-    /// No more stores once so much time has passed.
+    /// No trial starts after this time.
     pub within: Option<Duration>,
-    /// The program, which a part of the stores goes through.
+    /// The path of the program. A part of the stores goes through it.
     pub program: Option<PathBuf>,
 }
 
-/// What a trial sends.
+/// The result of a trial.
 struct Trial {
     number: u64,
     harm: Harm,
@@ -57,7 +57,7 @@ struct Trial {
     by_program: bool,
 }
 
-/// Runs the trials, and shows each finding. Gives the counts.
+/// Runs the trials, and shows each finding. Returns the counts.
 pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
     ask::count_panics();
     let clock = SystemClock::new();
@@ -107,11 +107,11 @@ pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Work {
     plan: Plan,
     bases: Vec<Base>,
-    /// The stores that no worker has taken yet.
+    /// The numbers of the stores that no worker has taken yet.
     numbers: Mutex<Range<u64>>,
     clock: SystemClock,
 }
@@ -175,5 +175,5 @@ fn report(plan: &Plan, trial: &Trial, show: &mut dyn FnMut(&str)) {
     ));
     let kind = plan.kind.and_then(|kind| kind.to_possible_value());
     let kind = kind.map_or_else(String::new, |kind| format!(" --kind {}", kind.get_name()));
-    show(&format!("  again: cargo xtask damage --seed {}{kind} --only {number}", plan.seed));
+    show(&format!("  to repeat: cargo xtask damage --seed {}{kind} --only {number}", plan.seed));
 }

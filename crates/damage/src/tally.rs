@@ -1,4 +1,4 @@
-//! Counts what became of damaged stores.
+//! Counts the results for damaged stores.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,19 +10,19 @@ use crate::{
 /// The counts of one kind of damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Stores.
+    /// The number of stores.
     pub stores: u64,
-    /// By what became of them.
+    /// The number of stores for each outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// Those of which `verify`, or the error at opening, names the damage.
+    /// The number of stores whose damage is named by `verify` or by the error at opening.
     pub named: u64,
-    /// Those of which only bytes without a meaning were changed.
+    /// The number of stores in which only meaningless bytes were changed.
     pub unused: u64,
-    /// Those that neither are named nor have all answers right.
+    /// The number of stores with a wrong answer whose damage is not named.
     pub silent: u64,
-    /// Those of them with answers of several commits.
+    /// The number of silent stores with answers of several commits.
     pub silent_blends: u64,
-    /// Stores that also went through the program.
+    /// The number of stores that also went through the program.
     pub by_program: u64,
 }
 
@@ -43,7 +43,7 @@ impl Tally {
         counts.by_program += u64::from(by_program);
     }
 
-    /// All stores.
+    /// Returns the sum over all kinds.
     #[must_use]
     pub fn total(&self) -> Counts {
         let mut total = Counts::default();

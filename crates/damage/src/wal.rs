@@ -3,7 +3,7 @@
 /// Bytes of the header of a log.
 pub const HEADER_BYTES: usize = 32;
 
-/// Bytes before the page in each frame.
+/// Bytes of the header of a frame, before its page.
 pub const FRAME_HEADER_BYTES: usize = 24;
 
 /// Bytes of a page of the store.
@@ -12,7 +12,8 @@ pub const PAGE_BYTES: usize = 16_384;
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = FRAME_HEADER_BYTES + PAGE_BYTES;
 
-/// Where each commit of a log ends, in order, as far as the frames belong to the header.
+/// Returns the offsets at which the commits of a log end, in order. Only frames count whose salt is that of
+/// the header.
 #[must_use]
 pub fn commit_ends(log: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();

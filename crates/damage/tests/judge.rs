@@ -1,4 +1,4 @@
-//! The judge finds each kind of wrong answer, and lets pass what may be answered.
+//! The judge finds each kind of wrong answer, and accepts permitted ones.
 
 use std::sync::LazyLock;
 
@@ -145,7 +145,7 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
     assert_eq!(judged(Kind::OlderPage, true, first).outcome, Outcome::EarlierCommit);
     assert_eq!(judged(Kind::CutLog, true, first).outcome, Outcome::EarlierCommit);
     assert_eq!(judged(Kind::PageOverPage, true, first).outcome, Outcome::Finding);
-    // The answer about one page alone is of the first commit, and no commit has it beside all others.
+    // One answer is of the first commit and the others are of the last: no commit has both.
     let mixed = |base: &Base, asked: &mut Asked| {
         let is_of_first = |question: &Question| matches!(question, Question::Get(path, None) if path.ends_with("Main_Page?rev/"));
         let at = base.questions.iter().position(is_of_first).expect("the list of the first page");
@@ -155,7 +155,7 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
     assert_eq!(judged(Kind::CutLog, true, mixed).outcome, Outcome::Finding);
 }
 
-/// Where all pages above a row are older, they lead past it.
+/// If all pages above a row are older ones, they lead past the row.
 #[test]
 fn rows_are_missed_beside_several_older_pages_alone() {
     // No commit has these words.

@@ -1,4 +1,4 @@
-//! Reads a history and says how fast: `cargo run --release --example read-history FILE`.
+//! Reads a history and prints the speed: `cargo run --release --example read-history FILE`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // It is a command line.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Files that are there whole, or not at all.
+//! Files that appear complete or not at all.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -9,18 +9,20 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// The end of the names that files have until they are whole.
+/// The suffix of the names of incomplete files.
 const SUFFIX: &str = ".part";
 
-/// How much of such a name is chance.
+/// The number of random characters in such a name.
 const RANDOM_CHARACTERS: usize = 6;
 
-/// A file that is written under another name in the same folder, and gets its own when it is whole and synced.
-/// Dropped before that, it leaves nothing behind. A process that is killed has no time for that: what it left is
-/// deleted by the next one that writes a file of this name.
+/// A file that is written under a temporary name in the same folder, and renamed when it is complete and
+/// synced.
 ///
-/// What is no regular file, such as a device or a pipe that has a name, is written directly: nothing can take
-/// its place.
+/// If it is dropped before that, nothing is left behind. A killed process leaves its temporary file. The next
+/// process that writes a file of this name deletes that file.
+///
+/// A target that is no regular file, such as a device or a named pipe, is written directly, since nothing can
+/// take its place.
 #[derive(Debug)]
 pub struct AtomicFile {
     target: Target,
@@ -33,7 +35,7 @@ enum Target {
 }
 
 impl AtomicFile {
-    /// Begins to write a file of this name. Where the name is a link, the file that it leads to is written.
+    /// Creates a file to be written under this name. If the name is a symbolic link, its target is written.
     pub fn create(path: &Path) -> io::Result<Self> {
         let path = match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => fs::canonicalize(path)?,
@@ -57,7 +59,7 @@ impl AtomicFile {
         Ok(Self { target: Target::Temporary { file, path, folder } })
     }
 
-    /// The file, to be written to.
+    /// Returns a handle to write to.
     pub fn handle(&self) -> io::Result<File> {
         match &self.target {
             Target::Temporary { file, .. } => file.as_file().try_clone(),
@@ -65,13 +67,13 @@ impl AtomicFile {
         }
     }
 
-    /// All has been written: syncs it, and gives it its name.
+    /// Syncs the complete file, and renames it.
     pub fn commit(self) -> io::Result<()> {
         match self.target {
             Target::Temporary { file, path, folder } => {
                 file.as_file().sync_all()?;
                 file.persist(path).map_err(|error| error.error)?;
-                // The name is in the folder, which is synced on its own.
+                // The rename is an entry of the folder, which is synced separately.
                 File::open(folder)?.sync_all()
             }
             Target::Direct(_) => Ok(()),
@@ -79,7 +81,7 @@ impl AtomicFile {
     }
 }
 
-/// A file of a new name, which is locked for as long as somebody writes to it.
+/// Makes a file with a new name. The file stays locked while a process writes to it.
 fn temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
     loop {
         let create = |path: &Path| File::options().write(true).create_new(true).open(path);
@@ -89,16 +91,17 @@ fn temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
             .suffix(SUFFIX)
             .make_in(folder, create)?;
         match file.as_file().try_lock() {
-            // Before it was locked, another process may have taken it for abandoned.
+            // Before the file was locked, another process may have taken it for abandoned.
             Ok(()) if !file.path().exists() => {}
             Err(TryLockError::WouldBlock) => {}
-            // Where a file system knows no locks, none is ever taken for abandoned.
+            // On a file system without locks, no file is ever taken for abandoned.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
         }
     }
 }
 
-/// Deletes files that a killed process has left: nobody holds their locks. What cannot be deleted stays.
+/// Deletes files that killed processes have left: nobody holds their locks. A file that cannot be deleted
+/// stays.
 fn delete_abandoned(folder: &Path, prefix: &OsStr) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -108,7 +111,7 @@ fn delete_abandoned(folder: &Path, prefix: &OsStr) {
             && let Ok(file) = File::open(entry.path())
             && file.try_lock().is_ok()
         {
-            // It is only tidiness, and no reason not to write.
+            // A failure to tidy up is no reason not to write.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_when_it_is_whole() {
+    fn file_appears_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.xml");
         let file = AtomicFile::create(&path).unwrap();
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_leaves_the_old_file_and_nothing_else() {
+    fn dropped_file_leaves_the_old_one_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.xml");
         fs::write(&path, "old").unwrap();
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_deleted_and_what_others_write_is_not() {
+    fn only_files_of_dead_processes_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.xml");
         let kept =
@@ -178,7 +181,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_stays_a_link_and_a_device_a_device() {
+    fn links_and_devices_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("out.xml"), folder.path().join("link.xml"));
         fs::write(&path, "old").unwrap();
@@ -195,7 +198,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn others_may_read_it_as_they_may_any_file() {
+    fn file_has_the_usual_permissions() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let (ours, any) = (folder.path().join("ours"), folder.path().join("any"));

@@ -1,17 +1,17 @@
-//! What can be wrong with an input, and where.
+//! Errors of inputs, with their places.
 
 use std::{fmt, io, sync::Arc};
 
 use crate::compression::SpoolError;
 
-/// An input could not be read to its end. What is complete before that has been given.
+/// An input could not be read to its end. Everything complete before the place has been returned.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct ReadError {
-    /// What is wrong.
+    /// The problem.
     #[source]
     pub problem: Problem,
-    /// Where.
+    /// The place.
     pub place: Place,
 }
 
@@ -22,22 +22,22 @@ pub enum Problem {
     /// The disk or the network failed.
     #[error("cannot read on: {0}")]
     Source(Arc<io::Error>),
-    /// The compressed data is not what it should be.
+    /// The compressed data is damaged.
     #[error("the compressed data is damaged: {0}")]
     Damaged(Arc<io::Error>),
     /// The input ends before its end.
     #[error("cut short: {0}")]
     CutShort(String),
-    /// It is not well-formed, or no export.
+    /// The input is not well-formed, or is no export.
     #[error("{0}")]
     Malformed(String),
-    /// It is well-formed, and has something that is not read.
+    /// The input is well-formed, but has something that is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// Something in it is larger than it may be.
+    /// Something in the input exceeds a limit.
     #[error("{0}")]
     TooLarge(String),
-    /// Other imports take the space for temporary files now. The input itself is not to blame.
+    /// Other imports use the space for temporary files. The input itself is not to blame.
     #[error("{0}")]
     NoRoom(String),
     /// The disk for temporary files is full. The input itself is not to blame.
@@ -51,17 +51,17 @@ pub enum Problem {
 /// A place in an input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The page it is in, or the last one before it.
+    /// The page that contains the place, or the last one before it.
     pub page: Option<String>,
-    /// The revision it is in, or the last one before it in that page.
+    /// The revision that contains the place, or the last one before it in that page.
     pub revision: Option<String>,
-    /// It is in that revision, else after it.
+    /// Whether the place is inside that revision, rather than after it.
     pub inside: bool,
-    /// The line, counted from 1; 0 where nothing could be read at all.
+    /// The line, counted from 1. It is 0 if nothing could be read at all.
     pub line: u64,
-    /// The byte, counted from 0, of the input as it is when decompressed.
+    /// The offset in bytes, counted from 0, in the decompressed input.
     pub offset: u64,
-    /// How far the compressed data had been read, in bytes: somewhat further than what was made of it.
+    /// The number of compressed bytes read so far. The decoder reads somewhat ahead.
     pub compressed: Option<u64>,
 }
 
@@ -84,14 +84,14 @@ impl fmt::Display for Place {
 }
 
 impl ReadError {
-    /// Whether it says something of the compressed data, rather than of what is in it.
+    /// Whether the error is about the compressed data, rather than about its content.
     pub(crate) const fn is_of_compression(&self) -> bool {
         matches!(self.problem, Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_))
     }
 }
 
 impl Problem {
-    /// What an error of the decompressed stream means.
+    /// Converts an error of the decompressed stream.
     pub(crate) fn of_io(error: impl Into<Arc<io::Error>>) -> Self {
         let error = error.into();
         if crate::compression::source_failed(&error) {

@@ -1,4 +1,4 @@
-//! What a history consists of, whichever format it comes in.
+//! The parts of a history, independent of its format.
 
 use std::collections::BTreeMap;
 
@@ -9,46 +9,46 @@ use rashomon_buckets::{
 };
 use rashomon_clock::Timestamp;
 
-/// What comes next in a history.
+/// The next part of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// What it says of the wiki; before all pages, if at all.
+    /// Metadata of the wiki. It comes before all pages, if at all.
     Site(SiteInfo),
     /// A revision of a page.
     Revision(Title, Box<SourceRevision>),
-    /// The end of a page, and what is known of it if it had a revision. A page may come several times.
+    /// The end of a page, and its metadata if it had a revision. A page may occur several times.
     PageEnd(Title, Option<PageInfo>),
-    /// Revisions that cannot be kept.
+    /// Revisions that cannot be stored.
     LeftOut(LeftOut),
-    /// An element that is not read, by its name.
+    /// An element that is not supported, by its name.
     Skipped(String),
 }
 
-/// A revision as it comes.
+/// A revision from an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceRevision {
-    /// The line it begins in.
+    /// The line in which the revision begins.
     pub line: u64,
-    /// It came before, with other renders: these are more of them.
+    /// Whether the revision occurred before, and these are further renders of it.
     pub continued: bool,
-    /// What is known of it.
+    /// The record of the revision.
     pub record: RevisionRecord,
-    /// The properties that belong to the revision.
+    /// The properties of the revision.
     pub properties: Vec<SourceProperty>,
-    /// Its renders, where they are known.
+    /// Its renders, if they are known.
     pub renders: Vec<SourceRender>,
 }
 
-/// A render as it comes.
+/// A render from an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceRender {
-    /// Its name.
+    /// Its tid.
     pub tid: Tid,
     /// Its properties.
     pub properties: Vec<SourceProperty>,
 }
 
-/// A property as it comes.
+/// A property from an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceProperty {
     /// Its name.
@@ -59,86 +59,86 @@ pub struct SourceProperty {
     pub other_headers: BTreeMap<String, String>,
     /// When it was last replaced in place, if ever.
     pub rewritten_at: Option<Timestamp>,
-    /// The SHA-1 that it comes with, in hex or base 36, if it does.
+    /// The SHA-1 that the input declares, in hex or base 36, if it does.
     pub sha1: Option<String>,
     /// Its bytes.
     pub body: Bytes,
 }
 
-/// Revisions that cannot be kept, and why.
+/// Revisions that cannot be stored, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The line that the revision begins in; of a page, that of the page.
+    /// The line in which the revision begins. For a whole page, the line of the page.
     pub line: u64,
-    /// The page's title as it came, at most [`Self::MAX_NAME`] bytes of it.
+    /// The page's title from the input, at most [`Self::MAX_NAME`] bytes of it.
     pub title: Option<String>,
     /// The revision's number, where it has one.
     pub rev: Option<Revision>,
-    /// How many revisions.
+    /// The number of revisions.
     pub revisions: u64,
     /// Why.
     pub reason: LeftOutReason,
 }
 
 impl LeftOut {
-    /// The most bytes that are shown of a title that is none.
+    /// How many bytes of an invalid title are shown.
     pub const MAX_NAME: usize = EXCERPT_BYTES;
 
-    /// A name, short enough to be shown.
+    /// Shortens a name for a message.
     pub(crate) fn shown(name: &str) -> String {
         excerpt(name)
     }
 }
 
-/// Why a revision cannot be kept.
+/// Why a revision cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeftOutReason {
-    /// It was erased here, and stays so.
+    /// The revision was erased here, and stays erased.
     #[error("it was erased on {0}, and stays so")]
     Erased(String),
-    /// It has no number.
+    /// The revision has no number.
     #[error("the revision has no id")]
     NoNumber,
-    /// Its number is none, or not positive.
+    /// The number is not a number, or not positive.
     #[error("the revision's id is {0:?}, not a positive number")]
     BadNumber(String),
-    /// It has no time.
+    /// The revision has no time.
     #[error("the revision has no timestamp")]
     NoTimestamp,
-    /// Its time is none.
+    /// The time is invalid.
     #[error(
         "the revision's timestamp is {0:?}, not a time of RFC 3339 from 1583 to 5235 in at most microseconds"
     )]
     BadTimestamp(String),
-    /// A time in it has not come yet.
+    /// A time of the revision is in the future.
     #[error("its time {0} is in the future: if it is not, set the clock")]
     InFuture(String),
-    /// Its parent is no revision.
+    /// The parent is not the number of a revision.
     #[error("its parent is {0:?}, neither the number of a revision nor 0, which is none")]
     BadParent(String),
-    /// It is its own parent.
+    /// The revision is its own parent.
     #[error("it is its own parent")]
     OwnParent,
-    /// A property of it could not be given back as it came.
+    /// A property could not be returned unchanged.
     #[error("its property {name}: {fault}")]
     BadProperty {
         /// The property.
         name: PropertyName,
-        /// What is wrong.
+        /// The fault of its headers.
         fault: HeaderError,
     },
-    /// A property of it has more bytes than its definition allows.
+    /// A property is larger than its definition allows.
     #[error("its property {name} has {size} bytes, and at most {limit} are kept: raise max_size of {name}")]
     TooLarge {
         /// The property.
         name: PropertyName,
-        /// Its bytes.
+        /// The size of the property.
         size: u64,
-        /// As many as it may have.
+        /// The largest allowed size.
         limit: u64,
     },
-    /// One of its renders cannot be kept, and it would not be whole without.
+    /// One of its renders cannot be stored, and the revision would be incomplete without the render.
     #[error("its render {tid}: {reason}")]
     BadRender {
         /// The render.
@@ -146,10 +146,10 @@ pub enum LeftOutReason {
         /// Why.
         reason: Box<LeftOutReason>,
     },
-    /// Its page has no title, or not yet.
+    /// The page has no title, or none before the revision.
     #[error("no title comes before the page's first revision")]
     NoTitle,
-    /// Its page's title is none.
+    /// The page's title is invalid.
     #[error("the page's title cannot be kept: {0}")]
     BadTitle(#[from] NameError),
     /// One of its slots cannot become a property.

@@ -1,12 +1,12 @@
-//! The decompressed bytes of an input, with the place that has been reached.
+//! The decompressed bytes of an input, with the current place.
 
 use std::io::{self, BufRead, Read};
 
-/// The bytes that are read ahead.
+/// How many bytes are read ahead.
 const BUFFER: usize = 1 << 17;
 
-/// A buffered reader that knows its place, and that gives no more than a budget until it is renewed: so what
-/// reads a token from it cannot take more memory than that.
+/// A buffered reader that knows its place. It returns no more bytes than a budget until the budget is
+/// renewed. So a tokenizer above it cannot use more memory than that.
 pub(crate) struct Input<R> {
     inner: R,
     buffer: Box<[u8]>,
@@ -29,22 +29,22 @@ impl<R: Read> Input<R> {
         Self { inner, buffer, begin: 0, end: 0, at_end: false, budget: usize::MAX, offset: 0, line: 1 }
     }
 
-    /// From here on, no more than so many bytes until this is called again.
+    /// Sets the budget: no more than so many bytes until the next call.
     pub(crate) const fn set_budget(&mut self, bytes: usize) {
         self.budget = bytes;
     }
 
-    /// The byte that comes next, counted from 0.
+    /// The offset of the next byte, counted from 0.
     pub(crate) const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The line of the byte that comes next, counted from 1.
+    /// The line of the next byte, counted from 1.
     pub(crate) const fn line(&self) -> u64 {
         self.line
     }
 
-    /// Whether the end has been seen: there is nothing after what was given.
+    /// Whether the end was reached: nothing follows the returned bytes.
     pub(crate) const fn saw_end(&self) -> bool {
         self.at_end
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_that_of_the_next_byte() {
+    fn place_is_that_of_the_next_byte() {
         let mut input = Input::new(&b"one\ntwo\nthree"[..]);
         input.consume_exact(5);
         assert_eq!((input.line(), input.offset()), (2, 5));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_budget_comes_at_once() {
+    fn reads_never_exceed_the_budget() {
         let mut input = Input::new(&b"0123456789"[..]);
         input.set_budget(4);
         assert_eq!(input.fill_buf().unwrap(), b"0123");

@@ -1,8 +1,8 @@
 //! Readers and writers of whole histories: MediaWiki XML and JSON lines, compressed or not.
 //!
-//! [`import()`] reads an export into a bucket, [`export()`] writes one. Below them, [`HistoryReader`] gives what
-//! an input holds one revision after another, whichever format it is in, and [`xml`] and [`json_lines`] know
-//! the two formats. Nothing holds more of an input in memory than a few revisions.
+//! [`import()`] reads an export into a bucket, and [`export()`] writes one. Below them, [`HistoryReader`]
+//! returns the content of an input one revision after another, in either format. [`xml`] and [`json_lines`]
+//! know the two formats. No part holds more than a few revisions of an input in memory.
 
 mod atomic_file;
 pub mod compression;

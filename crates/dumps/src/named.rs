@@ -1,25 +1,25 @@
-//! Counting, and naming the first.
+//! Counts items, and keeps the first of them.
 
-/// How often something happened, and the first times that it did: so many that one sees what is wrong, and few enough to
-/// be read, unless it is said otherwise.
+/// A number of items, and the first of them. By default so many are kept that the problem can be seen, and
+/// few enough to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named<T, const MAX: usize = 20> {
-    /// How often.
+    /// The number of items.
     pub count: u64,
-    /// The first of them, at most [`Self::MAX`].
+    /// The first items, at most [`Self::MAX`].
     pub first: Vec<T>,
 }
 
 impl<T, const MAX: usize> Named<T, MAX> {
-    /// The most that are named.
+    /// How many items are kept.
     pub const MAX: usize = MAX;
 
-    /// It happened.
+    /// Adds an item.
     pub fn add(&mut self, item: T) {
         self.add_many(1, item);
     }
 
-    /// It happened to many things at once.
+    /// Adds an item that represents `count` ones.
     pub fn add_many(&mut self, count: u64, item: T) {
         self.count += count;
         if self.first.len() < Self::MAX {
@@ -27,14 +27,14 @@ impl<T, const MAX: usize> Named<T, MAX> {
         }
     }
 
-    /// It also happened to others.
+    /// Adds the items of another count.
     pub fn append(&mut self, other: Self) {
         self.count += other.count;
         let room = Self::MAX.saturating_sub(self.first.len());
         self.first.extend(other.first.into_iter().take(room));
     }
 
-    /// Whether it never happened.
+    /// Whether there are no items.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0 && self.first.is_empty()

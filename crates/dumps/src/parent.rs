@@ -1,10 +1,10 @@
-//! The revision that another was made from, as it comes.
+//! The parent of a revision in an input.
 
 use rashomon_buckets::{Parent, Revision};
 
 use crate::{LeftOut, LeftOutReason};
 
-/// Reads the parent of a revision; `None` where nothing is said of it. A revision is never its own.
+/// Reads the parent of a revision. `None` if the input has none. A revision cannot be its own parent.
 pub(crate) fn of_revision(rev: Revision, text: Option<&str>) -> Result<Option<Parent>, LeftOutReason> {
     let Some(text) = text else { return Ok(None) };
     match text.trim().parse().ok().and_then(Parent::from_number) {

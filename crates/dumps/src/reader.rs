@@ -1,4 +1,4 @@
-//! Reading a history in whichever format it is.
+//! Reads a history in either format.
 
 use std::{
     collections::VecDeque,
@@ -10,34 +10,34 @@ use rashomon_clock::Timestamp;
 
 use crate::{Event, Place, Problem, ReadError, input::Input, json_lines::JsonLinesReader, xml::XmlReader};
 
-/// How large the parts of an input may be, and how late its times.
+/// Limits on the sizes and times in an input.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits {
     /// The most bytes of a text in XML.
     pub text: usize,
     /// The most bytes of a line in JSON lines.
     pub line: usize,
-    /// The latest time that anything may have: what is later has not happened, and is left out.
+    /// The latest allowed time. A revision with a later time is left out, since it is in the future.
     pub latest: Timestamp,
 }
 
 impl Default for ReadLimits {
-    /// Texts as large as a property may be, and lines of half a gigabyte: the bodies of one write, which are
-    /// 256 MiB at most, with room for how JSON writes them. Times may be any.
+    /// Texts may be as large as a property. Lines may have half a gigabyte: the bodies of one write are at
+    /// most 256 MiB, and their JSON form is longer. Times are not limited.
     fn default() -> Self {
         Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20, latest: Timestamp::MAX }
     }
 }
 
-/// Gives what a history holds, one event after another. Nothing comes after an error.
+/// Returns the content of a history, one event after another. Nothing follows an error.
 pub struct HistoryReader<'a> {
     format: Box<dyn Steps + 'a>,
-    /// Found, and not given yet.
+    /// Events that were found but not returned yet.
     found: VecDeque<Event>,
     then: Then,
 }
 
-/// What comes after that which was found.
+/// What follows the events that were found.
 enum Then {
     More,
     Error(ReadError),
@@ -46,16 +46,16 @@ enum Then {
 
 /// A reader of one format.
 pub(crate) trait Steps {
-    /// Reads a little further, and adds what comes of that; `false` at the end. Not to be called again after
-    /// that, nor after an error.
+    /// Reads a little further, and adds the events found to `found`. Returns `false` at the end. Must not be
+    /// called again after the end or an error.
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem>;
 
-    /// Where the problem is that a step has ended with.
+    /// The place of the problem with which a step has ended.
     fn place(&self, problem: &Problem) -> Place;
 }
 
 impl<'a> HistoryReader<'a> {
-    /// Looks at the first byte that is no space: `<` begins XML, `{` JSON lines.
+    /// Recognises the format by the first byte that is no space: `<` begins XML, `{` begins JSON lines.
     pub fn new(reader: impl Read + 'a, limits: ReadLimits) -> Result<Self, ReadError> {
         let mut input = Input::new(reader);
         let first = match first_byte(&mut input) {
@@ -84,7 +84,7 @@ impl<'a> HistoryReader<'a> {
         Ok(Self { format, found: VecDeque::new(), then: Then::More })
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event, or `None` at the end.
     #[allow(clippy::should_implement_trait)] // It can fail, and is fused.
     pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
         loop {
@@ -112,7 +112,7 @@ fn place<R: Read>(input: &Input<R>) -> Place {
     Place { line: input.line(), offset: input.offset(), ..Place::default() }
 }
 
-/// The first byte that counts, which is not consumed; spaces and a byte order mark before it are.
+/// Returns the first significant byte without consuming it. Consumes spaces and a byte order mark before it.
 fn first_byte<R: Read>(input: &mut Input<R>) -> Result<Option<u8>, Problem> {
     loop {
         let available = input.fill_buf().map_err(Problem::of_io)?;

@@ -1,15 +1,16 @@
-//! SHA-1 as MediaWiki writes it: in base 36, 31 digits.
+//! SHA-1 in MediaWiki's notation: 31 digits in base 36.
 
 use rashomon_buckets::Sha1;
 
-/// The SHA-1 of a revision of several slots, from those of its slots in the order of their roles, all in base
-/// 36: each is appended to what came before, and hashed again (`RevisionSlots::computeSha1` of MediaWiki).
+/// The SHA-1 of a revision with several slots, from those of its slots in the order of their roles, all in
+/// base 36. Each is appended to the previous result and hashed again (`RevisionSlots::computeSha1` of
+/// MediaWiki).
 pub(crate) fn combine<'a>(slots: impl IntoIterator<Item = &'a str>) -> Option<String> {
     (slots.into_iter().map(str::to_owned))
         .reduce(|before, slot| Sha1::of(format!("{before}{slot}").as_bytes()).to_base36())
 }
 
-/// Whether what an export says is the SHA-1 of a text is this one. Some exports have it in hex.
+/// Whether a SHA-1 in an export is this one. Some exports have it in hex.
 pub(crate) fn agrees(said: &str, sha1: Sha1) -> bool {
     if said.len() == 2 * sha1.0.len() {
         return said.eq_ignore_ascii_case(&sha1.to_string());
@@ -17,7 +18,7 @@ pub(crate) fn agrees(said: &str, sha1: Sha1) -> bool {
     agrees36(said, &sha1.to_base36())
 }
 
-/// Whether two SHA-1 in base 36 are the same: leading zeros are missing in some exports.
+/// Whether two SHA-1 values in base 36 are the same. Leading zeros are missing in some exports.
 pub(crate) fn agrees36(said: &str, is: &str) -> bool {
     said.trim_start_matches('0').eq_ignore_ascii_case(is.trim_start_matches('0'))
 }
@@ -37,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slot_is_its_own_and_several_are_hashed_in_order() {
+    fn slots_are_hashed_in_order() {
         let (one, two) = (Sha1::of(b"one").to_base36(), Sha1::of(b"two").to_base36());
         assert_eq!(combine([one.as_str()]), Some(one.clone()));
         assert_eq!(combine([]), None);

@@ -1,24 +1,24 @@
-//! Times as exports write them: RFC 3339, in UTC.
+//! Times in the format of exports: RFC 3339, in UTC.
 
 use rashomon_buckets::Tid;
 use rashomon_clock::Timestamp;
 
 use crate::{LeftOut, LeftOutReason};
 
-/// Reads the time of a revision, which is `latest` at most.
+/// Reads the time of a revision. It must not be later than `latest`.
 pub(crate) fn of_revision(text: Option<&str>, latest: Timestamp) -> Result<Timestamp, LeftOutReason> {
     let text = text.ok_or(LeftOutReason::NoTimestamp)?;
     let time = parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shown(text)))?;
     check(time, latest).map(|()| time)
 }
 
-/// Whether a time has come.
+/// Checks that a time is not in the future.
 pub(crate) fn check(time: Timestamp, latest: Timestamp) -> Result<(), LeftOutReason> {
     if time > latest { Err(LeftOutReason::InFuture(format(time))) } else { Ok(()) }
 }
 
-/// Reads a time. `None` where it is none, has more than six digits after the second, or is one that the name
-/// of a render cannot hold (before 1582, after 5236).
+/// Reads a time. `None` if it is invalid, has more than six digits after the second, or cannot be part of a
+/// tid (before 1582, after 5236).
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let time: jiff::Timestamp = text.parse().ok()?;
@@ -27,8 +27,8 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     (exact && Tid::new(time, 0).time() == time).then_some(time)
 }
 
-/// Writes a time, with as many digits as it has. One that no calendar has (which [`parse`] never gives) is
-/// written as the nearest that it has.
+/// Writes a time, with as many digits as necessary. A time outside of the calendar, which [`parse`] never
+/// returns, is written as the nearest one in it.
 pub(crate) fn format(time: Timestamp) -> String {
     let nearest = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(nearest).to_string()
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_come_back() {
+    fn times_survive_a_round_trip() {
         for text in ["2011-11-01T16:53:14Z", "1969-12-31T23:59:59.999999Z", "2001-01-15T13:15:00.25Z"] {
             assert_eq!(format(parse(text).unwrap()), text);
         }
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_or_cannot_be_held_is_none() {
+    fn invalid_and_impossible_times_are_none() {
         for text in [
             "",
             "yesterday",

@@ -11,15 +11,15 @@ const LIMITS: Limits = Limits {
     content: 1 << 18,
 };
 
-/// Any bytes are a block or an error: no panic, and no more memory than the limits allow. Under the fuzzer checksums
-/// are not compared, so that it gets behind them.
+/// Opening any bytes gives a block or an error, without a panic and within the limits of memory. The fuzzer's
+/// build does not compare checksums, so that inputs get past them.
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
     let settings = Settings { level: 1, ..Settings::default() };
     let one_by_one = block.iter().filter_map(Result::ok);
     for content in one_by_one {
         assert!(content.bytes.as_ref().is_none_or(|bytes| bytes.len() <= LIMITS.content));
-        // The same comes out whichever way it is read.
+        // Both ways of reading a content give the same bytes.
         assert_eq!(block.get(content.ordinal).ok(), content.bytes);
     }
     if let Some((first, last)) = block.ordinals() {
@@ -40,7 +40,7 @@ pub fn any_block(bytes: &[u8]) {
 const SETTINGS: Settings =
     Settings { pool: 4 << 10, entries: 40, chunk_pool: 64, chunk_entries: 2, level: 1 };
 
-/// The input as contents: each step says what to do with an earlier one.
+/// Makes contents from the input. Each step of the input names an earlier content and how to change it.
 fn contents(mut input: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut contents: Vec<(u8, Vec<u8>)> = Vec::new();
     while let [step, of, at, len, rest @ ..] = input {
@@ -73,16 +73,18 @@ fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)], erased: Option<u64
         let block = Block::open(block, Limits::default()).expect("it was just written");
         for content in block.iter() {
             let content = content.expect("it is not damaged");
-            let (ordinal, (_, bytes)) = expected.next().expect("nothing is there that did not go in");
+            let (ordinal, (_, bytes)) =
+                expected.next().expect("a block has only the contents that were added");
             let bytes = (erased != Some(ordinal)).then_some(bytes);
             assert_eq!((content.ordinal, content.bytes.as_ref()), (ordinal, bytes));
             assert_eq!(block.get(ordinal).ok().as_ref(), bytes);
         }
     }
-    assert!(expected.next().is_none(), "all that went in is there");
+    assert!(expected.next().is_none(), "a block has all contents that were added");
 }
 
-/// Any sequence of contents comes back, also from blocks that were appended to, merged, and had something erased.
+/// Every sequence of contents can be read back, also from blocks that were appended to, compacted, or partly
+/// erased.
 pub fn block_round_trip(input: &[u8]) {
     let contents = contents(input);
     let mut builder = BlockBuilder::new(SETTINGS, Vec::new(), 0).expect("the settings are good");

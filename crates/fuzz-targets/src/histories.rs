@@ -7,14 +7,14 @@ use std::{
 
 use rashomon_dumps::{DecompressionLimits, HistoryReader, ReadLimits, Source, SpoolSpace, compression};
 
-/// The memory that decompressing may take: little, so that the fuzzer's own limit finds what takes more.
+/// The memory limit of decompression. It is low, so that the fuzzer's own limit finds code that exceeds it.
 const MEMORY: u64 = 16 << 20;
-/// The bytes that are read of what is decompressed: small inputs may hold very much.
+/// How many decompressed bytes are read: small inputs may expand very much.
 const MAX_OUTPUT: u64 = 4 << 20;
-/// The bytes of a text and of a line.
+/// The size limit of a text and of a line.
 const MAX_PART: usize = 1 << 16;
 
-/// Decompresses what begins as the format does.
+/// Decompresses an input that starts with these magic bytes.
 fn decompress(magic: &[u8], input: &[u8]) {
     let input = [magic, input].concat();
     let spool = Arc::new(SpoolSpace::new(1 << 20, 1 << 20));
@@ -23,7 +23,7 @@ fn decompress(magic: &[u8], input: &[u8]) {
     let _ = compression::read(source, &limits, |reader, _| {
         io::copy(&mut reader.take(MAX_OUTPUT), &mut io::sink())
     });
-    assert_eq!(spool.used(), 0, "what was spooled is given back");
+    assert_eq!(spool.used(), 0, "all space of the spool is released");
 }
 
 /// Any bytes behind the magic bytes of gzip are decompressed or an error, within the limits.
@@ -51,8 +51,9 @@ pub fn zstd(input: &[u8]) {
     decompress(&[0x28, 0xb5, 0x2f, 0xfd], input);
 }
 
-/// Any packed bytes and any header are an archive or an error, within the limits. The first byte of the input says
-/// how many bytes are packed; the start header is made to fit, since the fuzzer would never guess its checksum.
+/// Any packed bytes with any header give an archive or an error, within the limits. The first byte of the
+/// input is the number of packed bytes. The start header is computed, since the fuzzer would never guess its
+/// checksum.
 pub fn seven_zip(input: &[u8]) {
     let Some((split, input)) = input.split_first() else { return };
     let (packed, header) = input.split_at(input.len().min(usize::from(*split)));
@@ -64,11 +65,11 @@ pub fn seven_zip(input: &[u8]) {
     .concat();
     let start = [b"\0\x04", &crc32(&fields).to_le_bytes()[..], &fields].concat();
     decompress(b"7z\xbc\xaf\x27\x1c", &[&start, packed, header].concat());
-    // As it is, too: any start header.
+    // Also as it is, with any start header.
     decompress(b"7z\xbc\xaf\x27\x1c", input);
 }
 
-/// Any bytes are told by their beginning.
+/// The format of any bytes is recognised by their beginning.
 pub fn plain(input: &[u8]) {
     decompress(b"", input);
     history(input);
@@ -91,7 +92,7 @@ fn history(input: &[u8]) {
     assert!(matches!(reader.next(), Ok(None)), "nothing comes after the end or an error");
 }
 
-/// The checksum of 7z.
+/// The CRC-32 that 7z uses.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })

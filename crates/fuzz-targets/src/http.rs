@@ -1,4 +1,4 @@
-//! Requests, through the real router over a store in memory.
+//! Requests to the real router, over a store in memory.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use tower::ServiceExt;
 /// 2024-01-01T00:00:00Z
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 
-/// The largest body that the server takes: little, so that the limit is reached.
+/// The size limit of a body. It is low, so that inputs reach it.
 const MAX_BODY: u64 = 1 << 16;
 
-/// Any path and query has an answer, and none is the server's own mistake. The first byte chooses the method.
+/// Every path and query is answered, and never with 500. The first byte chooses the method.
 pub fn url(input: &[u8]) {
     let Some((method, url)) = input.split_first() else { return };
     let methods = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT];
@@ -49,8 +49,8 @@ pub fn form(input: &[u8]) {
     post(b"application/x-www-form-urlencoded", *cut, body);
 }
 
-/// Any multipart body is refused or stored. The first byte says where the body is cut into two pieces; up to the
-/// first line feed goes what follows `multipart/` in the type.
+/// Any multipart body is refused or stored. The first byte says where the body is cut into two pieces. The
+/// bytes up to the first line feed are what follows `multipart/` in the content type.
 pub fn multipart(input: &[u8]) {
     let Some((cut, input)) = input.split_first() else { return };
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
@@ -89,7 +89,7 @@ pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> 
     Api::new(settings, Components { buckets, clock, seed: 7, registry: Registry::default() })
 }
 
-/// The status and the whole body of an answer.
+/// Sends a request, and returns the status and the whole body of the answer.
 pub(crate) async fn send(api: &Api, request: Request<Body>) -> (u16, Vec<u8>) {
     let answer = rashomon_api::router(api.clone()).oneshot(request).await.expect("a router has no errors");
     let (head, body) = answer.into_parts();

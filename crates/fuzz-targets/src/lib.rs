@@ -1,7 +1,7 @@
-//! What the fuzzer does with an input: a plain function for each target of `fuzz`. A test runs all of them over the
-//! seeds in `fuzz/seeds` and over the inputs in `fuzz/crashes`, which once made a target fail.
+//! The fuzz targets: a plain function for each program in `fuzz`. A test runs all of them over the seeds in
+//! `fuzz/seeds` and over the inputs in `fuzz/crashes`, which once made a target fail.
 //!
-//! A target takes any bytes. It panics where a promise is broken.
+//! A target accepts any bytes. It panics if a promise is broken.
 
 mod blocks;
 mod histories;
@@ -13,7 +13,7 @@ pub use histories::{bzip2, gzip, json_lines, lzma, plain, seven_zip, xml, xz, zs
 pub use http::{form, multipart, query, title, url};
 pub use rows::{sqlite_rows, stored_rows};
 
-/// A fuzz target: its name, and what it does with an input.
+/// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name. Each has a program of that name in `fuzz/fuzz_targets`, and seeds in `fuzz/seeds`.

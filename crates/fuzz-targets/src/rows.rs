@@ -1,4 +1,4 @@
-//! Stored rows: whatever is in them, reads of the page give it, or an error that calls the store damaged.
+//! Stored rows: reads of a page with any rows return them, or an error that calls the store damaged.
 
 use std::sync::Arc;
 
@@ -18,12 +18,13 @@ const MAX_ROWS: usize = 32;
 const READS: [&str; 7] =
     ["?rev/", "?rev/latest/", "?rev/latest/wikitext", "?rev/1/", "?rev/1/html", "?timemap/", "?html"];
 
-/// Any bytes are a key and a row of SQLite's, or are refused; what is read comes back as it was written.
+/// Any bytes are accepted as a key and a row of the SQLite store, or are refused. A row that is written can
+/// be read back unchanged.
 pub fn sqlite_rows(input: &[u8]) {
     rashomon_tables_sqlite::fuzzing::keys_and_rows(input);
 }
 
-/// Any rows of the page's tables are read, or are called damaged.
+/// Any rows of the page's tables can be read, or are reported as damaged.
 pub fn stored_rows(input: &[u8]) {
     run(async {
         let clock = Arc::new(ManualClock::new(NOW));
@@ -61,7 +62,7 @@ async fn write_row(store: &Memory, fields: &mut Fields<'_>) -> bool {
     let values = schema.values().iter().map(|column| fields.optional(column.column_type)).collect();
     let mut batch = Batch::new(page);
     batch.put(schema, clustering, values, NOW);
-    // A table may refuse rows, such as one that is written on conditions alone.
+    // A table may refuse rows, such as a table that accepts conditional writes only.
     let _ = store.write(Vec::new(), batch).await;
     true
 }
@@ -76,7 +77,7 @@ impl<'a> Fields<'a> {
         Some(*byte)
     }
 
-    /// Bytes after a byte that says how many.
+    /// Reads a length byte and as many bytes.
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::from(self.byte()?);
         let (bytes, rest) = self.0.split_at(self.0.len().min(len));
@@ -84,7 +85,7 @@ impl<'a> Fields<'a> {
         Some(bytes)
     }
 
-    /// A small number, or one of eight bytes.
+    /// Reads a small number from one byte, or a number of eight bytes.
     fn number(&mut self) -> Option<i64> {
         match self.byte()? {
             0xff => {
@@ -110,7 +111,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A value, or none where the byte before it is 0.
+    /// Reads a value, or none if the byte before it is 0.
     fn optional(&mut self, column: ColumnType) -> Option<Value> {
         if self.byte()? == 0 { None } else { self.value(column) }
     }

@@ -1,5 +1,6 @@
-//! Histories of the garbage collector: two processes with an archive on three replicas, of which a batch may reach some
-//! only, and spread later. Whatever happens, acknowledged revisions are there, and none is half there in the end.
+//! Histories of the garbage collector: two processes with an archive work on three replicas. A batch may
+//! reach only some of the replicas, and spreads to the others later. Acknowledged revisions must always be
+//! readable. At the end no revision may be partly stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,27 +27,27 @@ use crate::world::{AnyStore, START};
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A hint is applied within this time.
+/// Hints are applied within this time.
 const WINDOW: Duration = Duration::from_secs(10 * 24 * 3600);
 
 const PROCESSES: usize = 2;
 const PAGES: usize = 2;
 const STEPS: usize = 40;
 
-/// Acknowledged revisions are read after so many steps.
+/// Acknowledged revisions are read each time after so many steps.
 const CHECK_EVERY: usize = 10;
 
-/// Bytes of a body that is stored in chunks.
+/// The size of a body that is stored in chunks.
 const LARGE: usize = 1_050_000;
 
-/// One thing that happens, in one process.
+/// One step of a history, carried out by one process.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     process: usize,
     action: Action,
-    /// The replicas that one of the step's batches reaches, by its number.
+    /// The number of a batch within the step, and the replicas that this batch reaches.
     fault: Option<(usize, Reach)>,
-    /// After that batch no other batch of the step reaches any replica.
+    /// Whether the process dies with that batch: no later batch of the step reaches any replica.
     dies: bool,
 }
 
@@ -83,7 +84,8 @@ fn step(rng: &mut Rng) -> Step {
         94..97 => Action::SetAway(rng.bool().then(|| rng.usize(..REPLICAS))),
         _ => Action::Restart,
     };
-    // The third batch of a seal, and those that follow, have a page name the block.
+    // From the third batch (number 2) on, a seal or a compaction writes the index rows that reference the
+    // block.
     let (one_in, numbers) = match action {
         Action::Seal | Action::Merge => (2, 2..5),
         _ => (3, 0..6),
@@ -102,16 +104,17 @@ fn step(rng: &mut Rng) -> Step {
     Step { process: rng.usize(..PROCESSES), action, fault, dies: rng.bool() }
 }
 
-/// What may be read of a revision.
+/// What a read of a revision may return.
 #[derive(Debug, Clone)]
 struct Known {
-    /// `None`: its write was not acknowledged.
+    /// `None`: the write of the revision was not acknowledged.
     tid: Option<Tid>,
-    /// The numbers of bodies of which one is there: the last acknowledged one, and those of later writes that failed.
+    /// The numbers of the bodies that may be stored, of which exactly one is: the last acknowledged body, and
+    /// those of later writes that failed.
     bodies: BTreeSet<u64>,
 }
 
-/// A history while it happens.
+/// A history in progress.
 struct Run {
     clock: Arc<ManualClock>,
     store: Arc<ReplicaStore>,
@@ -119,11 +122,11 @@ struct Run {
     known: BTreeMap<(usize, i64), Known>,
     next_body: u64,
     seed: u64,
-    /// When the oldest hint may have been written.
+    /// The time at which the oldest undelivered hint may have been written.
     hinted_at: Option<Timestamp>,
 }
 
-/// What a history did, for those who look for the reason of a failure.
+/// The steps of a history, to find the reason of a failure.
 pub struct Log(Vec<Step>);
 
 impl fmt::Display for Log {
@@ -138,22 +141,22 @@ impl fmt::Debug for Log {
     }
 }
 
-/// The steps of a seed's history.
+/// Returns the steps of a seed's history.
 #[must_use]
 pub fn log(seed: u64) -> Log {
     Log(steps(&mut Rng::with_seed(seed)))
 }
 
-/// Has so many histories happen, on some threads; `progress` is told how many are done.
+/// Runs `histories` histories on several threads. `progress` is called with the number of finished ones.
 ///
 /// # Errors
 ///
-/// Where a promise is broken, with the steps of the history.
+/// Fails if a promise is broken; the error contains the steps of the history.
 pub fn many(histories: u64, first: u64, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        // Nothing is waited for but timers, which are virtual.
+        // The tasks wait for nothing but timers, which are virtual.
         let runtime = runtime.enable_all().start_paused(true).build().context("there is no runtime")?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -176,11 +179,11 @@ pub fn many(histories: u64, first: u64, threads: usize, progress: &(dyn Fn(u64) 
     })
 }
 
-/// Has the history of a seed happen.
+/// Runs the history of a seed.
 ///
 /// # Errors
 ///
-/// Where a promise is broken: which, and after which step.
+/// Fails if a promise is broken; the error names the promise and the step.
 pub async fn run(seed: u64) -> Result<()> {
     let mut rng = Rng::with_seed(seed);
     let steps = steps(&mut rng);
@@ -228,14 +231,15 @@ impl Run {
         let done = self.act(step).await;
         self.store.clear_plan();
         if step.dies && step.fault.is_some() {
-            // What a dead process would have written after the fault was never sent.
+            // A dead process never sent the batches that follow the fault, so no replica has hints of them.
             self.store.lose_hints();
         }
         if self.store.has_hints() && self.hinted_at.is_none() {
             self.hinted_at = Some(self.clock.now());
         }
         match done {
-            // A step fails because of its fault, or of another one whose batch is not there.
+            // A step may fail because of its own fault, or because of an earlier fault whose batch is
+            // missing.
             Err(Error::Store(rashomon_tables::Error::Unavailable(_)) | Error::Conflict(_)) => Ok(()),
             done => Ok(done?),
         }
@@ -278,7 +282,7 @@ impl Run {
         }
     }
 
-    /// Time passes. Hints are delivered before they are too old.
+    /// Lets time pass. Delivers the hints before they are too old.
     async fn pass(&mut self, by: Duration) -> rashomon_tables::Result<()> {
         let until = self.clock.now().saturating_add(by);
         if self.hinted_at.is_some_and(|hinted_at| until.since(hinted_at) >= WINDOW) {
@@ -299,7 +303,7 @@ impl Run {
         let last = self.known.range((number, 0)..(number, i64::MAX)).next_back();
         let rev = last.map_or(1, |((_, rev), _)| rev + 1);
         let body = self.body(large);
-        // From now on it may be there.
+        // From here on the revision may be stored.
         self.known.insert((number, rev), Known { tid: None, bodies: BTreeSet::from([body]) });
         let property = staged(process, &page, body).await?;
         let new = NewRevision::new(revision(rev), vec![property]);
@@ -328,13 +332,13 @@ impl Run {
         Ok(())
     }
 
-    /// The number of a body that no other write has.
+    /// Returns a body number that no other write has. The numbers of large bodies are odd.
     fn body(&mut self, large: bool) -> u64 {
         self.next_body += 2;
         self.next_body + u64::from(large)
     }
 
-    /// Every acknowledged revision has one of its bodies.
+    /// Checks that every acknowledged revision has one of its possible bodies.
     async fn check_acknowledged(&mut self) -> Result<()> {
         let reader = self.open().await?;
         for ((number, rev), known) in &self.known {
@@ -351,7 +355,8 @@ impl Run {
         Ok(())
     }
 
-    /// In the end every batch has reached all replicas, and each of them has the same, before and after the collector.
+    /// Checks the end state: every batch has reached all replicas, and all replicas have the same rows,
+    /// before the garbage collection and after it.
     async fn end(&mut self) -> Result<()> {
         self.store.set_away(None);
         self.check_acknowledged().await?;
@@ -370,7 +375,7 @@ impl Run {
         Ok(())
     }
 
-    /// A revision that was not acknowledged is whole or not there.
+    /// Checks that each unacknowledged revision is either complete or missing.
     async fn check_whole(&mut self, is_collected: bool) -> Result<()> {
         let reader = self.open().await?;
         for ((number, rev), known) in self.known.iter().filter(|(_, known)| known.tid.is_none()) {
@@ -384,7 +389,8 @@ impl Run {
             ensure!(is_one, "revision {rev} of page {number} has another body than the one that was written");
         }
         let report = reader.verify(&mut |_| {}).await?;
-        // A process that died while it wrote a block has left some pieces of it, until the collector takes them.
+        // A process that died while writing a block leaves parts of the block until the collector deletes
+        // them.
         let is_problem = |problem: &&String| is_collected || !problem.contains("is not whole");
         match report.problems.iter().find(is_problem) {
             Some(problem) => bail!("the store is not whole: {problem}"),
@@ -398,7 +404,7 @@ async fn staged(process: &Revisioned, page: &Page, body: u64) -> rashomon_bucket
     Ok(NewProperty { name: html(), content_type: None, other_headers: BTreeMap::new(), body })
 }
 
-/// A body: of an odd number a large one that no compression makes smaller.
+/// Makes the body with a number. An odd number gives a large body that does not compress.
 fn text(number: u64) -> Vec<u8> {
     let mut text =
         format!("<p>This is what body number {number} says, and no other says it.</p>\n").into_bytes();

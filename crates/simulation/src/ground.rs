@@ -1,4 +1,4 @@
-//! The stores that worlds stand on.
+//! The stores under the worlds.
 
 use std::sync::Arc;
 
@@ -11,40 +11,40 @@ use tempfile::TempDir;
 
 use crate::world::{AnyStore, Cluster, START};
 
-/// Processes that there are at most: each has a connection.
+/// The maximum number of processes. Each has a connection.
 const PROCESSES: usize = 3;
 
-/// Which store.
+/// The kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Store {
-    /// In memory: alone, or as a cluster.
+    /// In memory: for one process, or as a cluster.
     Memory,
-    /// SQLite, a new file for each world.
+    /// SQLite: each world has a new file.
     Sqlite,
-    /// The node that `RASHOMON_TEST_CASSANDRA` names.
+    /// The Cassandra node that `RASHOMON_TEST_CASSANDRA` names.
     Cassandra,
 }
 
 impl Store {
-    /// Whether only one process can work on it.
+    /// Whether only one process can use the store.
     #[must_use]
     pub fn is_alone(self) -> bool {
         self == Self::Sqlite
     }
 }
 
-/// What worlds stand on, one after another.
+/// What the worlds of a run use to open their stores, one world after another.
 #[derive(Debug)]
 pub enum Ground {
-    /// Nothing is needed.
+    /// The store in memory needs nothing.
     Memory,
-    /// Where the files lie.
+    /// The directory of the files.
     Sqlite(TempDir),
     /// A connection for each process, with its clock.
     Cassandra(Vec<(Arc<CassandraStore>, Arc<ManualClock>)>),
 }
 
-/// The way of one process to a store, and the clock that the store goes by.
+/// The access of one process to a store, and the clock that the store uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Way {
     pub(crate) store: AnyStore,
@@ -52,12 +52,12 @@ pub(crate) struct Way {
 }
 
 impl Ground {
-    /// Prepares it.
+    /// Prepares stores of a kind.
     pub async fn open(store: Store) -> Result<Self> {
         match store {
             Store::Memory => Ok(Self::Memory),
             Store::Sqlite => {
-                // In memory where there is such a folder: what is tested is not the disk.
+                // Use a folder in memory if there is one: the disk is not under test.
                 let folder = std::path::Path::new("/dev/shm");
                 let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
                 Ok(Self::Sqlite(tempfile::tempdir_in(folder)?))
@@ -76,7 +76,7 @@ impl Ground {
         }
     }
 
-    /// An empty store, and so many ways to it.
+    /// Returns the access of so many processes to a new, empty store.
     pub(crate) fn ways(&self, processes: usize) -> Result<Vec<Way>> {
         let clock = Arc::new(ManualClock::new(START));
         let shown = || Arc::clone(&clock) as Arc<dyn Clock>;

@@ -1,4 +1,4 @@
-//! Histories: what happens, all of it drawn from a seed before anything does.
+//! Histories: what happens in a world. A history is drawn from a seed completely before the first step runs.
 
 use std::{fmt, time::Duration};
 
@@ -11,33 +11,33 @@ use crate::{
     step::{Action, Disturbance, Failure, Step},
 };
 
-/// Most steps that a history has.
+/// The maximum number of steps in a history.
 const STEPS: usize = 30;
 
-/// Revisions have numbers up to this.
+/// The highest number of a revision.
 const REVISIONS: i64 = 9;
 
-/// Minutes after which a write that failed may still come to pass: as long as a cluster's nodes keep hints for
-/// one another.
+/// The maximum number of minutes between the failure of a write and its late effect. Nodes of a cluster keep
+/// hints for one another that long.
 const LATEST: u32 = 180;
 
-/// What is so much larger than the others that it is written in chunks, and so rarely.
+/// The variant whose bodies are so large that they are written in chunks. It is rare.
 const LARGE: u8 = 3;
 
-/// A world, and what happens in it.
+/// A world and what happens in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
-    /// All of it comes from this.
+    /// The seed that the whole history comes from.
     pub seed: u64,
-    /// What the world is like.
+    /// The properties of the world.
     pub setup: Setup,
-    /// What happens, in this order.
+    /// The steps, in their order.
     pub steps: Vec<Step>,
 }
 
 impl History {
-    /// The history of a seed. `alone`: of a store that takes one process. `narrow` may say what the world is
-    /// like in some respect.
+    /// Draws the history of a seed. `alone`: the store takes only one process. `narrow` may fix some
+    /// properties of the world.
     #[must_use]
     pub fn of_seed(seed: u64, alone: bool, narrow: fn(&mut Setup)) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -48,7 +48,7 @@ impl History {
         Self { seed, setup, steps }
     }
 
-    /// The same world in which only some of it happens.
+    /// Returns a history in the same world with other steps.
     #[must_use]
     pub fn with(&self, steps: Vec<Step>) -> Self {
         Self { seed: self.seed, setup: self.setup.clone(), steps }
@@ -69,15 +69,15 @@ fn step(rng: &mut Rng, setup: &Setup) -> Step {
     Step { process: rng.usize(..setup.processes), action, disturbance }
 }
 
-/// Whether a write that may need the lease of its page loses it. Other strategies than app-ttl have no timeline that such a
-/// write could mislead.
+/// Decides whether a write that may need the lease of its page loses the lease. Only app-ttl has a timeline
+/// that such a write could mislead, so other strategies are left out.
 fn loses_lease(action: &Action, mut rng: Rng, setup: &Setup) -> Option<Disturbance> {
     let may_need_lease =
         matches!(action, Action::PutRevision { if_latest: true, .. } | Action::PutRender { .. });
     if !may_need_lease || !setup.faults || setup.processes == 1 || setup.expires() {
         return None;
     }
-    // Of its own numbers, so that histories without a lost lease stay what they were.
+    // The decision uses random numbers of its own, so that histories without a lost lease do not change.
     let mut rng = Rng::with_seed(!rng.u64(..));
     (rng.u8(..3) == 0).then_some(Disturbance::LosesLease)
 }
@@ -130,12 +130,12 @@ fn action(rng: &mut Rng, setup: &Setup) -> Action {
     }
 }
 
-/// New revisions come at the end more often than elsewhere.
+/// Draws the number of a revision. Higher numbers are more frequent, so new revisions are mostly the latest.
 fn rev(rng: &mut Rng) -> i64 {
     if rng.bool() { rng.i64(1..=REVISIONS) } else { rng.i64(1..=REVISIONS).max(rng.i64(1..=REVISIONS)) }
 }
 
-/// At least one, and html with its data-parsoid more often than not.
+/// Draws a set of at least one property. It often has html together with its data-parsoid.
 fn names(rng: &mut Rng) -> Names {
     let pair = 1 << Name::Html as u8 | 1 << Name::Parsoid as u8;
     let all = 1 << Name::ALL.len();
@@ -146,7 +146,7 @@ fn variant(rng: &mut Rng, setup: &Setup) -> u8 {
     if setup.large { rng.u8(..=LARGE) } else { rng.u8(..LARGE) }
 }
 
-/// Whether a variant of a body is a large one.
+/// Whether a variant's bodies are large.
 pub(crate) const fn is_large(variant: u8) -> bool {
     variant == LARGE
 }
@@ -155,7 +155,7 @@ fn age(rng: &mut Rng) -> Option<Duration> {
     (rng.u8(..6) == 0).then(|| rng.u32(1..300) * MINUTE)
 }
 
-/// Times at which something may happen that is worth a look.
+/// Draws a duration after which something interesting may happen, such as the end of the grace.
 fn duration(rng: &mut Rng, setup: &Setup) -> Duration {
     let Some(policy) = &setup.policy else { return HOUR * rng.u32(1..30) };
     let second = Duration::from_secs(1);
@@ -183,7 +183,7 @@ fn disturbance(rng: &mut Rng, setup: &Setup) -> Disturbance {
     match rng.u8(..8) {
         0 => Disturbance::CullsFail,
         1 => Disturbance::Dies { after: rng.u64(..30) },
-        // A store that takes one process does what it is told at once, or never.
+        // A store with one process carries out a write at once, or never.
         2 if setup.processes > 1 => Disturbance::Late(rng.u32(1..=LATEST) * MINUTE),
         _ => {
             let call = [Call::Write, Call::Write, Call::Get, Call::Scan, Call::Swap][rng.usize(..5)];

@@ -1,9 +1,10 @@
-//! A seeded world in which retention is held against a model that keeps everything.
+//! A simulation of retention from a seed. It compares the stored data with a model that keeps everything.
 //!
-//! A history is drawn from a seed: what a world is like (a policy, some processes, clocks that differ), and what
-//! happens in it. It happens to the real buckets over a real store, with faults in between; all the while what
-//! stands in the tables is held against the model, which computes from what was written when what must be there
-//! and what must be gone. The same seed gives the same history, and in memory the same run of it to the byte.
+//! A history is drawn from a seed: the properties of a world (a policy, some processes, clocks that differ),
+//! and the steps that happen in it. The steps run on the real buckets over a real store, with faults in
+//! between. After the steps the content of the tables is compared with the model. The model computes from the
+//! times of all writes which values must be stored, and which must be gone. The same seed gives the same
+//! history. In memory it also gives the same run of the history, to the byte.
 
 pub mod collecting;
 mod ground;
@@ -36,21 +37,22 @@ pub use self::{
     violation::{Promise, Violation},
 };
 
-/// A world of which something is otherwise than in all others: to see that it is noticed.
+/// A change to the world, which breaks a promise on purpose: tests use it to check that the simulation
+/// notices.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// Says what the world is like, in some respect.
+    /// Fixes some properties of the world.
     pub narrow: fn(&mut Setup),
-    /// What stands between the processes and the store.
+    /// Wraps the store that the processes use.
     pub store: fn(Arc<dyn TableStore>) -> Arc<dyn TableStore>,
-    /// What stands between the processes and a timeline beside the store.
+    /// Wraps a timeline that is kept beside the store.
     pub timeline: fn(Arc<dyn Timeline>) -> Arc<dyn Timeline>,
-    /// The clock that a process sees.
+    /// Wraps the clock that a process uses.
     pub clock: fn(Arc<ManualClock>) -> Arc<dyn Clock>,
 }
 
 impl Variant {
-    /// Nothing is otherwise.
+    /// Nothing is changed.
     pub const SOUND: Self =
         Self { narrow: |_| {}, store: |store| store, timeline: |timeline| timeline, clock: |clock| clock };
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: histories for as long as one likes.
+//! `cargo xtask simulate`: runs any number of histories.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 use std::process::ExitCode;
@@ -12,19 +12,19 @@ use rashomon_simulation::{Plan, Store, Variant, collecting, many};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
 struct Arguments {
-    /// How many histories.
+    /// Number of histories.
     #[arg(long, default_value_t = 10_000)]
     histories: u64,
-    /// The seed of the first; the others follow.
+    /// Seed of the first history. The seeds of the others follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What they stand on.
+    /// Store to run them on.
     #[arg(long, value_enum, default_value = "memory")]
     store: Store,
-    /// Histories of the garbage collector instead, over three replicas in memory.
+    /// Run histories of the garbage collector instead, over three replicas in memory.
     #[arg(long)]
     collector: bool,
-    /// On how many threads. All that there are, unless it is said.
+    /// Number of threads [default: one for each processor].
     #[arg(long)]
     threads: Option<usize>,
 }
@@ -72,7 +72,7 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     };
     println!("{}\nwith seed {}; shortened:\n{}", finding.violation, finding.seed, finding.shortest);
-    println!("what happened, after microseconds of the world's time:\n{}", finding.log);
-    println!("again: cargo xtask simulate --histories 1 --seed {}", finding.seed);
+    println!("steps, each after microseconds of the world's time:\n{}", finding.log);
+    println!("to repeat: cargo xtask simulate --histories 1 --seed {}", finding.seed);
     Ok(false)
 }

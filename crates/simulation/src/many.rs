@@ -1,4 +1,4 @@
-//! Many histories, on several threads.
+//! Runs many histories on several threads.
 
 use std::{
     sync::{
@@ -19,38 +19,38 @@ use crate::{
     violation::Violation,
 };
 
-/// Histories to be run.
+/// Which histories to run, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// How many.
+    /// The number of histories.
     pub histories: u64,
-    /// The seed of the first; the others follow.
+    /// The seed of the first history. The seeds of the others follow.
     pub seed: u64,
-    /// Where.
+    /// The kind of store.
     pub store: Store,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
-/// A promise that was broken, with a short history that breaks it.
+/// A broken promise, with a short history that breaks it.
 #[derive(Debug)]
 pub struct Finding {
-    /// What was seen.
+    /// The broken promise.
     pub violation: Violation,
-    /// The seed that it was seen with.
+    /// The seed of the history.
     pub seed: u64,
     /// The history of that seed, as short as it could be made.
     pub shortest: History,
-    /// What its steps gave.
+    /// The log of the short history.
     pub log: String,
 }
 
-/// Runs histories until all are done or one breaks a promise; `progress` is told how many are done, now and
-/// then.
+/// Runs histories until all are done or one breaks a promise. `progress` is called with the number of
+/// finished histories.
 ///
 /// # Errors
 ///
-/// Where there is no store to stand on.
+/// Fails if the store cannot be opened or used.
 pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> Result<Option<Finding>> {
     let (next, done, found) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
     thread::scope(|scope| {
@@ -64,7 +64,7 @@ pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> R
                     }
                     let seed = plan.seed.wrapping_add(number);
                     if let Some(finding) = one(seed, plan.store, &ground, variant).await? {
-                        // The others end with what they are at.
+                        // The other threads finish the history that they are running, and start no new one.
                         next.store(plan.histories, Ordering::Relaxed);
                         *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(finding);
                     }
@@ -89,7 +89,8 @@ async fn one(seed: u64, store: Store, ground: &Ground, variant: &Variant) -> Res
     Ok(Some(Finding { violation, seed, shortest, log }))
 }
 
-/// One thread, so that all is in one order. In memory nothing is waited for but timers, which are virtual.
+/// Makes a runtime with a single thread, so that all calls happen in one order. In memory the tasks wait for
+/// nothing but timers, which are virtual.
 fn runtime(store: Store) -> Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(store == Store::Memory);

@@ -1,5 +1,6 @@
-//! The model: it keeps all that was ever written, and computes from when that was what must be there and what
-//! must be gone. It knows of no store, and of none of the ways in which culling is done.
+//! The model: it keeps everything that was ever written. From the times of the writes it computes which
+//! values must be stored, and which must be gone. It knows nothing of a store or of the strategies of
+//! retention.
 
 use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
@@ -8,8 +9,7 @@ use rashomon_clock::Timestamp;
 
 use crate::name::Name;
 
-/// When something happened: not before the one, and not after the other. Of what was acknowledged both are the
-/// same.
+/// The time of an event: not before `first`, and not after `last`. Both are equal for acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct When {
     pub(crate) first: Timestamp,
@@ -26,17 +26,17 @@ impl When {
     }
 }
 
-/// Bodies that come and go together: those of a render, or those of a revision.
+/// Bodies that are stored and culled together: those of a render, or a property of the revision.
 #[derive(Debug, Clone)]
 pub(crate) struct Unit {
     pub(crate) bodies: BTreeMap<Name, Sha1>,
     pub(crate) stored: When,
-    /// When it was last written, as a whole.
+    /// When the unit was last written as a whole.
     pub(crate) written: When,
-    /// There was a time at which it might go: it need not be there ever again.
+    /// The bodies were eligible for culling at some time, so they need not be stored any more.
     pub(crate) released: bool,
-    /// Some of it may have gone without the rest: it came so late that something hides it, or somebody left it
-    /// half done.
+    /// A part of the bodies may be gone without the rest. Either the write came so late that a tombstone
+    /// hides a part, or a process was interrupted.
     pub(crate) by_half: bool,
 }
 
@@ -46,7 +46,7 @@ impl Unit {
     }
 }
 
-/// A render, and until when somebody who read it may come back.
+/// A render. For each property that a client read, `promised` has the time until which it must stay readable.
 #[derive(Debug, Clone)]
 pub(crate) struct Render {
     pub(crate) unit: Unit,
@@ -56,12 +56,13 @@ pub(crate) struct Render {
 /// A revision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RevisionModel {
-    /// Its own bodies: each by itself, since a render may bring one that the revision lacks.
+    /// The properties of the revision. Each has a unit of its own, since a render may bring one that the
+    /// revision lacks.
     pub(crate) own: BTreeMap<Name, Unit>,
     pub(crate) renders: BTreeMap<Tid, Render>,
 }
 
-/// What was made of a revision because somebody asked, and is none of its renders.
+/// A render that was generated on demand for a revision. It is none of the revision's stored renders.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) rev: Revision,
@@ -69,19 +70,19 @@ pub(crate) struct Made {
     pub(crate) promised: BTreeMap<Name, Timestamp>,
 }
 
-/// All that was ever written of a page.
+/// Everything that was ever written of a page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageModel {
     pub(crate) revisions: BTreeMap<Revision, RevisionModel>,
     pub(crate) made: BTreeMap<Tid, Made>,
 }
 
-/// What may become of bodies.
+/// How long bodies must be stored, and when they must be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fate {
-    /// They must be there before this time; `MAX`: always.
+    /// The bodies must be stored before this time. `MAX`: always.
     pub(crate) stays_before: Timestamp,
-    /// A sweep at this time or later leaves nothing of them; `None`: they stay.
+    /// A sweep at this time or later must have deleted them. `None`: they stay.
     pub(crate) gone_by: Option<Timestamp>,
 }
 
@@ -90,7 +91,7 @@ impl Fate {
 }
 
 impl PageModel {
-    /// The highest (rev, tid) stored.
+    /// The highest (revision, tid) stored.
     pub(crate) fn latest(&self) -> Option<(Revision, Tid)> {
         let (rev, revision) = self.revisions.last_key_value()?;
         Some((*rev, *revision.renders.last_key_value()?.0))
@@ -105,7 +106,7 @@ impl PageModel {
         self.revisions.get(&rev)?.renders.get(&tid)
     }
 
-    /// When revisions above this one were first stored, the earliest first.
+    /// The times at which revisions above this one were first stored, the earliest first.
     fn higher_revisions(&self, rev: Revision) -> Vec<When> {
         let higher = self.revisions.range((Bound::Excluded(rev), Bound::Unbounded));
         let mut stored: Vec<_> =
@@ -114,24 +115,25 @@ impl PageModel {
         stored
     }
 
-    /// When a revision was superseded, and when it went out of the newest that stay; if it did.
+    /// When a revision was superseded, and when it dropped out of the newest `kept` revisions. `None` if that
+    /// did not happen.
     fn superseded_revision(&self, rev: Revision, own: When, kept: usize) -> (Option<When>, Option<When>) {
         let higher = self.higher_revisions(rev);
         let superseded = higher.iter().copied().reduce(earlier).map(|when| when.later(own));
         (superseded, higher.get(kept - 1).map(|when| when.later(own)))
     }
 
-    /// A revision's own body.
+    /// A property of the revision.
     pub(crate) fn own(&self, rev: Revision, name: Name) -> Option<&Unit> {
         self.revisions.get(&rev)?.own.get(&name)
     }
 
-    /// All bodies that are revisions' own.
+    /// All properties of revisions.
     pub(crate) fn owns(&self) -> impl Iterator<Item = (Revision, Name)> {
         self.revisions.iter().flat_map(|(rev, revision)| revision.own.keys().map(|name| (*rev, *name)))
     }
 
-    /// What may become of a revision's own body.
+    /// The fate of a property of the revision.
     pub(crate) fn fate_of_own(&self, rev: Revision, name: Name, policy: &Policy) -> Fate {
         let Some(own) = self.own(rev, name) else { return Fate::STAYS };
         let (superseded, went_out) =
@@ -147,7 +149,7 @@ impl PageModel {
         }
     }
 
-    /// What may become of a render's bodies.
+    /// The fate of a render's bodies.
     pub(crate) fn fate_of_render(&self, rev: Revision, tid: Tid, policy: &Policy) -> Fate {
         let Some(revision) = self.revisions.get(&rev) else { return Fate::STAYS };
         let Some(render) = revision.renders.get(&tid) else { return Fate::STAYS };
@@ -157,7 +159,7 @@ impl PageModel {
         let (by_revision, went_out) =
             self.superseded_revision(rev, unit.stored, policy.min_keep.get() as usize);
         let went_out = went_out.filter(|_| policy.cull == Cull::Revisions);
-        // What stays as the newest of a revision that stays goes for neither reason.
+        // The newest render of a revision that stays goes for neither reason.
         let Some(goes) = [by_render, went_out].into_iter().flatten().reduce(earlier) else {
             return Fate::STAYS;
         };
@@ -168,8 +170,8 @@ impl PageModel {
         }
     }
 
-    /// Marks what might go at this time, under this policy: it may be gone from then on. `at_once`: nothing is kept
-    /// for the grace.
+    /// Marks the bodies that may go at this time under this policy: from now on they need not be stored.
+    /// `at_once`: the strategy keeps no superseded value for the grace.
     pub(crate) fn release(&mut self, policy: &Policy, now: Timestamp, at_once: bool) {
         let may_go = |fate: Fate| fate.stays_before <= now || (at_once && fate.gone_by.is_some());
         let tids: Vec<_> = self.tids().collect();
@@ -191,7 +193,7 @@ impl PageModel {
         }
     }
 
-    /// The times after now at which something may go, or a promise ends.
+    /// The times at which bodies may go, or a promise to a reader ends.
     pub(crate) fn edges(&self, policy: &Policy) -> Vec<Timestamp> {
         let of_renders = self.tids().map(|(rev, tid)| self.fate_of_render(rev, tid, policy).stays_before);
         let of_revisions = self.owns().map(|(rev, name)| self.fate_of_own(rev, name, policy).stays_before);
@@ -201,7 +203,7 @@ impl PageModel {
         of_renders.chain(of_revisions).chain(promised).chain(made).collect()
     }
 
-    /// Clocks were set ahead: what expires by them does so that much sooner.
+    /// Shortens the promises to readers after all clocks were set ahead: copies expire that much sooner.
     pub(crate) fn shorten_promises(&mut self, by: Duration) {
         let renders = self.revisions.values_mut().flat_map(|revision| revision.renders.values_mut());
         let promised = renders.flat_map(|render| render.promised.values_mut());
@@ -216,7 +218,7 @@ fn earlier(one: When, other: When) -> When {
     When { first: one.first.min(other.first), last: one.last.min(other.last) }
 }
 
-/// When the first of them was stored.
+/// When the first of the renders was stored.
 fn earliest<'a>(renders: impl IntoIterator<Item = &'a Render>) -> Option<When> {
     renders.into_iter().map(|render| render.unit.stored).reduce(earlier)
 }

@@ -1,4 +1,4 @@
-//! The properties that there are in a world.
+//! The properties that a world has.
 
 use std::{fmt, sync::LazyLock};
 
@@ -7,15 +7,15 @@ use rashomon_buckets::PropertyName;
 /// A property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Name {
-    /// Of a render.
+    /// A property of a render.
     Html,
-    /// Of a render.
+    /// A property of a render.
     Parsoid,
-    /// Of a render.
+    /// A property of a render.
     Meta,
-    /// Of a revision.
+    /// A property of the revision.
     Wikitext,
-    /// Of a revision, too.
+    /// A property of the revision.
     Slot,
 }
 
@@ -27,7 +27,7 @@ impl Name {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Html, Self::Parsoid, Self::Meta, Self::Wikitext, Self::Slot];
 
-    /// As the buckets know it.
+    /// The name in the types of the buckets.
     #[must_use]
     pub fn get(self) -> &'static PropertyName {
         &NAMES[self as usize]
@@ -39,7 +39,7 @@ impl Name {
         Self::ALL.into_iter().find(|one| one.get().as_str() == name)
     }
 
-    /// Whether it belongs to the revision, and not to the render.
+    /// Whether it is a property of the revision, and not of a render.
     #[must_use]
     pub const fn is_of_revision(self) -> bool {
         matches!(self, Self::Wikitext | Self::Slot)
@@ -52,19 +52,19 @@ impl fmt::Display for Name {
     }
 }
 
-/// Some of the properties.
+/// A set of properties.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Names(pub u8);
 
 impl Names {
-    /// Those that belong to the revision, and those that belong to the render.
+    /// The properties of the revision among them, and the properties of a render.
     #[must_use]
     pub const fn by_versions(self) -> (Self, Self) {
         let of_revision = 1 << Name::Wikitext as u8 | 1 << Name::Slot as u8;
         (Self(self.0 & of_revision), Self(self.0 & !of_revision))
     }
 
-    /// Those that are in it.
+    /// The properties in the set.
     pub fn iter(self) -> impl Iterator<Item = Name> {
         Name::ALL.into_iter().filter(move |name| self.0 >> *name as u8 & 1 == 1)
     }

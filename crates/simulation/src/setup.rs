@@ -1,4 +1,4 @@
-//! What a world is like before anything happens in it.
+//! The properties of a world, before anything happens in it.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -8,35 +8,35 @@ use rashomon_buckets::{Cull, Current, Fill, Policy, Strategy};
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a world is like before anything happens in it.
+/// The properties of a world, before anything happens in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
-    /// How many processes work on the store; 1 where one alone can.
+    /// The number of processes that use the store; 1 if the store takes only one.
     pub processes: usize,
-    /// How many pages there are.
+    /// The number of pages.
     pub pages: usize,
-    /// What is kept, and for how long; `None`: everything, until somebody turns retention on.
+    /// The policy of retention. `None`: everything is kept until a step turns retention on.
     pub policy: Option<Policy>,
-    /// By which means superseded values go, in every policy.
+    /// The strategy of every policy in the history.
     pub strategy: Strategy,
-    /// By how much the clocks differ, at most.
+    /// The most by which the clocks differ.
     pub skew: Duration,
-    /// At most one entry of the timeline a page in this time.
+    /// In this time the timeline gets at most one entry a page.
     pub sample: Duration,
-    /// Whether the timeline lies beside the store, in memory, where it may be lost.
+    /// Whether the timeline is kept beside the store, in memory, where it may be lost.
     pub timeline_beside: bool,
-    /// Whether somebody makes what is stored nowhere.
+    /// Whether a renderer generates properties that are not stored.
     pub generator: bool,
-    /// Whether some bodies are so large that they lie in chunks.
+    /// Whether some bodies are so large that they are stored in chunks.
     pub large: bool,
-    /// Whether somebody sets all clocks, by more than they may differ.
+    /// Whether clock jumps happen: all clocks are set, by more than they may differ.
     pub jumps: bool,
     /// Whether calls of the store fail, and processes die.
     pub faults: bool,
 }
 
 impl Setup {
-    /// One of all that there can be. `alone`: the store takes one process.
+    /// Draws a world. `alone`: the store takes only one process.
     #[must_use]
     pub fn random(rng: &mut Rng, alone: bool) -> Self {
         let processes = if alone { 1 } else { rng.usize(1..=3) };
@@ -54,7 +54,8 @@ impl Setup {
             jumps: rng.u8(..8) == 0,
             faults: rng.u8(..4) != 0,
         };
-        // Of its own numbers, so that what else there is stays what it was when all worlds had one strategy.
+        // The strategy is drawn from random numbers of its own. So the other properties are the same as when
+        // all worlds had one strategy.
         let mut rng = rng.clone();
         match rng.u8(..4) {
             0 => {
@@ -65,7 +66,7 @@ impl Setup {
         }
     }
 
-    /// The same world, with option A of table-per-query in the place of option B.
+    /// Returns the same world with option A of table-per-query instead of option B.
     fn in_one_row(mut self) -> Self {
         if let Strategy::TablePerQuery(_, fill) = self.strategy {
             self.strategy = Strategy::TablePerQuery(Current::OneRow, fill);
@@ -76,7 +77,8 @@ impl Setup {
         self
     }
 
-    /// The same world under another strategy, which goes by one policy all the time.
+    /// Returns the same world under another strategy. A strategy other than app-ttl keeps one policy all the
+    /// time.
     #[must_use]
     pub fn with(self, strategy: Strategy, rng: &mut Rng) -> Self {
         if strategy == Strategy::AppTtl {
@@ -85,30 +87,30 @@ impl Setup {
         let mut policy = self.policy.unwrap_or_else(|| policy(rng, self.skew));
         policy.strategy = strategy;
         if strategy != Strategy::TwoTable {
-            // Its table of the latest holds nothing else.
+            // The strategy's table of the latest holds nothing but the latest.
             (policy.cull, policy.min_keep) = (Cull::Revisions, NonZeroU32::MIN);
         }
-        // Copies expire by the clock, wherever that is set to.
+        // Copies expire by the clock, even if it jumps, so there are no jumps.
         Self { strategy, policy: Some(policy), jumps: false, ..self }
     }
 
-    /// Whether superseded values lie in tables whose rows expire.
+    /// Whether superseded values are stored in tables whose rows expire.
     pub(crate) fn expires(&self) -> bool {
         self.strategy != Strategy::AppTtl
     }
 
-    /// Whether the latest lies in one row a property, which is set after the write.
+    /// Whether the latest is stored in one row a property, which is set after the write.
     pub(crate) fn is_one_row(&self) -> bool {
         matches!(self.strategy, Strategy::TablePerQuery(Current::OneRow, _))
     }
 
-    /// Whether what is superseded can be read for a grace (R2).
+    /// Whether superseded values can be read for the grace (promise R2).
     pub(crate) fn keeps_for_a_grace(&self) -> bool {
         !matches!(self.strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     }
 }
 
-/// The strategies other than the usual one. Half of the worlds that have option B of table-per-query get option A
+/// The strategies other than app-ttl. Half of the worlds that get option B of table-per-query have option A
 /// instead.
 const OTHERS: [Strategy; 4] = [
     Strategy::TwoTable,
@@ -117,9 +119,9 @@ const OTHERS: [Strategy; 4] = [
     Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
 ];
 
-/// A policy for clocks that differ by so much. Its slack has room for what the skew costs.
+/// Draws a policy for clocks that differ by `skew`. Its slack has room for what the skew costs.
 pub(crate) fn policy(rng: &mut Rng, skew: Duration) -> Policy {
-    // A day is the default. It is rare here, since the sweep looks at every hour of it.
+    // A day is the default. It is rare here, since the sweep processes each hour of it separately.
     let grace = if rng.u8(..16) == 0 { 24 * HOUR } else { [10 * MINUTE, HOUR][rng.usize(..2)] };
     let ttl = [grace / 2, grace, 2 * grace][rng.usize(..3)];
     Policy {

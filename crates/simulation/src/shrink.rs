@@ -1,4 +1,4 @@
-//! Makes a history shorter that breaks a promise.
+//! Shortens a history that breaks a promise.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ use crate::{
     violation::{Promise, Violation},
 };
 
-/// The shortest history that was found by leaving things out and in which the same promise is broken: first all
-/// steps after the one at which it was noticed, then one after another, and at last the skew of the clocks.
+/// Returns the shortest history, found by leaving steps out, in which the same promise is broken. Leaves out
+/// all steps after the one at which the violation was noticed, then single steps, and at last the skew of the
+/// clocks.
 ///
-/// What goes early without any of that breaks R2 or R3; what goes early only where clocks differ or jump, R8;
-/// only where the timeline is lost, R7.
+/// The short history decides which promise is named. A value that goes early breaks R8 if that takes clocks
+/// that differ or jump, R7 if that takes the loss of the timeline, and R2 or R3 otherwise.
 ///
 /// # Errors
 ///
-/// Where there is no store to stand on.
+/// Fails if the store cannot be opened or used.
 pub async fn shrink(
     history: &History,
     steps: usize,
@@ -70,7 +71,7 @@ fn with_clocks_that_agree(history: &History) -> History {
     history
 }
 
-/// What the promise is called that is broken in a history of which nothing can be left out.
+/// Names the promise that a history breaks of which nothing can be left out.
 fn named(promise: Promise, shortest: &History) -> Promise {
     let has = |what: fn(&Action) -> bool| shortest.steps.iter().any(|step| what(&step.action));
     match promise {

@@ -1,4 +1,4 @@
-//! What can happen.
+//! The steps of a history.
 
 use std::{fmt, time::Duration};
 
@@ -7,32 +7,33 @@ use rashomon_tables::Call;
 
 use crate::name::{Name, Names};
 
-/// One thing that happens, in one process, with what goes wrong meanwhile.
+/// One step of a history, carried out by one process, perhaps with a disturbance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Which process does it; of so many as there are, counted round.
+    /// The process that carries out the step, modulo the number of processes.
     pub process: usize,
-    /// What it does.
+    /// The action of the process.
     pub action: Action,
-    /// What goes wrong.
+    /// What goes wrong meanwhile.
     pub disturbance: Option<Disturbance>,
 }
 
-/// What happens. Pages and renders are named by numbers that are counted round, over what there is then.
+/// An action. Pages and renders are named by numbers, modulo how many there are at that time.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // Of the fields: they are called what they are.
 pub enum Action {
     /// Time passes.
     Pass(Duration),
-    /// Time passes until just before the next value may go, or until then.
+    /// Time passes until the next value may go: to just before that time, or to the time itself.
     PassToEdge {
-        /// Until then, and not a microsecond less.
+        /// Whether the time itself is reached, to the microsecond.
         reached: bool,
     },
-    /// A revision comes. `age`: as history, made so long ago.
-    /// `if_latest`: on the condition that the latest is the one that it is.
+    /// A revision is written. `age`: as an old revision, made so long ago. `if_latest`: on the condition that
+    /// the latest is unchanged.
     PutRevision { page: usize, rev: i64, names: Names, variant: u8, age: Option<Duration>, if_latest: bool },
-    /// A render comes, of the revision that a render has, and based on that or on the newest.
+    /// A render is written, for the revision of an existing render. It is based on that render, or on the
+    /// newest.
     PutRender {
         page: usize,
         render: usize,
@@ -41,51 +42,52 @@ pub enum Action {
         variant: u8,
         age: Option<Duration>,
     },
-    /// A revision of history comes with its renders.
+    /// An old revision is imported with its renders.
     Import { page: usize, rev: i64, renders: u8, names: Names, variant: u8, age: Duration },
     /// A property is replaced in place.
     Rewrite { page: usize, render: usize, name: Name, variant: u8 },
-    /// Somebody reads a property by the tid of its render.
+    /// A client reads a property by the tid of its render.
     Read { page: usize, render: usize, name: Name },
-    /// Somebody reads a property of the latest.
+    /// A client reads a property of the latest.
     ReadLatest { page: usize, name: Name },
-    /// Somebody reads a property of a revision, which may be made for it.
+    /// A client reads a property of a revision. The renderer may generate it.
     ReadRevision { page: usize, render: usize, name: Name },
-    /// Some of what is due is worked off.
+    /// A sweep processes some queue entries.
     Sweep { limit: usize },
-    /// All that is due is.
+    /// A sweep processes all eligible queue entries.
     SweepAll,
-    /// The queue is worked off from its beginning, once more.
+    /// A sweep processes the queue once more, from its beginning.
     SweepAgain,
-    /// What stands already is noted as due.
+    /// A rescan enqueues what is already stored.
     Walk,
-    /// All processes begin again with other settings.
+    /// All processes restart with other settings.
     SetPolicy(Option<Policy>),
-    /// A clock is set, within what clocks may differ: so many thousandths of that ahead of the slowest.
+    /// The clock of a process is set, within the allowed skew: so many thousandths of the skew ahead of the
+    /// slowest clock.
     Skew { thousandths: u32 },
-    /// All clocks are set, by more than they may differ: ahead while the processes see it, or back, and then, or
-    /// meanwhile, all processes begin again.
+    /// All clocks are set, by more than they may differ. When they are set ahead, the running processes see
+    /// it. All processes may restart, too.
     Jump { by: Duration, ahead: bool, all_begin_again: bool },
-    /// Nothing is left of the timeline.
+    /// All entries of the timeline are lost.
     LoseTimeline,
-    /// The process begins again.
+    /// The process restarts.
     Restart,
 }
 
-/// What goes wrong while something happens.
+/// A disturbance during an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Disturbance {
-    /// A call fails: the one of this number, of its kind.
+    /// One call fails, chosen by its kind and its number.
     Fails { call: Call, number: u64, how: Failure },
-    /// The process dies after so many calls of the store, and begins again a while later.
+    /// The process dies after so many calls of the store, and restarts later.
     Dies { after: u64 },
     /// Every delete of bodies fails.
     CullsFail,
-    /// The first write of a page fails, and comes to pass so much later.
+    /// The first write of a page fails, and takes effect so much later.
     Late(Duration),
-    /// The first write of a page under a lease reaches the store only when the lease has expired, and another process has
-    /// taken the write back.
+    /// The first write of a page under a lease is held back until the lease has expired, and another process
+    /// has taken the write back.
     LosesLease,
 }
 
@@ -93,11 +95,11 @@ pub enum Disturbance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Failure {
-    /// Nothing of it happened.
+    /// The call had no effect.
     Before,
-    /// All of it happened.
+    /// The call had its complete effect, but returned an error.
     After,
-    /// Some batches of it happened.
+    /// Some batches of the call were written.
     Midway { batches: u64 },
 }
 

@@ -1,36 +1,36 @@
-//! What a world finds.
+//! Broken promises.
 
 use std::fmt;
 
-/// The promises of retention, as the design counts them.
+/// The promises of retention, with the numbers of the design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
     /// The latest is the highest (rev, tid) stored.
     R1,
-    /// What was superseded can be read for a grace.
+    /// A superseded value can be read for the grace.
     R2,
-    /// What was read after that, or was made, can be read for a ttl.
+    /// A superseded value that is read after the grace, or that is generated, can be read for another ttl.
     R3,
-    /// What was superseded is gone by grace and slack.
+    /// A superseded value is gone after grace and slack.
     R4,
-    /// A cull that fails is no error for the writer, and two are as one.
+    /// A failed cull is no error for the writer, and two culls have the effect of one.
     R5,
-    /// A render goes as a whole; what belongs to the revision goes with that.
+    /// A render is culled as a whole. A property of the revision is culled with the revision.
     R6,
-    /// Losing the timeline culls nothing early.
+    /// The loss of the timeline culls nothing early.
     R7,
-    /// Clocks that differ, or jump, cull nothing early.
+    /// Clocks that differ or jump cull nothing early.
     R8,
-    /// None of those: a call that nothing disturbs gives what was written.
+    /// None of the above: an undisturbed call returns what was written.
     Answer,
 }
 
-/// A promise that was not kept.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The promise.
     pub promise: Promise,
-    /// What was seen instead.
+    /// What was observed instead.
     pub what: String,
 }
 
@@ -46,5 +46,5 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The result of what may find a promise broken.
+/// The result of a check.
 pub(crate) type Result<T, E = Violation> = std::result::Result<T, E>;

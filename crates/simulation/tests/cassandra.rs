@@ -1,9 +1,9 @@
-//! A few histories on a node of Cassandra, where the environment names one.
+//! A few histories on a Cassandra node, if the environment names one.
 
 use rashomon_simulation::{Plan, Store, Variant, many};
 
 #[test]
-fn in_cassandra_no_promise_is_broken() {
+fn no_promise_is_broken_in_cassandra() {
     if rashomon_test_stores::node().is_none() {
         println!("skipped: no node is named");
         return;

@@ -1,5 +1,5 @@
-//! A few histories that are run with the other tests. The step `retention` of `cargo xtask test` runs more, and
-//! `cargo xtask simulate` as many as one likes.
+//! A few histories that run with the other tests. The step `retention` of `cargo xtask test` runs more, and
+//! `cargo xtask simulate` any number.
 
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
@@ -10,7 +10,7 @@ use rashomon_simulation::{
     Action, Disturbance, Ground, History, Name, Names, Plan, Step, Store, Variant, many, run,
 };
 
-/// Another seed than that of the program, so that the two do not run the same.
+/// A seed apart from the program's default, so that the tests and the program run different histories.
 const SEED: u64 = 1_000_000_000;
 
 fn no_promise_is_broken(store: Store, histories: u64) {
@@ -23,30 +23,31 @@ fn no_promise_is_broken(store: Store, histories: u64) {
 }
 
 #[test]
-fn in_memory_no_promise_is_broken() {
+fn no_promise_is_broken_in_memory() {
     no_promise_is_broken(Store::Memory, 200);
 }
 
-/// The same of the garbage collector, over three replicas of which a batch may reach some.
+/// The histories of the garbage collector, over three replicas of which a batch may reach only some.
 #[test]
 fn collector_loses_no_acknowledged_revision() {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     rashomon_simulation::collecting::many(60, SEED, threads, &|_| {}).unwrap();
 }
 
-/// A write reached one replica, a read repaired some of its rows on the others, and its neighbours were sealed.
+/// A write reached one replica, a read repaired some of its rows on the others, and its neighbours were
+/// sealed.
 #[tokio::test(start_paused = true)]
 async fn half_repaired_write_is_whole_after_a_seal() {
     rashomon_simulation::collecting::run(5850).await.unwrap();
 }
 
 #[test]
-fn in_sqlite_no_promise_is_broken() {
+fn no_promise_is_broken_in_sqlite() {
     no_promise_is_broken(Store::Sqlite, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seed_gives_the_same_history_and_the_same_run_of_it() {
+async fn same_seed_gives_the_same_history_and_run() {
     let ground = Ground::open(Store::Memory).await.unwrap();
     let mut runs = Vec::new();
     for seed in [7, 8, 9, 7, 8, 9] {
@@ -58,9 +59,9 @@ async fn a_seed_gives_the_same_history_and_the_same_run_of_it() {
     assert_ne!(runs[0], runs[1]);
 }
 
-/// A render was made of a revision. What is the revision's own may be read by its tid as well.
+/// A render was generated for a revision. By its tid a property of the revision may be read as well.
 #[tokio::test(start_paused = true)]
-async fn what_is_a_revisions_own_may_be_read_by_the_tid_of_a_render_that_was_made() {
+async fn property_of_the_revision_may_be_read_by_the_tid_of_a_generated_render() {
     let history = History::of_seed(3, true, |setup| {
         setup.generator = true;
         setup.strategy = Strategy::AppTtl;
@@ -85,8 +86,8 @@ async fn what_is_a_revisions_own_may_be_read_by_the_tid_of_a_render_that_was_mad
     assert!(outcome.log.contains("read html"), "nothing was made: {}", outcome.log);
 }
 
-/// A write is taken back when the store has it, and its writer has noted what it supersedes. That is superseded a day
-/// later, by a write that culls.
+/// A write is taken back after the store has it, and after its writer has recorded in the timeline which
+/// revision it supersedes. That revision is superseded a day later, by a write that culls.
 #[tokio::test(start_paused = true)]
 async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
     let history = History::of_seed(3, false, |setup| {

@@ -25,7 +25,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 /// Names and values of a request's headers.
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
-/// Whether a request that is served comes from another origin, or why it is refused.
+/// Whether an accepted request comes from another origin, or why the request is refused.
 type Verdict = std::result::Result<bool, Kind>;
 
 fn verdict(method: &Method, fields: Headers<'_>) -> Verdict {
@@ -38,9 +38,9 @@ fn verdict(method: &Method, fields: Headers<'_>) -> Verdict {
 fn only_requests_of_other_origins_are_refused() {
     let refused = Err(Kind::CrossSite);
     let rows: [(Headers<'_>, Verdict); 19] = [
-        // No browser.
+        // Not a browser.
         (&[], Ok(false)),
-        // The server's own pages, and what a person types.
+        // The server's own pages, and typed addresses.
         (&[("origin", "http://localhost:7231")], Ok(false)),
         (&[("origin", "http://localhost:7231"), ("sec-fetch-site", "same-origin")], Ok(false)),
         (&[("sec-fetch-site", "same-origin")], Ok(false)),
@@ -58,9 +58,9 @@ fn only_requests_of_other_origins_are_refused() {
         (&[("origin", "null"), ("sec-fetch-site", "cross-site")], refused),
         (&[("origin", "null"), ("sec-fetch-site", "same-origin")], refused),
         (&[("origin", "moz-extension://localhost:7231")], refused),
-        // What no browser sends, and nobody means.
+        // Several origins, which no browser sends.
         (&[("origin", "http://localhost:7231"), ("origin", "https://evil.example")], refused),
-        // A configured origin counts more than the site.
+        // A configured origin is more important than the site.
         (&[("origin", "https://trusted.example"), ("sec-fetch-site", "cross-site")], Ok(true)),
         (&[("origin", "http://trusted.example"), ("sec-fetch-site", "cross-site")], refused),
     ];
@@ -126,7 +126,7 @@ fn foreign_hosts_are_refused_on_loopback() {
             assert_eq!(verdict(&method, &[("host", host)]), expected, "{host}");
         }
     }
-    // What the line of the request names counts, and programs of HTTP/1.0 name nothing.
+    // The host in the request line counts, and HTTP/1.0 programs may name none.
     let judge = |uri: &'static str, check_host| {
         let settings = Settings { check_host, ..settings() };
         judge(&Method::GET, &Uri::from_static(uri), &headers(&[OWN]), &settings).is_ok()

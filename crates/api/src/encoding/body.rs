@@ -1,4 +1,4 @@
-//! The body of a request: bounded in bytes and in time.
+//! The body of a request, limited in bytes and in time.
 
 use std::time::Duration;
 
@@ -16,26 +16,27 @@ use crate::{
     settings::{BODY_TIMEOUT, IDLE_TIMEOUT, MIN_UPLOAD_RATE},
 };
 
-/// After an error, so many bytes of a body are still read, so that the client gets to read the answer instead
-/// of finding its connection reset.
+/// How many bytes of a body are still read after an error, so that the client can read the answer instead of
+/// finding its connection reset.
 const DRAINED_BYTES: u64 = 1 << 20;
 
-/// And for so long.
+/// How long these bytes are waited for.
 const DRAINED_TIME: Duration = Duration::from_secs(2);
 
-/// What a time that cannot be reckoned with is taken for: some thirty years.
+/// The substitute for times that are too large to compute with: some thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
-/// The bounds of a body.
+/// The limits of a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyLimits {
     /// The most bytes.
     pub(crate) bytes: u64,
-    /// How long no byte may come.
+    /// The longest pause between two bytes.
     pub(crate) idle: Duration,
-    /// How long all of it may take, from when it is first asked for.
+    /// The time limit for the whole body, from when it is first read.
     pub(crate) total: Duration,
-    /// The fewest bytes a second, over [`RATE_WINDOW_SECONDS`] in which the server waits for them; 0 for any.
+    /// The minimum rate in bytes per second, over [`RATE_WINDOW_SECONDS`] of waiting for the client; 0 for no
+    /// minimum.
     pub(crate) rate: u64,
 }
 
@@ -48,7 +49,7 @@ pub(crate) enum BodyError {
     /// It ended too early, or its chunks are malformed.
     #[error("the body ended before it was complete: {0}")]
     Truncated(String),
-    /// Nothing came for too long.
+    /// No byte came for too long.
     #[error("no byte of the body came for {} s ({IDLE_TIMEOUT}): send it without such pauses", .0.as_secs())]
     Idle(Duration),
     /// All of it took too long.
@@ -63,7 +64,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    /// Whether the client is to blame for how long it took.
+    /// Whether the client took too long.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::Idle(_) | Self::TimedOut(_) | Self::TooSlow(_))
     }
@@ -86,19 +87,18 @@ pub(crate) struct RequestBody {
     body: Body,
     limits: BodyLimits,
     left: u64,
-    /// When all of it has to be there; `None` until it is asked for.
+    /// When the whole body must have arrived; `None` until it is first read.
     deadline: Option<Instant>,
     rate: Rate,
     received: Counter,
     ended: bool,
 }
 
-/// What comes of a body: a piece of it, or its trailers; `None` at its end.
+/// The result of reading a body: a piece, or its trailers; `None` at its end.
 type NextFrame = Option<Result<Frame<Bytes>, axum::Error>>;
 
 impl RequestBody {
-    /// Takes a body; one that says beforehand that it is too large is refused at once. `received` counts its
-    /// bytes.
+    /// Wraps a body. Refuses it at once if its declared length is too large. `received` counts its bytes.
     pub(crate) fn new(body: Body, limits: BodyLimits, received: Counter) -> Result<Self, BodyError> {
         if body.size_hint().lower() > limits.bytes {
             return Err(BodyError::TooLarge(limits.bytes));
@@ -107,12 +107,12 @@ impl RequestBody {
         Ok(Self { body, limits, left: limits.bytes, deadline: None, rate, received, ended: false })
     }
 
-    /// The most bytes that are still to come, where that is known.
+    /// The most bytes that are still to come, if that is known.
     pub(crate) fn length(&self) -> Option<u64> {
         self.body.size_hint().upper()
     }
 
-    /// The next piece; `None` at the end, again and again.
+    /// Returns the next piece, or `None` at the end and after it.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         while !self.ended {
             self.ended = true;
@@ -121,7 +121,7 @@ impl RequestBody {
                 Some(frame) => frame.map_err(|error| BodyError::Truncated(error.to_string()))?,
             };
             self.ended = false;
-            // Trailers say nothing that we ask for.
+            // Trailers are ignored.
             let Ok(data) = frame.into_data() else { continue };
             let size = data.len() as u64;
             self.received.inc_by(size);
@@ -134,9 +134,9 @@ impl RequestBody {
         Ok(None)
     }
 
-    /// What has come already, or comes while the server waits for it, within the limits.
+    /// Returns the next frame, waiting for it within the limits.
     async fn next_frame(&mut self) -> Result<NextFrame, BodyError> {
-        // The runtime's own clock: it is the one that wakes us.
+        // The clock of the runtime, since its timers wake this task.
         let begun = Instant::now();
         let total = self.limits.total;
         let deadline = *self
@@ -155,12 +155,12 @@ impl RequestBody {
         .min_by_key(|(limit, _)| *limit)
         .unwrap_or((self.limits.idle, BodyError::Idle(self.limits.idle)));
         let frame = timeout(limit, self.body.frame()).await;
-        // Where this process did not run for longer, that is not the client's fault.
+        // If this process did not run for longer, that is not counted against the client.
         self.rate.wait(begun.elapsed().min(limit));
         frame.map_err(|_elapsed| late)
     }
 
-    /// Reads on after an error, within reason.
+    /// Reads on after an error, within limits.
     pub(crate) async fn drain(mut self) {
         self.left = DRAINED_BYTES;
         let all = async { while let Ok(Some(_)) = self.next().await {} };

@@ -9,14 +9,14 @@ pub(crate) struct MediaType {
 }
 
 impl MediaType {
-    /// Parses one; `None` where it is none.
+    /// Parses a media type. `None` if it is malformed.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (essence, parameters) = parse_parameters(text)?;
         let (kind, subtype) = essence.split_once('/')?;
         (is_token(kind) && is_token(subtype)).then_some(Self { essence, parameters })
     }
 
-    /// A parameter; names are compared without case.
+    /// A parameter. Its name is compared without case.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -43,7 +43,7 @@ pub(super) fn parse_parameters(text: &str) -> Option<(String, Vec<(String, Strin
     Some((value.trim().to_ascii_lowercase(), parameters))
 }
 
-/// A token or a quoted string, and what follows it.
+/// Parses a token or a quoted string. Also returns the rest.
 fn parse_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());

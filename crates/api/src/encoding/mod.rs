@@ -1,7 +1,7 @@
-//! The encodings of a POST: three of them, equal in effect, each read as it arrives.
+//! The encodings of a POST: three encodings with the same meaning, each parsed as it arrives.
 //!
-//! A form is a sequence of fields; each has a name, perhaps headers, and bytes that come in pieces. Nothing is
-//! ever held that is longer than a piece, a name or a header block, and each of those is bounded.
+//! A form is a sequence of fields. A field has a name, perhaps headers, and bytes that come in pieces. The
+//! parsers hold at most a piece, a name or a header block in memory, and each of these is bounded.
 
 mod body;
 mod media_type;
@@ -20,8 +20,7 @@ use urlencoded::UrlEncoded;
 
 use crate::problem::{Kind, Problem};
 
-/// The bytes that a field's name may have: those of `_http-equiv.` and of the longest name of a property, and
-/// some.
+/// The maximum size of a field's name: enough for `_http-equiv.` with the longest name of a property.
 const MAX_NAME: usize = 256;
 
 /// The start of a field.
@@ -29,18 +28,17 @@ const MAX_NAME: usize = 256;
 pub(crate) struct Field {
     /// Its name.
     pub(crate) name: String,
-    /// The headers that came with it, but those that only say where it begins and what it is called; names in
-    /// lower case.
+    /// Its headers, except those that only delimit and name the field. The names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
 }
 
 /// Why a form cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
-    /// It breaks the rules of its encoding.
+    /// It violates the rules of its encoding.
     #[error("{0}")]
     Malformed(String),
-    /// It is of no encoding that we know.
+    /// Its encoding is not supported.
     #[error("{0}")]
     Unsupported(String),
     /// Its bytes did not arrive.
@@ -72,7 +70,7 @@ pub(crate) enum FormReader {
 }
 
 impl FormReader {
-    /// Chooses the encoding by the request's headers.
+    /// Chooses the parser by the request's headers.
     pub(crate) fn new(headers: &HeaderMap, body: RequestBody) -> Result<Self, FormError> {
         const KNOWN: &str = "send application/x-www-form-urlencoded, multipart/form-data, multipart/mixed or \
                              multipart/related";
@@ -105,7 +103,7 @@ impl FormReader {
         Multipart::new(body, boundary, naming).map(|form| Self::Multipart(Box::new(form)))
     }
 
-    /// Goes on to the next field; what was not read of the one before is skipped. `None` after the last.
+    /// Returns the next field, or `None` after the last. Skips unread bytes of the previous field.
     pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
         match self {
             Self::UrlEncoded(form) => form.next_field().await,
@@ -113,7 +111,7 @@ impl FormReader {
         }
     }
 
-    /// The next piece of the field's bytes; `None` after the last.
+    /// Returns the next piece of the field's bytes, or `None` after the last.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
         match self {
             Self::UrlEncoded(form) => form.chunk().await,
@@ -121,7 +119,7 @@ impl FormReader {
         }
     }
 
-    /// The most bytes of the body that are still to come, where that is known.
+    /// The most bytes of the body that are still to come, if that is known.
     pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Self::UrlEncoded(form) => form.length(),
@@ -129,7 +127,7 @@ impl FormReader {
         }
     }
 
-    /// The body, to be read to its end after an error.
+    /// Returns the body, to be read to its end after an error.
     pub(crate) fn into_body(self) -> RequestBody {
         match self {
             Self::UrlEncoded(form) => form.into_body(),
@@ -138,7 +136,8 @@ impl FormReader {
     }
 }
 
-/// Bodies are taken as they are: a compressed one would be stored compressed, without saying so.
+/// Refuses a content encoding. Bodies are stored as they are, so a compressed one would be stored compressed,
+/// without a record of that.
 pub(crate) fn refuse_content_encoding(headers: &HeaderMap) -> Result<(), FormError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {

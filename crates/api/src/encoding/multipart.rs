@@ -1,7 +1,7 @@
-//! Multipart bodies (RFC 2046, section 5.1; RFC 7578), read as they arrive.
+//! Multipart bodies (RFC 2046, section 5.1; RFC 7578), parsed as they arrive.
 //!
-//! Ours, because the libraries for it read on for as long as the client sends, whatever the store can take, and
-//! hold a header block of any length.
+//! This is an implementation of its own. Libraries for multipart bodies read on as long as the client sends,
+//! even if the store cannot keep up, and hold header blocks of any length in memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
@@ -12,16 +12,16 @@ use super::{Field, FormError, MAX_NAME, RequestBody, media_type::parse_parameter
 /// The longest boundary that the standard allows.
 const MAX_BOUNDARY: usize = 70;
 
-/// The bytes of a part's headers.
+/// The size limit of a part's headers.
 const MAX_HEADER_BLOCK: usize = 16 << 10;
 
-/// The headers of a part.
+/// The maximum number of a part's headers.
 const MAX_HEADERS: usize = 32;
 
-/// What may follow a boundary on its line: spaces that gateways add.
+/// How many spaces may follow a boundary on its line. Gateways add some.
 const MAX_PADDING: usize = 256;
 
-/// How the parts of a body are named.
+/// How a part gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartNaming {
     /// By `Content-Disposition: form-data; name="html"`.
@@ -35,14 +35,14 @@ pub(super) enum PartNaming {
 pub(crate) struct Multipart {
     body: RequestBody,
     naming: PartNaming,
-    /// Finds a line break and the boundary.
+    /// Searches for a line break with the boundary.
     delimiter: Finder<'static>,
-    /// What has arrived and is not read.
+    /// Received bytes that have not been parsed yet.
     buffer: BytesMut,
     place: Place,
 }
 
-/// Where in the body we are.
+/// The state of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Before a delimiter: in the preamble, or in a part.
@@ -66,12 +66,12 @@ impl Multipart {
             )));
         }
         let delimiter = Finder::new(format!("\r\n--{boundary}").as_bytes()).into_owned();
-        // The first delimiter may be the very first thing, without a line break.
+        // The first delimiter may be at the very beginning, without a line break.
         Ok(Self { body, naming, delimiter, buffer: BytesMut::from(&b"\r\n"[..]), place: Place::Content })
     }
 
     pub(super) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
-        // The preamble, or what is left of the part before.
+        // The preamble, or the rest of the previous part.
         while self.chunk().await?.is_some() {}
         if self.place == Place::AfterDelimiter {
             self.place = if self.read_end_of_delimiter().await? { Place::End } else { Place::Content };
@@ -94,7 +94,7 @@ impl Multipart {
                 self.place = Place::AfterDelimiter;
                 return Ok(Some(content).filter(|content| !content.is_empty()));
             }
-            // What is left behind may be the beginning of a delimiter.
+            // The remaining bytes may be the beginning of a delimiter.
             let safe = (self.buffer.len() + 1).saturating_sub(length);
             if safe > 0 {
                 return Ok(Some(self.buffer.split_to(safe).freeze()));
@@ -112,7 +112,7 @@ impl Multipart {
         self.body
     }
 
-    /// Reads what follows the delimiter on its line; says whether it is the last one.
+    /// Reads the rest of the delimiter's line. Returns whether it is the last delimiter.
     async fn read_end_of_delimiter(&mut self) -> Result<bool, FormError> {
         loop {
             if self.buffer.starts_with(b"--") {
@@ -121,7 +121,7 @@ impl Multipart {
             let padding = self.buffer.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
             match &self.buffer[padding..] {
                 [b'\r', b'\n', ..] => {
-                    // The line break stays: it is also the end of an empty header block.
+                    // The line break stays in the buffer: it is also the end of an empty header block.
                     self.buffer.advance(padding);
                     return Ok(false);
                 }
@@ -156,7 +156,7 @@ impl Multipart {
     fn parse_headers(&self, block: &[u8]) -> Result<Field, FormError> {
         let mut parsed = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let malformed = || FormError::malformed("the headers of a part are malformed, or more than 32");
-        // Without its first line break: the parser would take that for the end.
+        // Skip the first line break, which the parser would take for the end.
         match httparse::parse_headers(&block[2..], &mut parsed) {
             Ok(httparse::Status::Complete(_)) => {}
             _ => return Err(malformed()),
@@ -194,7 +194,7 @@ impl Multipart {
         Ok(Field { name, headers })
     }
 
-    /// The name that a `Content-Disposition` gives.
+    /// The name in a `Content-Disposition`.
     fn parse_disposition(&self, value: &str) -> Result<Option<String>, FormError> {
         let (disposition, parameters) = parse_parameters(value)
             .ok_or_else(|| FormError::malformed("the Content-Disposition of a part is malformed"))?;
@@ -215,7 +215,7 @@ impl Multipart {
     }
 }
 
-/// Bodies are bytes, and stand there as they are.
+/// Checks that a part is not encoded: its bytes are stored as they are.
 fn check_transfer_encoding(value: &str) -> Result<(), FormError> {
     if ["binary", "8bit", "7bit"].iter().any(|identity| value.eq_ignore_ascii_case(identity)) {
         Ok(())

@@ -1,30 +1,30 @@
-//! How fast a body comes.
+//! The rate at which a body arrives.
 //!
-//! Only time in which the server waits for the client counts, so that a store which dawdles is not held against the
-//! client. That time is divided into slots, and the bytes of the last [`SLOTS`] of them are known: at the end of each
-//! slot they have to be enough. Bytes that are read after that end without waiting for them count too: they may have
-//! come before it, while this process did something else.
+//! Only time in which the server waits for the client counts, so a slow store is not counted against the
+//! client. That time is divided into slots, and the bytes of the last [`SLOTS`] slots are known. At the end
+//! of each slot the bytes of these slots must be enough. Bytes that are read after that end without waiting
+//! count too: they may have come before, while this process did something else.
 
 use std::time::Duration;
 
 /// The length of a slot.
 const SLOT: Duration = Duration::from_secs(1);
 
-/// The slots over which the rate is taken.
+/// The number of slots over which the rate is computed.
 const SLOTS: usize = 60;
 
-/// The slots that are remembered: the current one, and a window of those before it.
+/// The number of slots in memory: the current one, and a window of previous ones.
 const REMEMBERED: usize = SLOTS + 1;
 
-/// The time over which the rate is taken, in seconds.
+/// The time over which the rate is computed, in seconds.
 pub(crate) const RATE_WINDOW_SECONDS: u64 = SLOTS as u64 * SLOT.as_secs();
 
 /// The rate of a body that is being received.
 #[derive(Debug)]
 pub(super) struct Rate {
-    /// The fewest bytes in all slots together; 0 where any rate will do.
+    /// The minimum number of bytes in a window; 0 for no minimum.
     least: u64,
-    /// The bytes that came in each of the slots that are remembered, as a ring.
+    /// The bytes of each slot, as a ring.
     slots: Box<[u64; REMEMBERED]>,
     /// The number of the current slot, counted from 0.
     slot: u64,
@@ -33,7 +33,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Of a body that is to come with so many bytes a second, on average over [`RATE_WINDOW_SECONDS`].
+    /// The rate of a body that must have so many bytes per second, on average over [`RATE_WINDOW_SECONDS`].
     pub(super) fn at_least(bytes_per_second: u64) -> Self {
         let least = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
         Self { least, slots: Box::new([0; REMEMBERED]), slot: 0, passed: Duration::ZERO }
@@ -50,7 +50,7 @@ impl Rate {
             return Duration::ZERO;
         }
         let mut patience = SLOT.saturating_sub(self.passed);
-        // The window that ends with each slot to come, if nothing comes: the last of them has no bytes.
+        // The window at the end of each later slot, if no more bytes come: its last slot has no bytes.
         for end in self.slot + 1.. {
             bytes -= self.slots[place_of(end)].min(bytes);
             if end >= window && bytes < self.least {
@@ -61,9 +61,9 @@ impl Rate {
         patience
     }
 
-    /// The server has waited so long.
+    /// Adds time that the server waited.
     pub(super) fn wait(&mut self, waited: Duration) {
-        // After so long nothing of what was before is remembered.
+        // After this time no earlier slot matters.
         self.passed += waited.min(SLOT * REMEMBERED as u32);
         while self.passed >= SLOT {
             self.passed -= SLOT;
@@ -72,14 +72,14 @@ impl Rate {
         }
     }
 
-    /// So many bytes have come.
+    /// Adds bytes that have come.
     pub(super) fn receive(&mut self, bytes: u64) {
         let slot = &mut self.slots[place_of(self.slot)];
         *slot = slot.saturating_add(bytes);
     }
 }
 
-/// Where a slot is in the ring: in the place of the one before all that are remembered.
+/// The index of a slot in the ring. A new slot replaces the oldest one.
 const fn place_of(slot: u64) -> usize {
     (slot % REMEMBERED as u64) as usize
 }
@@ -91,7 +91,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_first_window_is_granted_whatever_comes() {
+    fn first_window_is_always_granted() {
         let mut rate = Rate::at_least(10);
         assert_eq!(rate.patience(), 60 * SECOND);
         rate.receive(599);
@@ -105,7 +105,7 @@ mod tests {
         let mut rate = Rate::at_least(10);
         rate.wait(30 * SECOND);
         rate.receive(600);
-        // They are in the window until 91 s have passed.
+        // These bytes are in the window until 91 s have passed.
         assert_eq!(rate.patience(), 61 * SECOND);
         rate.wait(31 * SECOND);
         rate.receive(300);
@@ -115,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_beginning_does_not_pay_for_a_slow_end() {
+    fn fast_beginning_does_not_excuse_a_slow_end() {
         let mut rate = Rate::at_least(10);
         rate.receive(1_000_000);
         let mut waited = Duration::ZERO;
-        // A byte each second from then on.
+        // From then on, one byte a second.
         while rate.patience() > SECOND {
             rate.wait(SECOND);
             waited += SECOND;
@@ -139,7 +139,7 @@ mod tests {
         rate.wait(SECOND);
         rate.receive(1);
         assert_eq!(rate.patience(), Duration::ZERO);
-        // What had come, and was read late, makes up for it.
+        // Bytes that had come but were read late make up for it.
         rate.receive(600);
         assert!(rate.patience() >= SECOND);
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_is_no_long_computation() {
+    fn long_pause_is_computed_quickly() {
         let mut rate = Rate::at_least(u64::MAX);
         rate.receive(u64::MAX);
         rate.wait(Duration::MAX);

@@ -5,7 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::*;
 
-/// A field, read whole: its name, its headers, its bytes.
+/// A complete field: its name, its headers, its bytes.
 type Whole = (String, Vec<(String, String)>, Vec<u8>);
 
 fn limits(bytes: u64) -> BodyLimits {
@@ -31,12 +31,12 @@ async fn read_in_pieces(content_type: &str, body: &[u8], piece: usize) -> Result
         }
         fields.push((field.name, field.headers, value));
     }
-    // After the end there is nothing, however often one asks.
+    // After the end there is nothing, in any number of calls.
     assert!(reader.next_field().await?.is_none() && reader.chunk().await?.is_none());
     Ok(fields)
 }
 
-/// The same, in pieces of many sizes: what comes out does not depend on them.
+/// Reads a form in pieces of many sizes, and checks that the result does not depend on them.
 async fn read(content_type: &str, body: &[u8]) -> Result<Vec<Whole>, FormError> {
     let whole = read_in_pieces(content_type, body, body.len().max(1)).await;
     for piece in 1..body.len().min(90) {
@@ -140,7 +140,7 @@ async fn malformed_multipart_bodies_are_refused() {
 }
 
 #[tokio::test]
-async fn headers_that_do_not_end_are_not_read_for_ever() {
+async fn endless_headers_are_refused() {
     // Longer than a body may be: a reader that continued would call it too large.
     let body = format!("--b d\r\nx-long: {}", "a".repeat(2 << 20));
     let result = read_in_pieces(FORM_DATA, body.as_bytes(), 10_000).await;
@@ -180,7 +180,7 @@ async fn a_body_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn missing_body_times_out() {
     let nothing = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
     let mut body = RequestBody::new(nothing, limits(10), Counter::default()).unwrap();
     assert!(matches!(body.next().await, Err(BodyError::Idle(_))));

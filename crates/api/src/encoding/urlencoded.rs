@@ -1,5 +1,5 @@
-//! `application/x-www-form-urlencoded` (the URL standard, section 5.1), read as it arrives, and strictly: a `%`
-//! is followed by two hex digits.
+//! `application/x-www-form-urlencoded` (the URL standard, section 5.1), parsed as it arrives, and strictly: a
+//! `%` must be followed by two hex digits.
 
 use bytes::Bytes;
 
@@ -9,9 +9,9 @@ use super::{Field, FormError, MAX_NAME, RequestBody};
 #[derive(Debug)]
 pub(crate) struct UrlEncoded {
     body: RequestBody,
-    /// What has arrived and is not read.
+    /// Received bytes that have not been parsed yet.
     buffer: Bytes,
-    /// The beginning of an escape whose end has not arrived.
+    /// The beginning of an escape whose rest has not arrived.
     escape: Escape,
     /// Whether a field's value is being read.
     in_value: bool,
@@ -24,10 +24,10 @@ enum Escape {
     High(u8),
 }
 
-/// What a piece of text ended with.
+/// What ended a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// All that has arrived; there may be more.
+    /// The end of the received bytes; there may be more.
     Open,
     /// `=`, which ends a name.
     Equals,
@@ -54,7 +54,7 @@ impl UrlEncoded {
             }
             match end {
                 End::Open => {}
-                // `a&&b`, and a `&` at either end, are what browsers and libraries write.
+                // Browsers and libraries write `a&&b`, and a `&` at either end.
                 End::Ampersand if name.is_empty() => {}
                 End::Body if name.is_empty() => return Ok(None),
                 End::Equals if name.is_empty() => return Err(FormError::malformed("a field has no name")),
@@ -88,7 +88,7 @@ impl UrlEncoded {
         self.body
     }
 
-    /// Decodes what has arrived up to the next separator.
+    /// Decodes received bytes up to the next separator.
     async fn decode(&mut self, is_name: bool, decoded: &mut Vec<u8>) -> Result<End, FormError> {
         if self.buffer.is_empty() {
             match self.body.next().await? {

@@ -1,5 +1,5 @@
-//! What requests say, parsed into types whose constructors check. The raw path and the raw query are read,
-//! so that every URL that a cache may hold has one spelling.
+//! Parses requests into types whose constructors validate. Parses the raw path and the raw query, so that
+//! every URL in a cache has one spelling.
 
 mod percent;
 mod query;

@@ -1,4 +1,4 @@
-//! Percent-encoding (RFC 3986, section 2.1), read strictly.
+//! Percent-encoding (RFC 3986, section 2.1), decoded strictly.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ pub(crate) fn hex_pair(high: u8, low: u8) -> Option<u8> {
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-/// Decodes every `%XX`. `None` where a `%` has no two hex digits after it, or the result is no UTF-8.
+/// Decodes every `%XX`. `None` if a `%` is not followed by two hex digits, or if the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));

@@ -1,4 +1,4 @@
-//! The sub-resources of a page: the raw query, read as a path, and what follows it after `&`.
+//! The sub-resources of a page: parses the raw query as a path, and the parameters after `&`.
 
 use std::{
     borrow::Cow,
@@ -16,10 +16,10 @@ use crate::{
     times,
 };
 
-/// How many entries a page of a list has at most.
+/// The maximum number of entries in a result page.
 pub(crate) const MAX_LIMIT: usize = 500;
 
-/// Which revision or render is meant.
+/// Which revision or render a URL selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// The newest render of the latest revision.
@@ -32,39 +32,39 @@ pub(crate) enum Selector {
     Time(Timestamp),
 }
 
-/// Where a page of a list begins, and how long it is.
+/// The start and the length of a result page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed<T> {
-    /// The most entries; `None`: as many as is usual.
+    /// The maximum number of entries; `None`: the default.
     pub(crate) limit: Option<usize>,
-    /// The entry after which it begins.
+    /// The entry after which the result page begins.
     pub(crate) after: Option<T>,
 }
 
 impl<T> Listed<T> {
-    /// How long an answer with this part of the list may be kept.
+    /// The caching of an answer with this part of the list.
     pub(crate) fn caching(&self) -> Caching {
         if self.limit.is_none() && self.after.is_none() { Caching::Mutable } else { Caching::Part }
     }
 }
 
 impl<T> Default for Listed<T> {
-    /// The beginning of the list, as long as is usual.
+    /// The beginning of the list, with the default length.
     fn default() -> Self {
         Self { limit: None, after: None }
     }
 }
 
-/// What a query names.
+/// The resource that a query names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// The page itself: no query.
     Page,
-    /// `rev`, which lacks its slash.
+    /// `rev`, without its slash.
     Revisions,
     /// `rev/`
     RevisionList(Listed<Revision>),
-    /// `rev/latest`, `rev/12345`, `rev/{tid}`, which lack their slash.
+    /// `rev/latest`, `rev/12345`, `rev/{tid}`, without their slash.
     Bare(Selector),
     /// `rev/latest/`, `rev/{tid}/`
     Document(Selector),
@@ -79,7 +79,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Parses a raw query; `None` is a URL without one.
+    /// Parses a raw query; `None` means a URL without one.
     pub(crate) fn parse(query: Option<&str>) -> Result<Self> {
         let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(Self::Page) };
         let (path, parameters) = match query.split_once('&') {
@@ -154,7 +154,7 @@ impl Resource {
         Ok(())
     }
 
-    /// The methods that it takes, as `Allow` has them.
+    /// The methods of the resource, in the notation of `Allow`.
     pub(crate) const fn methods(&self) -> &'static str {
         match self {
             Self::RevisionList(_) | Self::RenderList(..) | Self::Document(Selector::Render(_)) => {
@@ -166,14 +166,14 @@ impl Resource {
     }
 }
 
-/// The methods of what can only be read.
+/// The methods of a read-only resource.
 pub(crate) const READ_METHODS: &str = "GET, HEAD, OPTIONS";
 
 fn nothing_of_a_time() -> Problem {
     Problem::not_found("of a time there are only the properties, such as rev/2013-02-23T22:23:24Z/html")
 }
 
-/// Parses what stands after `rev/`, and says of what was probably meant why it is not.
+/// Parses the text after `rev/`. The error explains what was probably meant, and why it is wrong.
 fn parse_selector(text: &str) -> Result<Selector> {
     let is_tid_like = text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4;
     let is_time_like = text.len() > 4 && text.as_bytes()[4] == b'-' && !is_tid_like;
@@ -194,7 +194,7 @@ fn parse_selector(text: &str) -> Result<Selector> {
     }
 }
 
-/// Parses a time. Some clients encode its colons; no cache holds the answer, so they may.
+/// Parses a time. Some clients encode its colons, which is allowed, since no cache stores the answer.
 fn parse_time(text: &str) -> Result<Timestamp> {
     let plain = if text.contains('%') {
         Cow::Owned(text.replace("%3A", ":").replace("%3a", ":"))
@@ -215,7 +215,7 @@ fn parse_limit(text: &str) -> Result<usize> {
         .ok_or_else(|| Problem::malformed(format!("&limit= is a number from 1 to {MAX_LIMIT}")))
 }
 
-/// Where a page of a list begins, as clients see it: opaque.
+/// The start of a result page, as an opaque token for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PageToken<T>(pub(crate) T);
 
@@ -235,11 +235,11 @@ impl<T: Position> fmt::Display for PageToken<T> {
     }
 }
 
-/// A place in a list.
+/// A position in a list.
 pub(crate) trait Position: Sized {
-    /// The place, written down.
+    /// The position as a text.
     fn to_text(&self) -> String;
-    /// Reads what [`Self::to_text`] wrote; `None` for anything else.
+    /// Parses a text of [`Self::to_text`]; `None` for any other text.
     fn parse(text: &str) -> Option<Self>;
 }
 
@@ -299,7 +299,7 @@ fn is_well_formed(path: &str) -> bool {
         && !path.contains("//")
 }
 
-/// A part of what the client sent, short enough for an error message.
+/// Shortens a text of the client for an error message.
 fn shown(text: &str) -> &str {
     const SHOWN: usize = 64;
     let end = (0..=SHOWN.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_formed_and_unknown_is_not_found() {
+    fn unknown_resources_are_not_found() {
         for query in [
             "foo",
             "foo/bar",
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_said_to_be() {
+    fn malformed_queries_are_reported_as_malformed() {
         for query in [
             "/",
             "/rev/",
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_begin_where_the_one_before_ended() {
+    fn result_pages_begin_where_the_previous_one_ended() {
         let rev: Revision = "9223372036854775807".parse().unwrap();
         let list = Listed { limit: Some(1), after: Some(rev) };
         assert_eq!(parse(&format!("rev/&page={}&limit=1", PageToken(rev))), Ok(Resource::RevisionList(list)));
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_taken_where_the_table_has_them() {
+    fn writes_are_accepted_where_the_table_has_them() {
         for (query, methods) in [
             ("rev/", "GET, HEAD, POST, OPTIONS"),
             ("rev/12345/", "GET, HEAD, POST, OPTIONS"),

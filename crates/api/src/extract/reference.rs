@@ -1,11 +1,11 @@
-//! Revisions as fields of a write name them: `12345`, or `Main_Page?rev/12345`, as our own headers have it.
+//! Revisions in fields of a write: `12345`, or `Main_Page?rev/12345`, as in the server's own headers.
 
 use rashomon_buckets::{Parent, Revision, Title};
 
 use super::parse_title;
 use crate::problem::{Problem, Result};
 
-/// A revision, and the title of its page where that is said.
+/// A revision, with the title of its page if the field has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RevisionReference {
     title: Option<Title>,
@@ -21,7 +21,7 @@ impl RevisionReference {
         }
     }
 
-    /// The revision, if it is one of this page: `field` is named in the error.
+    /// Returns the revision if it is one of this page. An error names `field`.
     pub(crate) fn of_page(self, page: &Title, field: &str) -> Result<Revision> {
         match self.title {
             Some(title) if title != *page => Err(Problem::invalid(format!(
@@ -33,7 +33,7 @@ impl RevisionReference {
     }
 }
 
-/// A revision that a field names, or `0` for none.
+/// Parses the parent in a field: a revision, or `0` for none.
 pub(crate) fn parse_parent(text: &str, page: &Title, field: &str) -> Result<Parent> {
     if text == "0" {
         return Ok(Parent::None);

@@ -1,4 +1,4 @@
-//! Which page a URL names.
+//! The page that a URL names.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use rashomon_buckets::{BucketName, DomainName, Page, excerpt};
 use super::{encode_title, parse_title};
 use crate::problem::{Problem, Result};
 
-/// A page, as a URL names it.
+/// The page that a URL names.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// The page.
     pub(crate) page: Page,
-    /// What stands before the title in the path.
+    /// The part of the path before the title.
     prefix: String,
     /// Whether the title is spelled canonically.
     pub(crate) canonical: bool,
@@ -52,7 +52,7 @@ pub(crate) fn page_of_wiki(
     })
 }
 
-/// The domain that the configuration gives the request's host: with its port, else without it.
+/// The configured domain of the request's host. A host with its port takes precedence over the host alone.
 fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, DomainName>) -> Result<DomainName> {
     let authority = match uri.authority() {
         Some(authority) => Some(authority.as_str()),
@@ -65,7 +65,7 @@ fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, Domain
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, Some(port)),
         _ => (authority.as_str(), None),
     };
-    // A name with a dot at its end is the same name, said to be complete (RFC 1034, section 3.1).
+    // A name with a final dot is the same name, in its absolute form (RFC 1034, section 3.1).
     let host = host.strip_suffix('.').unwrap_or(host);
     let with_port = port.and_then(|port| hosts.get(&format!("{host}:{port}")));
     with_port.or_else(|| hosts.get(host)).cloned().ok_or_else(|| {

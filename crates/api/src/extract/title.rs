@@ -6,13 +6,14 @@ use rashomon_buckets::Title;
 use super::{hex_pair, percent_decode};
 use crate::problem::{Problem, Result};
 
-/// What stands raw in a canonical URL beside letters and digits, as MediaWiki has it.
+/// The characters besides letters and digits that are not encoded in a canonical URL, as in MediaWiki.
 const RAW: &[u8] = b"-_.~;:@$!*(),/";
 
-/// What is served both raw and encoded: proxies decode it, and a redirect would never end.
+/// Characters that are accepted both raw and encoded: proxies decode them, and a redirect to the encoded form
+/// would never end.
 const EITHER: &[u8] = b"&'+=";
 
-/// All that is percent-encoded in the canonical spelling.
+/// Everything that is percent-encoded in the canonical spelling.
 const ENCODED: AsciiSet = {
     let mut set = NON_ALPHANUMERIC.remove(RAW[0]);
     let mut index = 1;
@@ -23,7 +24,7 @@ const ENCODED: AsciiSet = {
     set
 };
 
-/// Reads a title as it stands in a URL, and says whether it is spelled canonically.
+/// Parses a title from a URL. Also returns whether its spelling is canonical.
 pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
     let decoded = percent_decode(raw).ok_or_else(|| {
         Problem::malformed("a title is percent-encoded UTF-8: each % is followed by two hex digits")
@@ -31,12 +32,12 @@ pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
     Ok((Title::new(&decoded)?, is_canonical(raw.as_bytes())))
 }
 
-/// The canonical spelling of a title in a URL; ASCII.
+/// The canonical spelling of a title in a URL, in ASCII.
 pub(crate) fn encode_title(title: &Title) -> String {
     utf8_percent_encode(title.as_str(), &ENCODED).to_string()
 }
 
-/// Whether each byte of a well-formed title stands as the canonical spelling has it.
+/// Whether each byte of a well-formed title has its canonical spelling.
 fn is_canonical(raw: &[u8]) -> bool {
     let mut rest = raw;
     loop {
@@ -45,7 +46,7 @@ fn is_canonical(raw: &[u8]) -> bool {
             [b'%', high, low, rest @ ..] => {
                 let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
                 let byte = hex_pair(*high, *low);
-                // A space is an underscore.
+                // An encoded space must be an underscore.
                 if !upper || byte.is_none_or(|byte| stands_raw(byte) || byte == b' ') {
                     return false;
                 }
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_mean_the_same_and_are_known_as_such() {
+    fn other_spellings_are_recognised() {
         for (raw, title, canonical) in [
             ("Foo%2FBar", "Foo/Bar", false),
             ("Foo%2fBar", "Foo/Bar", false),
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_title_is_malformed() {
+    fn invalid_titles_are_malformed() {
         let long = "a".repeat(1025);
         let encoded_long = "%61".repeat(1025);
         for raw in [

@@ -1,4 +1,4 @@
-//! Receiving a write: its fields, and its properties, which go to the store as they arrive.
+//! Receives a write: its fields, and its properties, which go to the store as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,30 +14,30 @@ use crate::{
     stored_headers,
 };
 
-/// The most properties of one write.
+/// The maximum number of properties in a write.
 pub(crate) const MAX_PROPERTIES: usize = 64;
 
-/// The most bytes of a field that is no property.
+/// The maximum size of a field that is no property.
 const MAX_TEXT_BYTES: usize = 16 << 10;
 
-/// The most bytes of all that a write has beside the bodies of its properties: names, headers, and other fields. What
-/// is stored of that may be less.
+/// The maximum size of a write without the bodies of its properties: names, headers, and other fields. Less
+/// may be stored.
 pub(crate) const MAX_TEXTS: usize = 256 << 10;
 
-/// What stands before a property's name in the field that has its headers.
+/// The prefix of a field with the headers of a property.
 const HTTP_EQUIV: &str = "_http-equiv.";
 
-/// A write that has been received.
+/// A received write.
 #[derive(Debug)]
 pub(crate) struct Form {
     texts: BTreeMap<String, String>,
-    /// At least one.
+    /// The properties; at least one.
     pub(crate) properties: Vec<NewProperty>,
 }
 
 impl Form {
-    /// Receives a write to a page, and gives the memory that it holds, for until it is stored. `known` are the fields
-    /// that it takes beside properties and their headers.
+    /// Receives a write to a page. Also returns its claim on staging memory, to be held until the write is
+    /// stored. `known` are the allowed fields besides properties and their headers.
     pub(crate) async fn receive(
         api: &Api,
         page: &Page,
@@ -62,13 +62,13 @@ impl Form {
         receiving.finish()
     }
 
-    /// The text of a field that was given.
+    /// Takes the text of a field, if the write has it.
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         self.texts.remove(name)
     }
 }
 
-/// A property that has been received, and the headers that came with it.
+/// A received property with its headers.
 #[derive(Debug)]
 struct Received {
     name: PropertyName,
@@ -76,11 +76,11 @@ struct Received {
     body: Staged,
 }
 
-/// A write that is being received: the fields come in any order.
+/// A write that is being received. Its fields may come in any order.
 #[derive(Debug)]
 struct Receiving {
     claim: Claim,
-    /// The bytes of all that is no body of a property.
+    /// The bytes of everything that is no body of a property.
     text_bytes: usize,
     seen: BTreeSet<String>,
     texts: BTreeMap<String, String>,
@@ -107,7 +107,7 @@ impl Receiving {
             }
             let headers = field.headers.iter().map(|(name, value)| name.len() + value.len());
             self.count(field.name.len() + headers.sum::<usize>())?;
-            // Each property, its headers, and the known fields.
+            // The maximum is each property, its headers, and the known fields.
             if self.seen.len() > 2 * MAX_PROPERTIES + known.len() {
                 return Err(too_many());
             }
@@ -156,8 +156,8 @@ impl Receiving {
         self.keep_newest(api, page).await
     }
 
-    /// Keeps the body that came last in memory where there is room for it. Where there is not, bodies go to chunks, the
-    /// largest first, as they would if there were too many for one row.
+    /// Keeps the last body in memory if there is room. Otherwise writes bodies to chunks, the largest first,
+    /// as for a write that is too large for one row.
     async fn keep_newest(&mut self, api: &Api, page: &Page) -> Result<()> {
         let newest = self.properties.last().map_or(0, |received| received.body.memory());
         while !self.claim.keep(newest) {
@@ -206,7 +206,7 @@ impl Receiving {
     }
 }
 
-/// Puts a body that has been received into chunks.
+/// Writes a received body to chunks.
 pub(crate) async fn spill(api: &Api, page: &Page, body: Staged) -> Result<Staged> {
     api.buckets.spill(page, body).await.map_err(|error| Problem::of_page(error, page))
 }
@@ -215,7 +215,7 @@ fn too_many() -> Problem {
     Problem::malformed(format!("a write has at most {MAX_PROPERTIES} properties"))
 }
 
-/// The text of a field: UTF-8, and not long.
+/// Reads the text of a field: UTF-8, of limited length.
 async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
     let mut bytes = Vec::new();
     while let Some(piece) = reader.chunk().await? {
@@ -227,7 +227,7 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Problem::malformed(format!("the field '{name}' is not UTF-8")))
 }
 
-/// The headers in a field such as `_http-equiv.html`.
+/// Parses the headers in a field such as `_http-equiv.html`.
 fn parse_equivalents(text: &str) -> Result<GivenHeaders> {
     let headers: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| {
         Problem::malformed(format!(

@@ -1,4 +1,4 @@
-//! The handlers, by what they serve.
+//! The handlers, by resource.
 
 pub(crate) mod form;
 pub(crate) mod import;

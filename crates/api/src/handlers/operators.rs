@@ -1,4 +1,4 @@
-//! What operators ask for.
+//! The resources for operators.
 
 use axum::{body::Body, extract::State, response::Response};
 use http::{HeaderValue, header};
@@ -29,12 +29,12 @@ fn answer(content_type: HeaderValue, body: impl Into<Body>) -> Response {
     response
 }
 
-/// `/healthz`: the process is there.
+/// `/healthz`: the process is alive.
 pub(crate) async fn healthz() -> Response {
     health("ok")
 }
 
-/// `/readyz`: the store answers too, and takes writes as far as it knows.
+/// `/readyz`: the store answers, and accepts writes as far as is known.
 pub(crate) async fn readyz(State(api): State<Api>) -> Result<Response> {
     api.read(api.buckets.ping()).await?.map_err(Problem::not_ready)?;
     Ok(health("ready"))

@@ -1,4 +1,4 @@
-//! A page and its sub-resources: what is asked for, and who answers.
+//! A page and its sub-resources: dispatches requests to their handlers.
 
 use axum::{
     body::Body,
@@ -24,7 +24,8 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
     let resource = parse_resource(&head)?;
     match head.method {
-        // Boxed, so that the future of a read does not have room for a write: it is moved more than once.
+        // Boxed, so that the future of a read does not contain the larger one of a write: the future is moved
+        // several times.
         Method::POST | Method::PUT => Box::pin(write(&api, target.page, resource, &head, body)).await,
         _ => {
             let methods = resource.methods();
@@ -33,7 +34,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     }
 }
 
-/// What the query names. A method that it does not take is refused first, whatever follows after `&`.
+/// Parses the query. An unsupported method is refused first, whatever the parameters after `&` are.
 fn parse_resource(head: &Parts) -> Result<Resource> {
     const TAKEN: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS];
     let query = head.uri.query();
@@ -49,7 +50,7 @@ fn parse_resource(head: &Parts) -> Result<Resource> {
     })
 }
 
-/// A range is one of a GET alone (RFC 9110, section 14.2).
+/// Only a GET can have a range (RFC 9110, section 14.2).
 fn ignore_range_unless_get(head: &mut Parts) {
     if head.method != Method::GET {
         head.headers.remove(header::RANGE);
@@ -80,7 +81,7 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     }
 }
 
-/// A write goes to the list itself, and not to a page of it.
+/// A write must address the list itself, not a part of it.
 fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
     if *list == Listed::default() {
         return Ok(());
@@ -88,7 +89,7 @@ fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
     Err(Problem::malformed("what is posted goes to ?rev/ or ?rev/12345/, without &limit= and &page="))
 }
 
-/// `/wiki/{title}`: the same, to be read only, in the domain of the host.
+/// `/wiki/{title}`: the same for reading only, in the domain of the host.
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, _) = request.into_parts();
     ignore_range_unless_get(&mut head);
@@ -115,7 +116,7 @@ async fn read(
 async fn get(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {
     match resource {
         Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, headers).await,
-        // Boxed, so that the future of the read that nearly everybody makes stays small.
+        // Boxed, so that the future of the most frequent read stays small.
         other => Box::pin(get_other(api, page, other, headers)).await,
     }
 }
@@ -142,14 +143,14 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Property(Selector::Time(at), name) => time::property(api, page, at, &name).await,
         Resource::Timegate(name) => timegate::select(api, page, &name, headers).await,
         Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
-        // The parser gives no such thing.
+        // The parser never returns this.
         Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_) | Selector::Revision(_)) => {
             Err(Problem::not_found("of a time there are only the properties"))
         }
     }
 }
 
-/// 302 to another sub-resource of the page, relative to it, so that it works under any prefix.
+/// A 302 to another sub-resource of the page, relative to the page, so that it works under any prefix.
 pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::FOUND;
@@ -158,7 +159,7 @@ pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
     response
 }
 
-/// 301 to the one spelling that caches know.
+/// A 301 to the canonical spelling, the only one that caches store.
 fn to_canonical(target: &Target, uri: &Uri) -> Response {
     let mut location = target.canonical_path();
     if let Some(query) = uri.query() {
@@ -170,7 +171,7 @@ fn to_canonical(target: &Target, uri: &Uri) -> Response {
     response
 }
 
-/// 204 with the methods of a resource.
+/// A 204 with the methods of a resource.
 pub(crate) fn options(methods: &'static str) -> Response {
     let mut response = Response::new(NoBody.into());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -14,7 +14,7 @@ use crate::{
     representation::{Address, Representation},
 };
 
-/// How many entries a page of a list has, unless the client says.
+/// The default number of entries in a result page.
 const DEFAULT_LIMIT: usize = 50;
 
 /// `?rev/latest/html`
@@ -46,7 +46,7 @@ pub(crate) async fn property(
     Representation::new(&page.title, name, &property, Address::Tid).answer(request, &property.body)
 }
 
-/// `?rev/12345/html`: where the newest render of the revision has it.
+/// `?rev/12345/html`: redirects to the revision's newest render, if it has the property.
 pub(crate) async fn newest_of_revision(
     api: &Api,
     page: &Page,
@@ -56,7 +56,7 @@ pub(crate) async fn newest_of_revision(
     let tid = api.read(api.buckets.newest_with(page, rev, name)).await?;
     match tid {
         Ok(tid) => Ok(redirect(&format!("?rev/{tid}/{name}"), Caching::Mutable)),
-        // Says what it has instead.
+        // The error names the properties that the revision has.
         Err(Error::NotFound(Missing::Property { .. })) => {
             let render = api.read(api.buckets.newest_render(page, rev)).await?;
             let render = render.map_err(|error| Problem::of_page(error, page))?;
@@ -66,7 +66,7 @@ pub(crate) async fn newest_of_revision(
     }
 }
 
-/// 302 to a property of a render, or 404.
+/// A 302 to a property of a render, or a 404.
 pub(crate) fn to_property(render: &Render, name: &PropertyName, caching: Caching) -> Result<Response> {
     let Render { record, tid, properties } = render;
     if properties.contains_key(name) {

@@ -1,4 +1,4 @@
-//! Replacing a property in place.
+//! Replaces a property in place.
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header};
@@ -55,7 +55,7 @@ pub(crate) async fn property(
     Ok(response)
 }
 
-/// Receives the new bytes, when it is known that there are old ones.
+/// Receives the new bytes, after it is known that there are old ones.
 async fn receive(
     api: &Api,
     page: &Page,
@@ -74,7 +74,7 @@ async fn receive(
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
     let rev = render.record.rev;
-    // Before any of it is stored.
+    // Checked before any of it is stored.
     render.check_not_erased().map_err(on_page)?;
     let Some(old) = render.properties.get(name) else {
         return Err(Problem::not_found(format!(
@@ -95,8 +95,8 @@ async fn receive(
     Ok((stored, staged, expect, claim))
 }
 
-/// What is kept of the request's headers: its type and its language. Its `X-` headers are those of proxies as
-/// often as the client's own, and say who asked.
+/// The headers of the request that are stored: its type and its language. `X-` headers often come from
+/// proxies rather than from the client, and may identify users.
 fn kept_headers(headers: &HeaderMap) -> Result<GivenHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {

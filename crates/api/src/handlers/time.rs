@@ -1,4 +1,4 @@
-//! The page as it was at a time.
+//! The state of a page at a time.
 
 use axum::response::Response;
 use rashomon_buckets::{Page, PropertyName};

@@ -1,4 +1,4 @@
-//! The timegate of RFC 7089: from a page and a date to the page's state at that date.
+//! The timegate of RFC 7089: leads from a page and a date to the page's state at that date.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -39,8 +39,8 @@ pub(crate) async fn select(
     Ok(response)
 }
 
-/// The end of the second that the client asks for: dates in headers have no smaller parts, and a state that is
-/// asked for by its own date is to be found.
+/// The end of the requested second. Dates in headers have whole seconds, and a state must be found by its own
+/// date.
 fn accepted_time(request: &HeaderMap) -> Result<Option<Timestamp>> {
     let mut dates = request.get_all(ACCEPT_DATETIME).iter();
     let (first, second) = (dates.next(), dates.next());
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_means_its_whole_second() {
+    fn date_means_its_whole_second() {
         let mut headers = HeaderMap::new();
         assert_eq!(accepted_time(&headers).unwrap(), None);
         headers.append(ACCEPT_DATETIME, "Thu, 31 May 2007 20:35:00 GMT".parse().unwrap());

@@ -30,7 +30,7 @@ pub(crate) async fn list(
     json::document_answer(request, content_type, body.into_bytes(), list.caching())
 }
 
-/// The links: to what these are states of, to this list and the next part of it, and to the states.
+/// The links: to the page, to this list and its next part, and to the states.
 fn link_format(
     name: &PropertyName,
     list: &Listed<MementoPosition>,

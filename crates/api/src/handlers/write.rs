@@ -15,7 +15,7 @@ use crate::{
     times,
 };
 
-/// The most bytes of a comment, and of a user.
+/// The maximum size of a comment and of a user.
 pub(crate) const MAX_COMMENT_BYTES: usize = 4 << 10;
 
 /// The fields of a new revision.
@@ -44,7 +44,7 @@ pub(crate) async fn render(
     body: Body,
 ) -> Result<Response> {
     let body = receive_body(api, body)?;
-    // Before any of it is stored.
+    // Checked before any of it is stored.
     if let Err(problem) = refuse_erased(api, &page, base).await {
         body.drain().await;
         return Err(problem);
@@ -57,14 +57,15 @@ pub(crate) async fn render(
     answer(&page, written)
 }
 
-/// An error where the revision was erased. Whether there is one is seen when the form has come.
+/// Returns an error if the revision was erased. Whether the revision exists is checked after the form has
+/// arrived.
 async fn refuse_erased(api: &Api, page: &Page, base: RenderBase) -> Result<()> {
     api.read(api.buckets.check_takes_renders(page, base))
         .await?
         .map_err(|error| Problem::of_page(error, page))
 }
 
-/// The body of a write, bounded.
+/// Wraps the body of a write with its limits.
 pub(crate) fn receive_body(api: &Api, body: Body) -> Result<RequestBody> {
     RequestBody::new(body, api.body_limits(), api.metrics.received_bytes.clone())
         .map_err(|error| FormError::from(error).into())
@@ -125,7 +126,7 @@ fn take_minor(form: &mut Form) -> Result<bool> {
     }
 }
 
-/// A comment or a user; an empty one is none.
+/// Takes a comment or a user from the form; an empty text counts as none.
 fn take_short_text(form: &mut Form, name: &str) -> Result<Option<String>> {
     match form.take(name) {
         Some(text) if text.len() > MAX_COMMENT_BYTES => {

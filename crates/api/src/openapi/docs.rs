@@ -1,4 +1,4 @@
-//! The page `/docs`: every request with its answers, the limits of this server, and the kinds of problem.
+//! The page `/docs`: every request with its answers, the limits of this server, and the kinds of problems.
 
 use askama::Template;
 use axum::{extract::State, response::Response};
@@ -22,13 +22,13 @@ use crate::{
     times,
 };
 
-/// A piece of a sentence.
+/// A part of a sentence.
 struct Span {
     text: String,
     is_code: bool,
 }
 
-/// Something that has a name, and what it means.
+/// A name and its meaning.
 struct Item {
     name: String,
     meaning: Vec<Span>,
@@ -40,7 +40,7 @@ struct OperationView {
     url: String,
     summary: &'static str,
     description: Vec<Span>,
-    /// What it takes: parameters, headers, fields.
+    /// The inputs: parameters, headers, fields.
     takes: Vec<Item>,
     answers: Vec<AnswerView>,
     curl: String,
@@ -122,7 +122,7 @@ pub(super) async fn show(State(api): State<Api>, headers: HeaderMap) -> Result<R
     })
 }
 
-/// Text with code between backticks.
+/// Splits a text at backticks, which enclose code.
 fn spans(text: &str) -> Vec<Span> {
     let pieces = text.split('`').enumerate();
     pieces
@@ -147,7 +147,7 @@ fn view(operation: &Operation, base: &str, sample: &Sample) -> OperationView {
             .map(|answer| AnswerView {
                 status: answer.status,
                 meaning: spans(answer.meaning),
-                // That problems are of one type is said once.
+                // The type of problems is stated once for the whole page.
                 content: answer.content.media_type().filter(|_| answer.content != Content::Problem),
                 headers: answer.headers,
             })
@@ -170,7 +170,7 @@ fn takes(operation: &Operation) -> Vec<Item> {
     takes
 }
 
-/// The members of an object, and what else it may have.
+/// The members of an object, with their descriptions.
 fn members(object: &Object) -> Vec<Item> {
     (object.properties.iter())
         .map(|(name, schema)| {
@@ -200,7 +200,8 @@ fn document(name: &'static str) -> DocumentView {
     DocumentView { name, example, members }
 }
 
-/// What stands in the examples: something that is stored here, so that they work when they are pasted.
+/// The values for the examples. They name something stored here, so that the examples work when they are
+/// pasted.
 struct Sample {
     domain: String,
     title: String,
@@ -226,7 +227,7 @@ impl Default for Sample {
 
 impl Sample {
     async fn find(api: &Api) -> Self {
-        // Where the store does not answer, examples are made up.
+        // If the store does not answer, examples are made up.
         let found = api.read(find_render(api)).await.ok().flatten();
         found.map_or_else(Self::default, |(page, render)| {
             let html = render.properties.keys().find(|name| name.as_str() == "html");
@@ -242,7 +243,7 @@ impl Sample {
         })
     }
 
-    /// A template of a URL, filled in.
+    /// Fills in a URL template.
     fn fill(&self, template: &str) -> String {
         let Self { domain, title, rev, tid, time, property } = self;
         [
@@ -258,7 +259,7 @@ impl Sample {
     }
 }
 
-/// The latest render of the main page, or of whichever comes first.
+/// The latest render of the main page, or of the first page.
 async fn find_render(api: &Api) -> Option<(Page, Render)> {
     let catalog = api.buckets.catalog();
     let domain = catalog.domain_list(None, 1).await.ok()?.items.into_iter().next()?;
@@ -274,7 +275,7 @@ async fn find_render(api: &Api) -> Option<(Page, Render)> {
 
 fn curl(operation: &Operation, base: &str, sample: &Sample) -> String {
     let template = url_template(operation);
-    // Nobody's page is written to by an example that was pasted without reading it.
+    // An example that is pasted without reading must not write to a real page.
     let url = match operation.verb {
         Verb::Get | Verb::Options => sample.fill(&template),
         Verb::Post | Verb::Put => Sample::default().fill(&template),
@@ -329,7 +330,7 @@ fn limits(api: &Api) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A size, in the largest unit that it is a whole number of.
+/// A size in the largest unit that divides it.
 fn bytes(size: u64) -> String {
     match size {
         size if size >= 1 << 20 && size % (1 << 20) == 0 => format!("{} MiB", size >> 20),
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn code_stands_between_backticks() {
+    fn code_is_between_backticks() {
         let pieces: Vec<_> =
             spans("`a` and `b`.").into_iter().map(|span| (span.text, span.is_code)).collect();
         let expected = [("a", true), (" and ", false), ("b", true), (".", false)];

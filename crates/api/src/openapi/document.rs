@@ -1,7 +1,7 @@
 //! The OpenAPI document, made from the table of operations.
 //!
-//! A page's sub-resources are addressed in the query string as a path (`?rev/latest/html`), which the paths of
-//! OpenAPI cannot hold. So `paths` has what a URL without a query is answered with, and `x-ms-paths`, an extension that
+//! A page's sub-resources are addressed in the query string as a path (`?rev/latest/html`), which the paths
+//! of OpenAPI cannot express. So `paths` describes URLs without a query. `x-ms-paths`, an extension that
 //! generators of clients know, has each sub-resource as a path of its own.
 
 use utoipa::openapi::{
@@ -34,10 +34,10 @@ Every GET also works as HEAD. OPTIONS works on every path, and lists the methods
 `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. Links in answers are relative to the page, so that \
 they work under any prefix.";
 
-/// The answer that every operation has beside its own.
+/// The answer that every operation has in addition to its own.
 const ANY_PROBLEM: &str = "AnyProblem";
 
-/// The answer that every GET of a title has beside its own.
+/// The answer that every GET of a title has in addition to its own.
 const MOVED: Answer = Answer {
     status: 301,
     meaning: "The title is in another spelling: to the canonical one.",
@@ -45,7 +45,7 @@ const MOVED: Answer = Answer {
     headers: &["Location", "Cache-Control"],
 };
 
-/// The document.
+/// Builds the document.
 pub(crate) fn build() -> OpenApi {
     let with_query = paths(operations::all().filter(|operation| operation.query.is_some()));
     let with_query = serde_json::to_value(with_query).unwrap_or_default();
@@ -67,7 +67,7 @@ pub(crate) fn build() -> OpenApi {
     document
 }
 
-/// The path of an operation, with its query.
+/// The path of an operation with its query.
 pub(crate) fn url_template(operation: &Operation) -> String {
     match operation.query {
         Some(query) => format!("{}?{query}", operation.path),
@@ -134,7 +134,7 @@ fn url_parameter(name: &str) -> Parameter {
         .build()
 }
 
-/// `Content-Type` is said with the body: as a parameter OpenAPI ignores it.
+/// Adds a header as a parameter. `Content-Type` is part of the body: OpenAPI ignores it as a parameter.
 fn with_header(operation: OperationBuilder, wanted: &str) -> OperationBuilder {
     match REQUEST_HEADERS.iter().find(|(name, ..)| *name == wanted) {
         Some((name, meaning, example)) if *name != "Content-Type" => operation.parameter(
@@ -143,7 +143,7 @@ fn with_header(operation: OperationBuilder, wanted: &str) -> OperationBuilder {
                 .example(Some((*example).into())),
         ),
         Some(_) => operation,
-        None => panic!("the table of operations has a header that nothing is said of: {wanted}"),
+        None => panic!("the table of operations has a header without a description: {wanted}"),
     }
 }
 
@@ -178,7 +178,7 @@ fn any_problem() -> Response {
     })
 }
 
-/// What an answer holds, and of which type it is.
+/// The content of an answer, with its media type.
 fn media_type(content: Content) -> Option<(String, MediaType)> {
     let of_schema = |schema: &str| ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
     let held = match content {

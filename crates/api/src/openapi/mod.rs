@@ -1,5 +1,5 @@
-//! What the API says of itself: `/openapi.json` for programs, `/docs` for people. Both are made from one table
-//! of operations, which the tests walk along too.
+//! The description of the API: `/openapi.json` for programs, and `/docs` for people. Both are made from one
+//! table of operations, which the tests use, too.
 
 mod docs;
 mod document;
@@ -23,7 +23,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
     [("/openapi.json", get(openapi)), ("/docs", get(docs::show))]
 }
 
-/// The document, as it is served. Nothing in it depends on settings.
+/// The document in its served form. Nothing in it depends on settings.
 static DOCUMENT: LazyLock<String> =
     LazyLock::new(|| document::build().to_pretty_json().expect("a document of strings and numbers"));
 

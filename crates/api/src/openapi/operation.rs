@@ -1,5 +1,5 @@
-//! What is said of a request: plain data, from which the OpenAPI document and the page `/docs` are made, and
-//! along which the tests walk.
+//! The description of an operation: plain data from which the OpenAPI document and the page `/docs` are made.
+//! The tests use it, too.
 
 /// A request, and its answers.
 #[derive(Debug)]
@@ -12,21 +12,21 @@ pub(crate) struct Operation {
     pub(crate) path: &'static str,
     /// What follows `?`, read as a path, with names in braces.
     pub(crate) query: Option<&'static str>,
-    /// What may follow that, after `&`.
+    /// The parameters that may follow the query, after `&`.
     pub(crate) parameters: &'static [&'static str],
     /// One line.
     pub(crate) summary: &'static str,
-    /// What else is to be known; may be empty.
+    /// Further information; may be empty.
     pub(crate) description: &'static str,
-    /// The headers of a request that mean something here.
+    /// The request headers that have a meaning here.
     pub(crate) headers: &'static [&'static str],
-    /// What is sent.
+    /// The body of the request.
     pub(crate) body: Option<RequestBody>,
-    /// What comes back, the usual first. Each also has the problems that any request may meet.
+    /// The answers, the usual one first. The problems of any request come in addition.
     pub(crate) answers: &'static [Answer],
-    /// What `curl` is given beside the URL.
+    /// The options for `curl` in addition to the URL.
     pub(crate) curl: &'static str,
-    /// The chapter that it stands in.
+    /// The chapter in which it is described.
     pub(crate) chapter: Chapter,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// As a request has it.
+    /// The name in a request.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -67,7 +67,7 @@ impl Chapter {
     pub(crate) const ALL: [Self; 6] =
         [Self::Reading, Self::TimeTravel, Self::Writing, Self::Histories, Self::Operators, Self::People];
 
-    /// As a tag, and as an anchor.
+    /// The name as a tag and as an anchor.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Reading => "reading",
@@ -79,7 +79,7 @@ impl Chapter {
         }
     }
 
-    /// As a headline.
+    /// The title as a heading.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Reading => "Reading",
@@ -92,7 +92,7 @@ impl Chapter {
     }
 }
 
-/// What a request sends.
+/// The body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestBody {
     /// The fields of a new revision.
@@ -109,30 +109,30 @@ pub(crate) enum RequestBody {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// When it is given, and what it means.
+    /// When this answer is given, and what it means.
     pub(crate) meaning: &'static str,
     pub(crate) content: Content,
-    /// Headers that it always has, beside those that every answer has.
+    /// Headers that this answer always has, besides those of every answer.
     pub(crate) headers: &'static [&'static str],
 }
 
-/// What an answer holds.
+/// The content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Nothing.
     Empty,
-    /// One of our documents, by the name in its profile.
+    /// A JSON document, by the name in its profile.
     Document(&'static str),
     /// `application/problem+json`
     Problem,
-    /// The bytes of a property, of whatever type they were stored with.
+    /// The bytes of a property, of any stored type.
     Property,
-    /// Something of a type of its own.
+    /// Content of another type.
     Other(&'static str),
 }
 
 impl Content {
-    /// Its media type; `None` where there is none, or any.
+    /// The media type; `None` if there is no content, or of any type.
     pub(crate) fn media_type(self) -> Option<String> {
         match self {
             Self::Empty | Self::Property => None,

@@ -1,4 +1,4 @@
-//! The names that stand in braces in paths and queries, the headers, and what each means.
+//! The names in braces in paths and queries, and the headers, each with its meaning.
 
 use serde_json::Value;
 use utoipa::openapi::{
@@ -31,7 +31,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Its schema.
+    /// The schema of its values.
     pub(crate) fn schema(&self) -> Object {
         let schema = ObjectBuilder::new().schema_type(Type::String).pattern(self.pattern);
         match self.name {
@@ -57,7 +57,7 @@ pub(crate) const NAMES: [Name; 6] = [
                   Letters, digits and `-_.~;:@$!*(),/` are written as they are; everything else is percent-encoded, such \
                   as `?` as `%3F`. A GET with another spelling is redirected (301) to this one.",
         example: "Main_Page",
-        // No control character, and no segment of one dot or two.
+        // No control character, and no segment of one or two dots.
         pattern: Some(r"^(?!\.{1,2}(/|$))(?!.*/\.{1,2}(/|$))[^\u0000-\u001f\u007f-\u009f]{1,1024}$"),
     },
     Name {
@@ -86,13 +86,13 @@ pub(crate) const NAMES: [Name; 6] = [
     },
 ];
 
-/// The name of that name.
+/// The entry for a name.
 pub(crate) fn name(name: &str) -> &'static Name {
     let found = NAMES.iter().find(|known| known.name == name);
-    found.unwrap_or_else(|| panic!("the table of operations has a name that nothing is said of: {name}"))
+    found.unwrap_or_else(|| panic!("the table of operations has a name without a description: {name}"))
 }
 
-/// What may follow the query of a list, after `&`.
+/// The parameters that may follow the query of a list, after `&`.
 pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
     let schema = ObjectBuilder::new();
     match name {
@@ -104,7 +104,7 @@ pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
             "Position in the list: opaque, taken from `next`.",
             schema.schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$")).build(),
         ),
-        other => panic!("the table of operations has a parameter that nothing is said of: {other}"),
+        other => panic!("the table of operations has a parameter without a description: {other}"),
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     ),
 ];
 
-/// A header of an answer, for the document.
+/// Makes the description of a header of an answer.
 pub(crate) fn header(meaning: &str, example: &str) -> Header {
     HeaderBuilder::new()
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))

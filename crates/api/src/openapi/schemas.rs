@@ -1,4 +1,4 @@
-//! What documents look like: schemas that are derived where the documents are written, and an example of each.
+//! The schemas of the documents, derived where the documents are written, with an example of each.
 
 use serde_json::{Value, json};
 use utoipa::{
@@ -24,20 +24,20 @@ pub(crate) fn all() -> Vec<(String, RefOr<Schema>)> {
     schemas
 }
 
-/// A schema, and those that it refers to.
+/// Adds a schema, and those that it refers to.
 fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     schemas.push((T::name().into_owned(), <T as PartialSchema>::schema()));
     T::schemas(schemas);
 }
 
-/// The schema of one of our documents, by the name in its profile.
+/// The schema of a document, by the name in its profile.
 pub(crate) fn of_document(name: &str) -> &'static str {
     match name {
         "render" => "Render",
         "revision" => "Revision",
         "revision-list" => "RevisionList",
         "written" => "Written",
-        other => panic!("the table of operations has a document that nothing is said of: {other}"),
+        other => panic!("the table of operations has a document without a description: {other}"),
     }
 }
 
@@ -53,13 +53,13 @@ const IF_LATEST: &str = "Write only if this is the latest revision (`0`: the pag
 const TIMESTAMP: &str =
     "The time of the edit or render, for imported history: not before 1990, and not in the future.";
 
-/// A revision, as a form names it.
+/// A revision in a field of a form.
 const REV: &str = r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$";
 
-/// The same, or none.
+/// The same, or `0` for none.
 const REV_OR_NONE: &str = r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$";
 
-/// The names of properties, which stand beside the other fields.
+/// Allows the names of properties in addition to the other fields.
 fn properties(form: ObjectBuilder) -> Object {
     let property =
         text("The bytes of a property, such as `html` or `wikitext`. At least one property, at most 64.")
@@ -108,7 +108,7 @@ fn properties_example() -> Value {
     }})
 }
 
-/// An example of the schema of that name; `None` where it stands in those of others.
+/// An example of the schema with this name. `None` if the schema is only a part of others.
 pub(crate) fn example(schema: &str) -> Option<Value> {
     let example = match schema {
         "Render" => json!({

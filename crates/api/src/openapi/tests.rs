@@ -1,4 +1,4 @@
-//! The table of operations is held against the code: the routes, and what the parser of queries knows.
+//! Compares the table of operations with the code: with the routes, and with the parser of queries.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,7 @@ use super::{
 };
 use crate::extract::{Resource, Selector};
 
-/// Routes that are there for what is no request of its own: a title that is missing, a slash that is missing,
-/// and what the pages for people load.
+/// Routes for incomplete requests, such as a missing title or slash, and for files that the HTML pages load.
 const NOT_SAID: [&str; 5] =
     ["/v1/{domain}/page/", "/wiki/", "/pages/{domain}", "/assets/style.css", "/assets/icon.svg"];
 
@@ -24,7 +23,7 @@ fn every_route_is_described_and_nothing_else() {
     assert_eq!(described, routes);
 }
 
-/// What the table calls a resource. A new kind of resource does not compile before it has a name here.
+/// The query of a resource in the table. A new kind of resource does not compile before it has an entry here.
 fn query_of(resource: &Resource) -> Option<&'static str> {
     let selected = |latest, rev, tid, time: &'static str, selector: &Selector| match selector {
         Selector::Latest => latest,

@@ -1,4 +1,4 @@
-//! Where the pages for people are.
+//! The addresses of the HTML pages.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// What a path under `/pages/` names, and whether it is spelled as we link to it.
+/// The object of a path under `/pages/`, and whether its spelling is canonical.
 #[derive(Debug, Clone)]
 pub(super) enum Address {
     /// The pages of a domain.
@@ -20,7 +20,7 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Reads the raw path.
+    /// Parses the raw path.
     pub(super) fn parse(path: &str, bucket: &BucketName) -> Result<Self> {
         let rest = path.strip_prefix("/pages/").unwrap_or_default();
         let (domain, title) = match rest.split_once('/') {
@@ -42,7 +42,7 @@ impl Address {
         }
     }
 
-    /// Where it is, if it was spelled otherwise.
+    /// The canonical path, if the spelling was another one.
     pub(super) fn canonical_path(&self) -> Option<String> {
         match self {
             Self::Domain { canonical: true, .. } | Self::Page { canonical: true, .. } => None,
@@ -52,22 +52,22 @@ impl Address {
     }
 }
 
-/// Where the pages of a domain are listed.
+/// The address of the list of a domain's pages.
 pub(super) fn domain_url(domain: &DomainName) -> String {
     format!("/pages/{domain}/")
 }
 
-/// Where a page is shown.
+/// The address of a page.
 pub(super) fn page_url(domain: &DomainName, title: &Title) -> String {
     format!("/pages/{domain}/{}", encode_title(title))
 }
 
-/// A title as the value in a query.
+/// Encodes a title as a value in a query.
 pub(super) fn encode_value(title: &Title) -> String {
     utf8_percent_encode(title.as_str(), NON_ALPHANUMERIC).to_string()
 }
 
-/// Reads a value as a form of HTML sends it in a query.
+/// Decodes a value that an HTML form sent in a query.
 pub(super) fn form_value(raw: &str) -> Result<String> {
     let spaced = if raw.contains('+') { Cow::Owned(raw.replace('+', " ")) } else { Cow::Borrowed(raw) };
     percent_decode(&spaced)
@@ -75,7 +75,7 @@ pub(super) fn form_value(raw: &str) -> Result<String> {
         .ok_or_else(|| Problem::malformed("What follows the '=' is percent-encoded UTF-8."))
 }
 
-/// A page's names and addresses, as templates need them.
+/// A page's names and addresses, for templates.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) domain: DomainName,

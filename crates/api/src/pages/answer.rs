@@ -1,4 +1,4 @@
-//! HTML as an answer.
+//! HTML answers.
 
 use askama::Template;
 use axum::{body::Body, response::Response};
@@ -11,14 +11,14 @@ use crate::{
     problem::{Kind, Problem, Result},
 };
 
-/// What our own pages need: a style sheet and an icon of ours, frames of what is stored, forms that lead back
-/// here. No script, and nothing of anybody else's.
+/// The policy of the server's own pages. They need a style sheet and an icon of this server, frames with
+/// stored content, and forms that lead back here. They need no script, and nothing of other servers.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// A page that changes as what is stored does.
+/// The answer with a page that changes when the store does.
 pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
     let text = template.render().map_err(|error| {
         tracing::error!(%error, "cannot render an HTML page");
@@ -37,7 +37,7 @@ fn protect(headers: &mut HeaderMap) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// The address of this server, as the client knows it: for examples that work when pasted, into a shell too.
+/// The address of this server as the client knows it, for examples that work when pasted into a shell.
 pub(crate) fn base_url(request: &HeaderMap) -> String {
     let value = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let scheme = if value("x-forwarded-proto") == Some("https") { "https" } else { "http" };
@@ -57,15 +57,15 @@ struct ProblemPage<'a> {
     ways: Vec<Way>,
 }
 
-/// A way on from here.
+/// A link onwards.
 struct Way {
     text: &'static str,
-    /// Of what it leads to.
+    /// The name of its target, if it has one.
     name: Option<String>,
     url: String,
 }
 
-/// A problem as people can read it, with the status and the headers that it has for programs.
+/// A problem as an HTML page, with the same status and headers as for programs.
 pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_query: bool) -> Response {
     let mut response = problem.render(None);
     let template = ProblemPage {
@@ -83,7 +83,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
     response
 }
 
-/// Where to go from something that is not there: not to itself.
+/// Links onwards from a missing object, but not to the object itself.
 fn ways_from(address: &Address, has_query: bool) -> Vec<Way> {
     let mut ways = Vec::new();
     if let Address::Page { page, .. } = address {
@@ -102,7 +102,7 @@ fn ways_from(address: &Address, has_query: bool) -> Vec<Way> {
     ways
 }
 
-/// With a capital and a full stop.
+/// Makes a sentence of a detail: with a capital letter and a full stop.
 fn sentence(detail: &str) -> String {
     let mut letters = detail.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();

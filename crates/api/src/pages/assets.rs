@@ -1,4 +1,4 @@
-//! The files that the pages need, in the binary.
+//! The files that the HTML pages need. They are part of the binary.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue};

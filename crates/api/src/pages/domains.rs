@@ -1,4 +1,4 @@
-//! The first page: what domains there are.
+//! The first page: the list of domains.
 
 use askama::Template;
 use axum::response::Response;
@@ -12,16 +12,16 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// Domains on one page.
+/// The number of domains on one page.
 const DOMAINS: usize = 100;
 
-/// How many of their names are read from the store at once.
+/// How many of their names are read concurrently.
 const READ_AT_ONCE: usize = 8;
 
 struct DomainLine {
     name: DomainName,
     url: String,
-    /// What the wiki calls itself.
+    /// The wiki's own name.
     site: Option<String>,
 }
 
@@ -56,7 +56,7 @@ async fn line(api: &Api, name: DomainName) -> Result<DomainLine> {
     Ok(DomainLine { url: domain_url(&name), site, name })
 }
 
-/// What a wiki calls itself, where an import has said so.
+/// The wiki's own name, if an import had it.
 pub(super) async fn site_name(api: &Api, domain: &DomainName) -> Result<Option<String>> {
     let site = api.read(api.buckets.catalog().site_info(domain)).await?.map_err(Problem::of_bucket)?;
     Ok(site.and_then(|(site, _)| site.name).filter(|name| !name.is_empty()))

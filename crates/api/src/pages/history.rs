@@ -20,26 +20,26 @@ use crate::{
     times,
 };
 
-/// Revisions on one page.
+/// The number of revisions on one page.
 const REVISIONS: usize = 50;
 
-/// The letters of a comment, and of a name, that the list shows. A revision's own page shows the whole.
+/// How many letters of a comment or a name the list shows. The page of a revision shows all of them.
 const COMMENT_LETTERS: usize = 1_000;
 
 struct RevisionLine {
     rev: Revision,
     parent: Option<Revision>,
-    /// `None` where the revision's row is damaged.
+    /// `None` if the row of the revision is damaged.
     time: Option<Time>,
     by: String,
     comment: String,
     minor: bool,
     bytes: String,
     damaged: bool,
-    /// Its bodies are there.
+    /// Whether its bodies are stored.
     stored: bool,
     erased: Option<shown::Erased>,
-    /// The newest.
+    /// The newest renders.
     renders: Vec<RenderLink>,
     more_renders: u64,
 }
@@ -51,9 +51,9 @@ struct HistoryPage {
     lines: Vec<RevisionLine>,
     /// The properties of the latest render.
     latest: Vec<PropertyName>,
-    /// The latest render cannot be read, so that its properties are not known.
+    /// Whether the latest render cannot be read, so that its properties are unknown.
     latest_is_damaged: bool,
-    /// What the field for a time has in it: that of the newest revision.
+    /// The initial value of the time field: the time of the newest revision.
     at: Option<String>,
     /// Whether newer revisions come before these.
     continued: bool,
@@ -63,7 +63,7 @@ struct HistoryPage {
 /// `/pages/{domain}/{title}`
 pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
     let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS), async {
-        // Of a damaged one there are no links; the list has all others.
+        // There are no links to a damaged latest revision; the list has all others.
         match api.buckets.latest_render(page).await {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(None),
             latest => latest.map(|latest| Some(latest.properties)),
@@ -73,7 +73,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
     let lines: Vec<_> = listing.items.iter().map(line).collect();
     html(&HistoryPage {
         place: Place::of(page),
-        // To the minute, as the field has it.
+        // To the minute, like the field.
         at: (lines.iter().find_map(|line| line.time.as_ref()))
             .map(|newest| newest.exact.chars().take(16).collect()),
         lines,
@@ -103,7 +103,7 @@ fn line(summary: &RevisionSummary) -> RevisionLine {
     }
 }
 
-/// The revision that one was made from, where there is one and it is known.
+/// The parent, if it is known and exists.
 pub(super) fn parent(parent: Option<Parent>) -> Option<Revision> {
     match parent {
         Some(Parent::Revision(parent)) => Some(parent),
@@ -111,7 +111,7 @@ pub(super) fn parent(parent: Option<Parent>) -> Option<Revision> {
     }
 }
 
-/// `?at=2013-02-23T22:23`: to the page as it was then.
+/// `?at=2013-02-23T22:23`: redirects to the page at that time.
 pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<Response> {
     let time = parse_time(&form_value(time)?).ok_or_else(|| {
         Problem::malformed("A time is a date and a time of day in UTC, such as 2013-02-23T22:23.")
@@ -121,8 +121,8 @@ pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<R
     Ok(redirect(&format!("?rev/{}/", render.tid), Caching::NoStore))
 }
 
-/// A time as people and the fields of browsers write it. It means the end of the named day, minute or second, so that
-/// a time that is copied from the list selects the revision that was saved then.
+/// Parses a time in the notation of people and of browser fields. It means the end of the named day, minute
+/// or second. So a time copied from the list selects the revision that was saved then.
 fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim().replacen(' ', "T", 1);
     let rest = match text.len() {

@@ -1,7 +1,8 @@
-//! The pages that people look at: what is stored, in plain HTML that is made here and works without scripts.
+//! The HTML pages: they show what is stored, in plain HTML that works without scripts.
 //!
-//! `/` lists the domains and `/pages/{domain}/` the pages of one. Under `/pages/{domain}/{title}` a page has
-//! the sub-resources that it has in the API, as far as people want to see them, and `?at=` beside them.
+//! `/` lists the domains, and `/pages/{domain}/` the pages of one domain. A page under
+//! `/pages/{domain}/{title}` has those sub-resources of the API that people want to see, and `?at=` in
+//! addition.
 
 mod address;
 mod answer;
@@ -30,7 +31,7 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// The pages, and what they need.
+/// The routes of the pages and their files.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 6] {
     [
         ("/", get(first)),
@@ -58,7 +59,8 @@ async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
     answer.or_else(|problem| explain(problem, &request, Some(&address)))
 }
 
-/// A problem as a page for browsers, which ask for HTML by name; for anyone else as everywhere.
+/// Shows a problem as an HTML page to clients that ask for HTML by name, as browsers do. Others get it as
+/// usual.
 fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Result<Response> {
     let accepted = request.headers().get_all(header::ACCEPT);
     let is_browser =
@@ -100,7 +102,7 @@ async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Resp
     }
 }
 
-/// 301 to the one spelling of a title.
+/// A 301 to the canonical spelling of a title.
 fn to_canonical(mut location: String, query: Option<&str>) -> Response {
     if let Some(query) = query {
         location.push('?');

@@ -1,4 +1,4 @@
-//! One render of a page: what it looks like, and what it consists of.
+//! One render of a page: its content, and the list of its properties.
 
 use std::num::NonZeroUsize;
 
@@ -20,23 +20,23 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// Renders of the same revision that are listed on each side of the one that is shown.
+/// How many renders of the same revision are listed before and after the shown one.
 const RENDERS: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
 
-/// Bytes of a text that are shown.
+/// How many bytes of a text are shown.
 const TEXT_BYTES: usize = 256 << 10;
 
-/// What is shown of a render.
+/// The content that is shown of a render.
 enum Content {
     /// Its HTML, in a frame.
     Html,
     /// Its wikitext, or the beginning of it.
     Text { text: String, whole: bool },
-    /// It was erased.
+    /// The content was erased.
     Erased(shown::Erased),
-    /// There is no text: the wiki that it came from had hidden it.
+    /// There is no text, since the wiki of origin had hidden it.
     Hidden,
-    /// It has neither.
+    /// It has neither HTML nor wikitext.
     Nothing,
 }
 
@@ -59,27 +59,27 @@ struct RenderPage {
     comment: String,
     minor: bool,
     parent: Option<Revision>,
-    /// Whether there is nothing newer.
+    /// Whether this is the latest render.
     is_latest: bool,
     older: Option<Revision>,
     newer: Option<Revision>,
     content: Content,
     renders: Vec<RenderLink>,
-    /// Whether there may be more renders than these, newer or older ones.
+    /// Whether there may be further renders, newer or older ones.
     more_renders: bool,
     older_render: Option<Tid>,
     newer_render: Option<Tid>,
     properties: Vec<PropertyLine>,
 }
 
-/// `?rev/12345/`: to its newest render.
+/// `?rev/12345/`: redirects to its newest render.
 pub(super) async fn newest_of(api: &Api, page: &Page, rev: Revision) -> Result<Response> {
     let render = api.read(api.buckets.newest_render(page, rev)).await?;
     let render = render.map_err(|error| Problem::of_page(error, page))?;
     Ok(redirect(&render_href(render.tid), Caching::Mutable))
 }
 
-/// `?rev/latest/`: to the newest render of the latest revision.
+/// `?rev/latest/`: redirects to the newest render of the latest revision.
 pub(super) async fn latest(api: &Api, page: &Page) -> Result<Response> {
     let render = api.read(api.buckets.latest_render(page)).await?;
     let render = render.map_err(|error| Problem::of_page(error, page))?;
@@ -152,7 +152,7 @@ async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
     }
 }
 
-/// As much of a text as is shown.
+/// Returns the part of a text that is shown.
 async fn beginning(api: &Api, page: &Page, body: &Body, size: u64) -> Result<Content> {
     let bytes = match body {
         Body::Inline(body) => body.plain.clone(),
@@ -163,7 +163,7 @@ async fn beginning(api: &Api, page: &Page, body: &Body, size: u64) -> Result<Con
     };
     let mut shown = &bytes[..bytes.len().min(TEXT_BYTES)];
     let whole = shown.len() as u64 == size;
-    // A character that the end cuts in two is left out.
+    // If the end cuts a character in two, the character is left out.
     if let Some(error) =
         std::str::from_utf8(shown).err().filter(|error| !whole && error.error_len().is_none())
     {

@@ -1,4 +1,4 @@
-//! How values are shown to people.
+//! The notation of values on HTML pages.
 
 use rashomon_buckets::{RevisionRecord, SlotRecord, Tid};
 use rashomon_clock::Timestamp;
@@ -17,13 +17,13 @@ pub(super) struct Time {
 impl From<Timestamp> for Time {
     fn from(time: Timestamp) -> Self {
         let exact = times::format_rfc3339(time);
-        // The date and the time of day are the 10 and 8 characters around the T.
+        // The date has the 10 characters before the T, and the time of day the 8 characters after it.
         let shown = exact.chars().take(19).map(|letter| if letter == 'T' { ' ' } else { letter }).collect();
         Self { exact, shown }
     }
 }
 
-/// A render, as something to go to.
+/// A link to a render.
 #[derive(Debug)]
 pub(super) struct RenderLink {
     pub(super) tid: Tid,
@@ -36,7 +36,7 @@ impl From<Tid> for RenderLink {
     }
 }
 
-/// A number with its digits in threes: `7,021`.
+/// Formats a number with its digits in groups of three: `7,021`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -49,7 +49,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// Who made a revision.
+/// The author of a revision.
 pub(super) fn by(record: &RevisionRecord) -> String {
     if record.export.user_deleted {
         return "(hidden)".to_owned();
@@ -65,7 +65,7 @@ pub(super) fn comment(record: &RevisionRecord) -> String {
     record.comment.clone().unwrap_or_default()
 }
 
-/// The first letters of a text, with an ellipsis where there are more.
+/// The first letters of a text, with an ellipsis if there are more.
 pub(super) fn beginning(mut text: String, letters: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(letters) {
         text.truncate(end);
@@ -74,20 +74,20 @@ pub(super) fn beginning(mut text: String, letters: usize) -> String {
     text
 }
 
-/// That the content of a revision was erased.
+/// The erasure of a revision's content.
 #[derive(Debug)]
 pub(super) struct Erased {
     pub(super) time: Time,
     pub(super) by: Option<String>,
 }
 
-/// That of a revision, where it was.
+/// The erasure of a revision, if it was erased.
 pub(super) fn erased(record: &RevisionRecord) -> Option<Erased> {
     let erasure = record.erased.as_ref()?;
     Some(Erased { time: erasure.at.into(), by: erasure.by.clone() })
 }
 
-/// Whether the wiki that a revision came from had hidden its text.
+/// Whether the wiki of origin had hidden the text of a revision.
 pub(super) fn text_is_hidden(record: &RevisionRecord) -> bool {
     let SlotRecord { deleted, .. } = record.export.main.clone().unwrap_or_default();
     deleted

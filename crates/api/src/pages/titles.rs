@@ -16,7 +16,7 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// Titles on one page.
+/// The number of titles on one page.
 const TITLES: usize = 200;
 
 struct TitleLine {
@@ -28,23 +28,23 @@ struct TitleLine {
 #[template(path = "titles.html")]
 struct TitlesPage {
     domain: DomainName,
-    /// What the wiki calls itself.
+    /// The wiki's own name.
     site: Option<String>,
     url: String,
     titles: Vec<TitleLine>,
-    /// The title that was looked for, and is none.
+    /// The requested title, if there is no such page.
     missed: Option<String>,
-    /// Whether titles come before these.
+    /// Whether other titles come before these.
     continued: bool,
     next: Option<String>,
 }
 
-/// What is asked of the titles of a domain.
+/// A query about the titles of a domain.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// Those after that one: `?after=`
+    /// List the titles after this one: `?after=`
     After(Option<Title>),
-    /// To go to that one: `?title=`
+    /// Open the page with this title: `?title=`
     Open(Title),
 }
 
@@ -89,7 +89,7 @@ fn parse(query: Option<&str>) -> Result<Asked> {
     }
 }
 
-/// Whether there is a page of that title.
+/// Whether there is a page with this title.
 async fn exists(api: &Api, domain: &DomainName, title: &Title) -> Result<bool> {
     let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title: title.clone() };
     let listing = api.read(api.buckets.revisions(&page, None, 1)).await?;

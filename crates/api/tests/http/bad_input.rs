@@ -9,7 +9,7 @@ use crate::world::{PAGE, World};
 
 const URLENCODED: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlencoded")];
 
-/// A world with something in it, and its contents.
+/// A world with stored content, and a dump of it.
 async fn world() -> (World, String, std::collections::BTreeMap<String, String>) {
     let world = World::new().await;
     let tid = world.revision("_rev=5&html=x&wikitext=w").await;
@@ -18,7 +18,7 @@ async fn world() -> (World, String, std::collections::BTreeMap<String, String>) 
 }
 
 #[tokio::test]
-async fn malformed_titles() {
+async fn malformed_titles_are_refused() {
     let (world, tid, before) = world().await;
     let long = "a".repeat(1025);
     let encoded = "%C3%BC".repeat(513);
@@ -78,7 +78,7 @@ async fn malformed_titles() {
 }
 
 #[tokio::test]
-async fn malformed_domains() {
+async fn malformed_domains_are_refused() {
     let (world, _, before) = world().await;
     let long = "a".repeat(129);
     for domain in
@@ -92,7 +92,7 @@ async fn malformed_domains() {
 }
 
 #[tokio::test]
-async fn urls_that_are_too_long() {
+async fn too_long_urls_are_refused() {
     let (world, _, before) = world().await;
     let title = "a".repeat(60_000);
     for url in [
@@ -105,13 +105,13 @@ async fn urls_that_are_too_long() {
         assert!(answer.body.len() < 1000);
         world.post(&url, "_rev=6&html=y").await.expect(414);
     }
-    // Up to the limit it is the title that is too long.
+    // Below the limit of URLs, the title is what is too long.
     world.get(&format!("/v1/enwiki/page/{}", "a".repeat(16_000))).await.expect(400);
     assert_eq!(world.dump().await, before);
 }
 
 #[tokio::test]
-async fn malformed_queries() {
+async fn malformed_queries_are_refused() {
     let (world, _, before) = world().await;
     for query in [
         "rev/0/",
@@ -150,7 +150,7 @@ async fn malformed_queries() {
         for method in ["DELETE", "TRACE"] {
             world.request(method, &url, &URLENCODED, "").await.expect(405);
         }
-        // What cannot be written to is said first, as far as the query names it.
+        // The refusal of writes comes first, if the query names a read-only resource.
         for method in ["POST", "PUT"] {
             let refused = world.request(method, &url, &URLENCODED, "_rev=6&html=y").await;
             refused.check_problem();
@@ -171,7 +171,7 @@ async fn malformed_queries() {
 }
 
 #[tokio::test]
-async fn wrong_methods() {
+async fn wrong_methods_are_refused() {
     let (world, tid, before) = world().await;
     let render = format!("rev/{tid}/");
     let property = format!("rev/{tid}/html");
@@ -199,7 +199,7 @@ async fn wrong_methods() {
 }
 
 #[tokio::test]
-async fn wrong_fields_of_a_revision() {
+async fn wrong_fields_of_a_revision_are_refused() {
     let (world, _, before) = world().await;
     let many: String = (0..65).map(|n| format!("&p{n}=x")).collect();
     let long_user = format!("_rev=6&html=y&_user={}", "u".repeat(4097));
@@ -273,7 +273,7 @@ async fn wrong_fields_of_a_revision() {
 }
 
 #[tokio::test]
-async fn wrong_fields_of_a_render() {
+async fn wrong_fields_of_a_render_are_refused() {
     let (world, tid, before) = world().await;
     for (form, status) in [
         ("", 400),
@@ -297,7 +297,7 @@ async fn wrong_fields_of_a_render() {
 }
 
 #[tokio::test]
-async fn wrong_encodings() {
+async fn wrong_encodings_are_refused() {
     let (world, _, before) = world().await;
     let url = format!("{PAGE}?rev/");
     for (headers, status) in [
@@ -318,7 +318,7 @@ async fn wrong_encodings() {
 }
 
 #[tokio::test]
-async fn malformed_multipart() {
+async fn malformed_multipart_is_refused() {
     let (world, _, before) = world().await;
     let rev = "--b\r\nContent-Disposition: form-data; name=\"_rev\"\r\n\r\n6\r\n";
     let html = "--b\r\nContent-Disposition: form-data; name=\"html\"\r\n\r\ny";
@@ -365,14 +365,14 @@ async fn malformed_multipart() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_too_large() {
+async fn too_large_bodies_are_refused() {
     let settings = Settings { max_body_bytes: 1000, ..Settings::default() };
     let world = World::with(settings).await;
     let before = world.dump().await;
     let url = format!("{PAGE}?rev/");
     let form = format!("_rev=6&html={}", "y".repeat(1000));
     world.post(&url, &form).await.expect(413);
-    // Without a length that is known beforehand, too.
+    // Also without a declared length.
     let pieces: Vec<_> = form
         .as_bytes()
         .chunks(100)
@@ -383,7 +383,7 @@ async fn bodies_that_are_too_large() {
 }
 
 #[tokio::test]
-async fn bodies_that_break_off() {
+async fn incomplete_bodies_change_nothing() {
     let (world, tid, before) = world().await;
     let broken = || {
         let pieces = [
@@ -399,7 +399,7 @@ async fn bodies_that_break_off() {
 }
 
 #[tokio::test]
-async fn a_body_without_a_length_is_taken() {
+async fn body_without_a_length_is_accepted() {
     let world = World::new().await;
     let pieces = ["_rev=6&ht", "ml=%", "41"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
     let body = Body::from_stream(stream::iter(pieces));

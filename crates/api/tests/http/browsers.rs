@@ -1,4 +1,4 @@
-//! What pages of other origins may do: read what browsers let them, and change nothing.
+//! Pages of other origins may read what browsers allow, and may change nothing.
 
 use rashomon_api::Settings;
 use rashomon_buckets::DomainName;
@@ -46,7 +46,7 @@ async fn a_page_of_another_origin_changes_nothing() {
         }
     }
     assert_eq!(world.dump().await, before);
-    // It may send a read, whose answer the browser keeps from it.
+    // Such a page may send a read, but the browser does not show it the answer.
     let read = world.get_with(&format!("{PAGE}?rev/latest/html"), &[EVIL, CROSS_SITE]).await.expect(200);
     assert!(cors_headers(&read).is_empty(), "{read:?}");
     let asked = [EVIL, ("access-control-request-method", "POST")];
@@ -85,15 +85,15 @@ async fn pages_of_configured_origins_write_and_read() {
     assert_eq!(preflight.header("access-control-allow-headers"), "content-type,x-request-id");
     assert_eq!(preflight.header("access-control-max-age"), "600");
     assert!(preflight.header("vary").contains("origin"));
-    // It counts more than what the browser says of the site.
+    // A configured origin is more important than what the browser says of the site.
     let headers = [TRUSTED, CROSS_SITE, FORM];
     let written = world.request("POST", &list, &headers, "_rev=1&html=one").await.expect(201);
     assert_eq!(written.header("access-control-allow-origin"), TRUSTED.1);
     assert!(written.header("access-control-expose-headers").contains("Location"));
-    // An error can be read too.
+    // The page can read an error, too.
     let refused = world.request("POST", &list, &headers, "_rev=0&html=one").await.expect(400);
     assert_eq!(refused.header("access-control-allow-origin"), TRUSTED.1);
-    // Caches tell the answers apart, for others as well.
+    // Caches keep the answers apart, also for other clients.
     let url = format!("{PAGE}?rev/latest/html");
     for marks in [&[][..], &[TRUSTED], &[EVIL]] {
         let read = world.get_with(&url, marks).await.expect(200);
@@ -117,7 +117,7 @@ async fn foreign_hosts_are_refused_on_loopback() {
             world.get_with(url, &[("host", host)]).await.expect(200);
         }
     }
-    // What browsers send after the name was bound anew: all of one origin.
+    // What browsers send after the name was bound to another address: everything is of one origin.
     let rebound = [
         ("host", "evil.example:7231"),
         ("origin", "http://evil.example:7231"),

@@ -10,7 +10,7 @@ async fn world_of_one() -> (World, String, String) {
 }
 
 #[tokio::test]
-async fn what_the_client_has_is_not_sent_again() {
+async fn current_version_is_not_sent_again() {
     let (world, tid, _) = world_of_one().await;
     for query in ["rev/latest/html".to_owned(), format!("rev/{tid}/html")] {
         let url = format!("{PAGE}?{query}");
@@ -37,7 +37,7 @@ async fn what_the_client_has_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_date_counts_under_a_tid_only() {
+async fn date_counts_only_for_urls_with_a_tid() {
     let (world, tid, _) = world_of_one().await;
     let same = [("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
     let before = [("if-modified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];
@@ -47,7 +47,7 @@ async fn a_date_counts_under_a_tid_only() {
 }
 
 #[tokio::test]
-async fn what_has_changed_since_a_date_is_refused_where_that_is_asked() {
+async fn if_unmodified_since_refuses_changed_properties() {
     let (world, tid, _) = world_of_one().await;
     let same = [("if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
     let before = [("if-unmodified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];
@@ -117,7 +117,7 @@ async fn one_range_works() {
 }
 
 #[tokio::test]
-async fn a_range_is_one_of_a_get_alone() {
+async fn range_is_ignored_unless_the_method_is_get() {
     let (world, tid, html) = world_of_one().await;
     let url = format!("{PAGE}?rev/{tid}/html");
     for range in ["bytes=0-4", "bytes=99999-"] {
@@ -127,7 +127,7 @@ async fn a_range_is_one_of_a_get_alone() {
 }
 
 #[tokio::test]
-async fn a_range_of_other_bytes_is_not_sent() {
+async fn range_of_another_version_is_not_sent() {
     let (world, tid, html) = world_of_one().await;
     let url = format!("{PAGE}?rev/{tid}/html");
     let fits = format!("\"7/{tid}\"");
@@ -138,7 +138,7 @@ async fn a_range_of_other_bytes_is_not_sent() {
 }
 
 #[tokio::test]
-async fn bodies_are_sent_compressed_to_those_who_take_it() {
+async fn bodies_are_compressed_for_clients_that_accept_it() {
     let (world, tid, html) = world_of_one().await;
     for query in ["rev/latest/html".to_owned(), format!("rev/{tid}/html")] {
         let url = format!("{PAGE}?{query}");

@@ -1,4 +1,4 @@
-//! `/docs`: it says everything, and what it says works when pasted.
+//! `/docs`: it describes everything, and its examples work when they are pasted.
 
 use http::Method;
 
@@ -31,7 +31,7 @@ async fn everything_in_the_document_is_on_the_page() {
             document[paths].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values())
         {
             let id = operation["operationId"].as_str().unwrap().to_owned();
-            // Those of all sub-resources at once are for programs that know no others.
+            // Operations for all sub-resources at once are for programs that know no others.
             if !id.ends_with("SubResource") {
                 assert!(anchors.contains(&id), "{id}");
                 operations += 1;
@@ -44,7 +44,7 @@ async fn everything_in_the_document_is_on_the_page() {
             assert!(anchors.contains(&format!("document-{name}")), "{name}");
         }
     }
-    // Anchors lead somewhere, and are there once.
+    // Every link to an anchor has exactly one target.
     for address in addresses(&page).iter().filter_map(|address| address.strip_prefix('#')) {
         assert_eq!(anchors.iter().filter(|anchor| *anchor == address).count(), 1, "{address}");
     }
@@ -52,7 +52,7 @@ async fn everything_in_the_document_is_on_the_page() {
 }
 
 #[tokio::test]
-async fn every_problem_that_is_met_is_described() {
+async fn every_kind_of_problem_is_described() {
     let world = World::new().await;
     let page = docs(&world, &[]).await;
     let anchors = attributes(&page, "id");
@@ -84,7 +84,7 @@ async fn examples_work_when_pasted() {
             command if command.contains("-X OPTIONS") => Method::OPTIONS,
             _ => Method::GET,
         };
-        // Of no host that is configured here.
+        // No host is configured here.
         if path.starts_with("/wiki/") {
             continue;
         }
@@ -106,7 +106,7 @@ async fn examples_name_the_server_as_the_client_does() {
     for host in ["'; rm -rf ~ #", "<script>", "a b", "`id`", "a\"b"] {
         world.get_with("/docs", &[("host", host)]).await.expect(400);
     }
-    // Well-formed, and no host all the same.
+    // Well-formed, but no real host.
     for host in ["'$(id)'", "$(id)", "a;b", "a&b"] {
         let command = first(&[("host", host)]).await;
         assert!(command.starts_with("curl 'http://localhost/"), "{host}: {command}");

@@ -1,4 +1,4 @@
-//! Holds the URLs, fields and headers that the documents name against the router and `/openapi.json`.
+//! Compares the URLs, fields and headers in the documents with the router and `/openapi.json`.
 
 use std::{
     collections::BTreeSet,
@@ -22,13 +22,13 @@ fn documents() -> Vec<(String, String)> {
     [root.join("README.md")].into_iter().chain(pages).map(named).collect()
 }
 
-/// What stands between backticks, outside of blocks.
+/// The code between backticks, outside of blocks.
 fn codes(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.split("```").step_by(2);
     lines.flat_map(|part| part.split('`').skip(1).step_by(2))
 }
 
-/// Whether a page has such a sub-resource: it is read, redirected, or not there, but never malformed.
+/// Checks that a page has such a sub-resource: it is read, redirected or missing, but never malformed.
 async fn check_query(world: &World, document: &str, query: &str) {
     let tid = "8f545ba0-2601-11e3-885c-4160918f0fb9";
     let names = [("{tid}", tid), ("{rev}", "1"), ("{property}", "html"), ("{time}", "2024-01-02T00:00:00Z")];
@@ -67,7 +67,7 @@ async fn fields_and_conditions_of_writes_in_the_documents_are_those_of_the_api()
         .collect();
     let conditions = conditions_of_writes(&document);
     for (name, text) in documents() {
-        // `_` alone is the letter, not a field.
+        // `_` alone is the character, not a field.
         for code in codes(&text).filter(|code| code.starts_with('_') && *code != "_") {
             assert!(fields.contains(code), "{name}: no write has a field {code}");
         }
@@ -82,7 +82,7 @@ async fn fields_and_conditions_of_writes_in_the_documents_are_those_of_the_api()
     }
 }
 
-/// The headers of conditions that a POST or a PUT takes.
+/// The headers of conditions that a POST or a PUT accepts.
 fn conditions_of_writes(document: &Value) -> BTreeSet<String> {
     let mut headers = BTreeSet::new();
     for paths in ["paths", "x-ms-paths"] {

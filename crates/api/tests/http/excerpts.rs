@@ -1,4 +1,4 @@
-//! Errors repeat an excerpt of the request at most, whatever part of it is wrong.
+//! Errors repeat at most an excerpt of the request, whichever part of it is wrong.
 
 use axum::body::Body;
 use rashomon_api::Settings;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::world::{Answer, PAGE, World};
 
-/// The most bytes of a detail that repeats one part of a request.
+/// The size limit of a detail that repeats one part of a request.
 const MAX_DETAIL: usize = 800;
 
 #[track_caller]

@@ -1,4 +1,4 @@
-//! A store that fails, or dawdles.
+//! Stores that fail or are slow.
 
 use axum::body::Body;
 use http::Request;
@@ -10,12 +10,12 @@ use crate::world::{Answer, PAGE, World};
 fn check_unavailable(answer: &Answer) {
     assert_eq!(answer.json()["type"], "urn:rashomon:problem:unavailable");
     assert!(answer.header("retry-after").parse::<u32>().unwrap() > 0);
-    // What the store says is for the log.
+    // The store's own message is only logged.
     assert!(!answer.text().contains("planned fault"), "{}", answer.text());
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_503() {
+async fn unavailable_store_is_answered_with_503() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&html=x").await;
     world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
@@ -28,7 +28,7 @@ async fn a_store_that_does_not_answer_is_503() {
     check_unavailable(&world.get("/readyz").await.expect(503));
     check_unavailable(&world.post(&format!("{PAGE}?rev/"), "_rev=2&html=y").await.expect(503));
     check_unavailable(&world.request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[], "y").await.expect(503));
-    // That the process lives is still said.
+    // The process is still reported as alive.
     world.get("/healthz").await.expect(200);
     world.store.set_plan(Plan::empty());
     world.post(&format!("{PAGE}?rev/"), "_rev=2&html=y").await.expect(201);
@@ -74,7 +74,7 @@ async fn outage_of_a_disk_is_named_with_its_path() {
 }
 
 #[tokio::test]
-async fn a_write_goes_on_when_its_client_goes_away() {
+async fn write_continues_after_its_client_has_gone() {
     let world = World::new().await;
     let gate = Gate::new();
     world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
@@ -95,9 +95,9 @@ async fn a_write_goes_on_when_its_client_goes_away() {
 mod in_memory {
     use super::*;
 
-    /// Nothing is kept in memory of a cluster.
+    /// Runs in memory only: nothing of a cluster is cached.
     #[tokio::test]
-    async fn what_is_kept_is_served_while_the_store_does_not_answer() {
+    async fn cached_properties_are_served_while_the_store_does_not_answer() {
         let world = World::in_memory().await;
         world.revision("_rev=1&html=x").await;
         let url = format!("{PAGE}?rev/latest/html");
@@ -106,9 +106,10 @@ mod in_memory {
         world.get(&url).await.expect(200);
     }
 
-    /// The timers of this runtime go when nothing else does, which a node would not know.
+    /// Runs in memory only: this runtime's timers advance when nothing else happens, which a node would not
+    /// know.
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_dawdles_is_not_waited_for() {
+    async fn read_of_a_slow_store_times_out() {
         let world = World::in_memory().await;
         world.revision("_rev=1&html=x").await;
         let gate = Gate::new();

@@ -1,14 +1,14 @@
-//! What tests need to read pages as a browser does, as far as they go.
+//! Helpers for tests that read HTML pages as a browser does.
 
 use http::StatusCode;
 
 use crate::world::{Answer, World};
 
-/// What browsers send, as far as it matters.
+/// The relevant headers of a browser.
 pub(crate) const BROWSER: &[(&str, &str)] =
     &[("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")];
 
-/// What the attribute of that name says, wherever it stands, in order.
+/// The values of an attribute, in order.
 pub(crate) fn attributes(html: &str, name: &str) -> Vec<String> {
     let begin = format!(" {name}=\"");
     let values = html.split(begin.as_str()).skip(1).filter_map(|rest| rest.split_once('"'));
@@ -20,7 +20,7 @@ pub(crate) fn addresses(html: &str) -> Vec<String> {
     ["href", "src", "action"].iter().flat_map(|name| attributes(html, name)).collect()
 }
 
-/// Text as it was before it was escaped.
+/// Unescapes a text.
 pub(crate) fn unescape(text: &str) -> String {
     [
         ("&#60;", "<"),
@@ -35,18 +35,18 @@ pub(crate) fn unescape(text: &str) -> String {
     .fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
 }
 
-/// A page without its tags, each run of white space as one space.
+/// The text of a page without its tags, with runs of white space as one space.
 pub(crate) fn text_of(html: &str) -> String {
     let mut text = String::new();
     for piece in html.split('<') {
-        // Tags end lines here, so that words of two elements do not run together.
+        // Each tag becomes a space, so that words of two elements do not run together.
         text.push(' ');
         text.push_str(piece.split_once('>').map_or(piece, |(_, text)| text));
     }
     unescape(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Asks for a page for people, and checks what holds for all of them.
+/// Checks what holds for all HTML pages.
 #[track_caller]
 pub(crate) fn check_page(url: &str, answer: &Answer) {
     assert_eq!(answer.header("content-type"), "text/html; charset=utf-8", "{url}: {answer:?}");
@@ -85,7 +85,7 @@ pub(crate) fn check_page(url: &str, answer: &Answer) {
 }
 
 impl World {
-    /// A page for people, with that status.
+    /// Requests an HTML page, and checks its status.
     pub(crate) async fn page(&self, url: &str, status: u16) -> String {
         let answer = self.get_with(url, BROWSER).await;
         assert_eq!(answer.status.as_u16(), status, "{url}: {}", String::from_utf8_lossy(&answer.body));
@@ -93,7 +93,7 @@ impl World {
         answer.text().to_owned()
     }
 
-    /// Asks for everything that a page at `url` leads to, and gives how many that is.
+    /// Requests everything that a page at `url` links to, and returns the number of links.
     pub(crate) async fn follow(&self, url: &str, html: &str) -> usize {
         let path = url.split('?').next().unwrap();
         let mut followed = 0;

@@ -1,4 +1,4 @@
-//! Whole histories over HTTP.
+//! Imports over HTTP.
 
 use std::io::Write;
 
@@ -44,7 +44,7 @@ async fn import(world: &World, body: impl Into<Body>) -> Answer {
 }
 
 #[tokio::test]
-async fn an_export_goes_in_and_again_changes_nothing() {
+async fn export_is_imported_and_repeating_changes_nothing() {
     let world = World::new().await;
     let answer = import(&world, export()).await.expect(200);
     assert_eq!(answer.header("content-type"), "application/jsonl");
@@ -67,7 +67,7 @@ async fn an_export_goes_in_and_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn compressed_and_piecewise_is_the_same() {
+async fn compressed_imports_and_imports_in_pieces_are_the_same() {
     let world = World::new().await;
     import(&world, export()).await.expect(200);
     let expected = world.dump().await;
@@ -80,7 +80,7 @@ async fn compressed_and_piecewise_is_the_same() {
 }
 
 #[tokio::test]
-async fn what_stands_otherwise_is_named() {
+async fn conflicting_revision_is_named() {
     let world = World::new().await;
     import(&world, export()).await.expect(200);
     let other = export().replace("two", "TWO").replace("<id>3</id>", "<id>none</id>");
@@ -96,9 +96,9 @@ async fn what_stands_otherwise_is_named() {
 }
 
 #[tokio::test]
-async fn an_import_that_breaks_off_says_where() {
+async fn truncated_import_names_the_place() {
     let world = World::new().await;
-    // Long enough that the first revisions are stored before the end is seen to be missing.
+    // Long enough that the first revisions are stored before the missing end is noticed.
     let padding = "x".repeat(3 << 20);
     let whole = export().replace("one", &padding).replace("two", &padding).replace("three", &padding);
     let half = &whole[..whole.len() - 1_000_000];
@@ -113,7 +113,7 @@ async fn an_import_that_breaks_off_says_where() {
 }
 
 #[tokio::test]
-async fn what_is_no_export_is_a_bad_request() {
+async fn other_documents_are_bad_requests() {
     let world = World::new().await;
     let before = world.dump().await;
     for body in ["", "hello", "<html></html>", "{\"not\": \"it\"}\n"] {
@@ -131,7 +131,7 @@ async fn what_is_no_export_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_sends_may_not_take_all_memory() {
+async fn memory_of_an_import_is_bounded() {
     let world = World::new().await;
     let before = world.dump().await;
     let compressed = |window| {
@@ -148,11 +148,11 @@ async fn what_a_stranger_sends_may_not_take_all_memory() {
     let line = format!("{{\"kind\": \"siteinfo\", \"version\": 1, \"x\": \"{}\"}}\n", "x".repeat(1000));
     let refused = import(&world, line).await.expect(413);
     assert!(refused.text().contains("1000 bytes"), "{}", refused.text());
-    // It is no limit of the whole.
+    // The limit does not apply to the whole body.
     import(&world, export().replace("one", &"x".repeat(2000))).await.expect(200);
 }
 
-/// A 7z archive of 32 bytes whose other header has 2^46 bytes.
+/// A 7z archive of 32 bytes whose header at the end has 2^46 bytes.
 const DECLARES_HEADER: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xf4\xee\xde\x4b\x00\x00\x00\x00\x00\x00\x00\x00\
     \x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00";
 
@@ -160,7 +160,7 @@ const DECLARES_HEADER: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xf4\xee\xde\x4b\x00\
 const DECLARES_FILES: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xd3\xd7\xa3\xff\x00\x00\x00\x00\x00\x00\x00\x00\
     \x0d\x00\x00\x00\x00\x00\x00\x00\xcd\xd8\x5c\x4c\x01\x05\xff\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00";
 
-/// A 7z archive whose dictionary has 4 GiB, and whose content 1 TiB.
+/// A 7z archive with a dictionary of 4 GiB and a content of 1 TiB.
 const DECLARES_DICTIONARY: &[u8] =
     b"7z\xbc\xaf\x27\x1c\x00\x04\x46\x39\x15\xda\x01\x00\x00\x00\x00\x00\x00\x00\
     \x59\x00\x00\x00\x00\x00\x00\x00\x94\x35\xbe\xca\x00\x01\x04\x06\xff\x00\x00\x00\x00\x00\x00\x00\x00\
@@ -170,7 +170,7 @@ const DECLARES_DICTIONARY: &[u8] =
     \x00\x00";
 
 #[tokio::test]
-async fn what_an_archive_declares_takes_no_memory() {
+async fn sizes_declared_by_an_archive_reserve_no_memory() {
     let world = World::new().await;
     let before = world.dump().await;
     let refused = import(&world, DECLARES_HEADER).await.expect(413);
@@ -188,10 +188,10 @@ async fn what_an_archive_declares_takes_no_memory() {
 }
 
 #[tokio::test]
-async fn archives_of_all_imports_share_their_space_on_disk() {
+async fn archives_of_all_imports_share_disk_space() {
     let world = World::with(Settings { max_spool_bytes: 1000, ..Settings::default() }).await;
     let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(1);
-    // The start header declares 900 bytes. They are sent but for the last.
+    // The start header declares 900 bytes. All but the last byte are sent.
     const DECLARES_900: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xfb\xaa\x63\xbd\x00\x00\x00\x00\x00\x00\x00\x00\
         \x64\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
     let slow = Body::from_stream(stream::unfold(body, async |mut body| Some((body.recv().await?, body))));
@@ -202,7 +202,7 @@ async fn archives_of_all_imports_share_their_space_on_disk() {
     });
     sender.send(Ok(Bytes::from_static(DECLARES_900))).await.unwrap();
     sender.send(Ok(Bytes::from(vec![0; 867]))).await.unwrap();
-    // Once this piece is taken, those before it are on disk.
+    // Once this piece is accepted, the pieces before it are on disk.
     sender.send(Ok(Bytes::new())).await.unwrap();
     sender.reserve().await.unwrap();
     let refused = import(&world, [DECLARES_900, &[0; 868]].concat()).await.expect(503);
@@ -211,14 +211,14 @@ async fn archives_of_all_imports_share_their_space_on_disk() {
     assert!(!refused.header("retry-after").is_empty());
     drop(sender);
     assert_eq!(first.await.unwrap(), 400);
-    // What the first one took is free again.
+    // The space of the first archive is free again.
     import(&world, [DECLARES_900, &[0; 868]].concat()).await.expect(400);
     let refused = import(&world, DECLARES_HEADER).await.expect(413);
     assert!(refused.text().contains("at most 1000 bytes"), "{}", refused.text());
 }
 
 #[tokio::test]
-async fn an_import_that_fails_is_answered_although_most_of_it_is_not_read() {
+async fn failed_import_is_answered_with_its_body_unread() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;
     let mut stream = server.connect().await;
@@ -232,7 +232,7 @@ async fn an_import_that_fails_is_answered_although_most_of_it_is_not_read() {
 }
 
 #[tokio::test]
-async fn imports_are_bounded_and_refused_where_nothing_is_written() {
+async fn imports_are_bounded_and_refused_on_read_only_servers() {
     let world = World::with(Settings { max_imports: 0, ..Settings::default() }).await;
     let answer = import(&world, export()).await.expect(503);
     assert_eq!(answer.json()["type"], "urn:rashomon:problem:busy");

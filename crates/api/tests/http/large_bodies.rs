@@ -1,4 +1,4 @@
-//! Bodies that are stored in pieces, and sent in pieces.
+//! Bodies that are stored and sent in chunks.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -12,7 +12,7 @@ use rashomon_tables::TableStore as _;
 
 use crate::world::{PAGE, World};
 
-/// More than three pieces of a stored body, no two alike, and not all of it compressible.
+/// More than three chunks, all different, and not all of them compressible.
 fn large_body() -> Vec<u8> {
     let mut state = 7_u64;
     (0..3_500_000_u32)
@@ -24,7 +24,7 @@ fn large_body() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_large_body_comes_back_whole_in_part_and_compressed() {
+async fn large_body_is_read_whole_in_part_and_compressed() {
     let world = World::new().await;
     let large = large_body();
     let head =
@@ -73,9 +73,9 @@ async fn a_large_body_comes_back_whole_in_part_and_compressed() {
     assert!(world.get(&format!("{PAGE}?rev/{tid}/html")).await.body == large);
 }
 
-/// What was erased does not come back for as long as it takes to refuse it.
+/// Erased content is not stored again, not even for as long as its refusal takes.
 #[tokio::test]
-async fn nothing_is_stored_of_a_body_for_what_was_erased() {
+async fn body_for_an_erased_revision_is_not_stored() {
     let world = World::new().await;
     world.revision("_rev=6&html=one").await;
     let tid = world.revision("_rev=7&html=two").await;
@@ -84,7 +84,7 @@ async fn nothing_is_stored_of_a_body_for_what_was_erased() {
         bucket: BucketName::page(),
         title: Title::new("Main_Page").unwrap(),
     };
-    // As another process on the same store.
+    // Like another process on the same store.
     let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
     let buckets = Revisioned::open(store, clock, Settings::default(), 9).await.unwrap();
     buckets.erase(&page, Revision::new(7).unwrap(), Erasing::default()).await.unwrap();

@@ -1,6 +1,6 @@
 //! The API, through its real router, over the store in memory.
 
-// Clippy lets tests unwrap, but not what they are made of.
+// Clippy lets tests unwrap, but not their helpers.
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;

@@ -1,5 +1,6 @@
-//! `/openapi.json` is held against the server: every answer that it describes is provoked, and looks as it
-//! says; and against a copy in the repository, so that no change of the API goes unnoticed.
+//! Compares `/openapi.json` with the server: every described answer is provoked, and must match its
+//! description. Also compares the document with a copy in the repository, so that no change of the API goes
+//! unnoticed.
 
 mod scenarios;
 mod schema;
@@ -19,7 +20,7 @@ async fn document() -> Value {
     World::new().await.get("/openapi.json").await.expect(200).json()
 }
 
-/// Every operation that stands for one request: name, method, URL, and the operation itself.
+/// Every operation for one request: name, method, URL, and the operation itself.
 fn operations(document: &Value) -> Vec<(String, String, String, Value)> {
     let mut operations = Vec::new();
     for paths in ["paths", "x-ms-paths"] {
@@ -34,7 +35,7 @@ fn operations(document: &Value) -> Vec<(String, String, String, Value)> {
 }
 
 #[tokio::test]
-async fn the_document_is_the_one_that_clients_rely_on() {
+async fn document_equals_its_snapshot() {
     const BLESS: &str = "RASHOMON_BLESS";
     let served = World::new().await.get("/openapi.json").await.expect(200);
     assert_eq!(served.header("content-type"), "application/json");
@@ -54,7 +55,7 @@ async fn the_document_is_the_one_that_clients_rely_on() {
 }
 
 #[tokio::test]
-async fn the_document_is_whole() {
+async fn document_is_complete() {
     let document = document().await;
     assert_eq!(document["openapi"], "3.1.0");
     let _: utoipa::openapi::OpenApi = serde_json::from_value(document.clone()).unwrap();
@@ -76,7 +77,7 @@ async fn the_document_is_whole() {
     }
 }
 
-/// Whatever is referred to is there.
+/// Checks that every reference has a target.
 fn check_references(document: &Value, part: &Value) {
     match part {
         Value::Object(members) => {
@@ -91,7 +92,7 @@ fn check_references(document: &Value, part: &Value) {
     }
 }
 
-/// The names in a URL are declared, and no others; an example of each fits.
+/// Checks that exactly the names in a URL are declared, and that their examples match their patterns.
 fn check_parameters(url: &str, operation: &Value) {
     let in_url: BTreeSet<&str> = url.split('{').skip(1).map(|rest| rest.split_once('}').unwrap().0).collect();
     let none = Vec::new();
@@ -106,7 +107,7 @@ fn check_parameters(url: &str, operation: &Value) {
 }
 
 #[tokio::test]
-async fn examples_are_as_their_schemas_say() {
+async fn examples_match_their_schemas() {
     let document = document().await;
     let mut with_example = BTreeSet::new();
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
@@ -120,7 +121,7 @@ async fn examples_are_as_their_schemas_say() {
 }
 
 #[tokio::test]
-async fn every_answer_is_given_as_it_is_described() {
+async fn every_answer_matches_its_description() {
     let document = document().await;
     let operations = operations(&document);
     let servers = Servers::start().await;
@@ -143,7 +144,7 @@ async fn every_answer_is_given_as_it_is_described() {
     }
 }
 
-/// An answer has the headers and the content that are described.
+/// Checks that an answer has the described headers and content.
 fn check_answer(document: &Value, described: &Value, answer: &Answer) -> Result<(), String> {
     for name in described["headers"].as_object().ok_or("it is not described")?.keys() {
         answer.headers.get(name.as_str()).ok_or(format!("it has no {name}: {:?}", answer.headers))?;
@@ -160,7 +161,7 @@ fn check_answer(document: &Value, described: &Value, answer: &Answer) -> Result<
                 .text()
                 .lines()
                 .map(|line| serde_json::from_str::<Value>(line).map_err(|error| error.to_string()));
-            // Of JSON lines the schema says only that they are text.
+            // The schema of JSON lines says only that they are text.
             if content_type == "application/jsonl" {
                 return lines.collect::<Result<Vec<_>, _>>().map(drop);
             }
@@ -171,7 +172,7 @@ fn check_answer(document: &Value, described: &Value, answer: &Answer) -> Result<
 }
 
 #[tokio::test]
-async fn every_answer_that_is_described_can_be_given() {
+async fn every_described_answer_is_provoked() {
     let document = document().await;
     let described: BTreeSet<(String, String)> = operations(&document)
         .into_iter()
@@ -208,7 +209,7 @@ async fn every_title_in_another_spelling_is_redirected_as_described() {
 }
 
 #[tokio::test]
-async fn other_methods_are_refused_and_allowed_ones_are_told() {
+async fn other_methods_are_refused_and_allowed_ones_listed() {
     let document = document().await;
     let servers = Servers::start().await;
     for (_, _, url, _) in operations(&document) {

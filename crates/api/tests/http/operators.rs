@@ -1,11 +1,11 @@
-//! What operators ask for, and the names of requests.
+//! The resources for operators, and the ids of requests.
 
 use rashomon_api::Settings;
 
 use crate::world::{PAGE, World};
 
 #[tokio::test]
-async fn health_and_readiness_are_told() {
+async fn health_and_readiness_are_reported() {
     let world = World::new().await;
     let health = world.get("/healthz").await.expect(200);
     assert_eq!(health.json()["version"], env!("CARGO_PKG_VERSION"));
@@ -43,7 +43,7 @@ mod in_memory {
     use super::*;
 
     #[tokio::test]
-    async fn answers_of_what_is_kept_are_prepared_once() {
+    async fn cached_answers_are_prepared_once() {
         let world = World::in_memory().await;
         world.revision("_rev=1&html=0123456789").await;
         for used in 0..3 {
@@ -56,7 +56,7 @@ mod in_memory {
 }
 
 #[tokio::test]
-async fn requests_have_names() {
+async fn requests_have_ids() {
     let world = World::new().await;
     let first = world.get("/healthz").await.header("x-request-id").to_owned();
     let second = world.get("/healthz").await.header("x-request-id").to_owned();
@@ -78,7 +78,7 @@ async fn a_read_only_server_refuses_writes() {
 }
 
 #[tokio::test]
-async fn options_tell_the_methods() {
+async fn options_lists_the_methods() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&html=x").await;
     for (query, allow) in [

@@ -1,4 +1,4 @@
-//! The pages for people: what is on them, where they lead, and that nothing stored can act in them.
+//! The HTML pages: their content, their links, and that no stored content can run in them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const SHOWN: &str = "/pages/enwiki/Main_Page";
 
-/// Titles that are easily shown or linked wrongly, and how each is spelled in a URL.
+/// Titles that are easily shown or linked wrongly, with their spelling in URLs.
 const ODD_TITLES: [(&str, &str); 8] = [
     ("<script>alert(1)</script>", "%3Cscript%3Ealert(1)%3C/script%3E"),
     ("\"onmouseover=\"alert(1)", "%22onmouseover%3D%22alert(1)"),
@@ -30,7 +30,7 @@ async fn put(world: &World, title: &str, form: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_empty_server_says_how_to_begin() {
+async fn empty_server_shows_how_to_begin() {
     let world = World::new().await;
     let page = world.page("/", 200).await;
     let text = text_of(&page);
@@ -65,7 +65,7 @@ async fn pages_lead_from_the_domains_to_the_bytes() {
 }
 
 #[tokio::test]
-async fn odd_titles_are_shown_as_they_are_and_lead_to_their_pages() {
+async fn odd_titles_are_shown_and_linked_correctly() {
     let world = World::new().await;
     for (title, spelling) in ODD_TITLES {
         let tid =
@@ -138,7 +138,7 @@ async fn a_page_is_opened_by_its_title() {
 }
 
 #[tokio::test]
-async fn a_history_has_all_that_is_known_of_its_revisions() {
+async fn history_shows_all_metadata_of_revisions() {
     let world = World::new().await;
     world.revision("_rev=7&html=<p>one</p>&_user=Ann&_comment=First+words&_parent=0").await;
     world.revision("_rev=9&_parent=7&html=<p>two+two</p>&_user=192.0.2.1&_minor=1").await;
@@ -157,7 +157,7 @@ async fn a_history_has_all_that_is_known_of_its_revisions() {
     assert!(text.find("192.0.2.1") < text.find("First words"), "{text}");
     let headers: Vec<_> = page.matches("scope=\"col\"").collect();
     assert_eq!(headers.len(), 7);
-    // The field for a time has that of the newest in it, to the minute.
+    // The time field contains the time of the newest revision, to the minute.
     assert!(attributes(&page, "value").contains(&"2024-01-01T00:00".to_owned()));
 }
 
@@ -183,13 +183,13 @@ async fn a_long_history_comes_a_part_at_a_time() {
         }
     }
     assert_eq!(revisions, (1..=120).rev().collect::<Vec<_>>());
-    // The oldest part has revision 3 with both its renders.
+    // The oldest part has revision 3 with both of its renders.
     let text = text_of(&world.page(&url, 200).await);
     assert!(text.contains("1 2024-01-01 00:02:00 2024-01-01 00:00:02 JSON"), "{text}");
 }
 
 #[tokio::test]
-async fn the_page_as_it_was_is_found_by_a_time() {
+async fn page_at_a_time_is_found() {
     let world = World::new().await;
     let first = world.revision("_rev=1&html=one").await;
     world.clock.advance(Duration::from_secs(90));
@@ -214,7 +214,7 @@ async fn the_page_as_it_was_is_found_by_a_time() {
 }
 
 #[tokio::test]
-async fn a_render_is_shown_in_a_sandbox_with_what_it_consists_of() {
+async fn render_is_shown_in_a_sandbox_with_its_properties() {
     let world = World::new().await;
     let first = world.revision("_rev=5&html=<script>alert(1)</script>&meta={}&_user=Ann").await;
     let again = world.render("5", "html=again").await;
@@ -256,7 +256,7 @@ async fn a_page_without_html_is_shown_as_its_text() {
     let tid = world.revision(&format!("_rev=2&wikitext=x{long}")).await;
     let page = world.page(&format!("{SHOWN}?rev/{tid}/"), 200).await;
     assert!(text_of(&page).contains("Only its beginning is shown"));
-    // It is cut within the bytes of a character, which is left out.
+    // The text is cut within the bytes of a character, which is left out.
     assert_eq!(page.matches('é').count(), (256 * 1024 - 1) / 2);
     assert!(!page.contains('\u{fffd}'));
     let tid = world.revision("_rev=3&meta={}").await;
@@ -265,7 +265,7 @@ async fn a_page_without_html_is_shown_as_its_text() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_said_to_be_hidden() {
+async fn hidden_text_is_shown_as_hidden() {
     let world = World::new().await;
     let export = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
       <siteinfo><sitename>The &lt;Wiki&gt;</sitename><dbname>enwiki</dbname></siteinfo>
@@ -278,14 +278,14 @@ async fn what_is_hidden_is_said_to_be_hidden() {
     let render = world.get(&format!("{SHOWN}?rev/3/")).await.expect(302);
     let page = world.page(&format!("{SHOWN}{}", render.header("location")), 200).await;
     assert!(text_of(&page).contains("The text of this revision was hidden in the wiki that it came from"));
-    // The wiki's own name is shown, and escaped.
+    // The wiki's own name is shown and escaped.
     for url in ["/", "/pages/enwiki/"] {
         assert!(text_of(&world.page(url, 200).await).contains("The <Wiki>"));
     }
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_page_too() {
+async fn missing_resources_have_an_html_page() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&html=x").await;
     let other = tid.replacen(&tid[..8], "00000000", 1);
@@ -312,10 +312,10 @@ async fn what_is_not_there_is_a_page_too() {
     ] {
         let page = world.page(&url, status).await;
         assert!(text_of(&page).contains("All domains"), "{page}");
-        // Whoever does not ask for HTML gets a problem.
+        // Clients that do not ask for HTML get a problem.
         world.get(&url).await.expect(status).check_problem();
     }
-    // Each leads on to what is there.
+    // Each page links to existing ones.
     for url in [format!("{SHOWN}?rev/9/"), "/pages/enwiki/No_such".to_owned()] {
         let page = world.page(&url, 404).await;
         world.follow(&url, &page).await;
@@ -324,7 +324,7 @@ async fn what_is_not_there_is_a_page_too() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_told_to_people_too() {
+async fn store_failure_has_an_html_page() {
     let world = World::new().await;
     world.revision("_rev=1&html=x").await;
     let failing = rashomon_tables::Rates { before: 1000, ..Default::default() };
@@ -335,7 +335,7 @@ async fn a_store_that_fails_is_told_to_people_too() {
         check_page(url, &answer);
         assert_eq!(answer.header("retry-after"), "2");
     }
-    // The description of the API does without the store.
+    // The description of the API does not need the store.
     world.page("/docs", 200).await;
 }
 
@@ -362,7 +362,7 @@ async fn each_page_has_one_address() {
 }
 
 #[tokio::test]
-async fn pages_are_to_be_read_only() {
+async fn html_pages_are_read_only() {
     let world = World::with(Settings { read_only: true, ..Settings::default() }).await;
     for url in ["/", "/pages/enwiki/", SHOWN, "/docs", "/openapi.json", "/assets/style.css"] {
         let answer = world.request("POST", url, &[], "x").await.expect(405);
@@ -373,7 +373,7 @@ async fn pages_are_to_be_read_only() {
 }
 
 #[tokio::test]
-async fn the_style_is_kept_by_browsers_and_needs_nothing_from_elsewhere() {
+async fn style_sheet_is_cacheable_and_self_contained() {
     let world = World::new().await;
     for (url, content_type) in
         [("/assets/style.css", "text/css; charset=utf-8"), ("/assets/icon.svg", "image/svg+xml")]

@@ -1,4 +1,4 @@
-//! Lists and documents are bounded, whatever the history is.
+//! Lists and documents have bounded sizes for any history.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::world::{Answer, PAGE, World};
 
-/// The bytes at which a page of JSON ends early.
+/// The size at which a part of a JSON list ends early.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 
-/// A page with one revision of so many renders, oldest first.
+/// Stores a page with one revision of so many renders, oldest first.
 async fn renders(world: &World, count: usize) -> Vec<String> {
     let mut tids = vec![world.revision("_rev=1&html=0").await];
     for number in 1..count {
@@ -54,7 +54,7 @@ async fn renders_of_a_revision_come_in_pages() {
             assert!(page.header("cache-control").contains("s-maxage=0"));
         }
     }
-    // A limit that was asked for holds for the pages after, and is in their links.
+    // A requested limit holds for the following parts, and is in their links.
     let first = world.get(&format!("{PAGE}?rev/1/&limit=7")).await.expect(200).json();
     assert!(first["next"].as_str().unwrap().starts_with("?rev/1/&limit=7&page="), "{first}");
     for refused in ["limit=501", "limit=0", "limit=5&limit=5", "page=x", "after=1"] {
@@ -100,13 +100,13 @@ async fn a_page_of_revisions_ends_at_one_mebibyte() {
         revs.extend(page["revisions"].as_array().unwrap().iter().map(|line| line["rev"].as_i64().unwrap()));
     }
     assert_eq!(revs, (1..=60).rev().collect::<Vec<_>>());
-    // People get the beginning of each comment.
+    // HTML pages show the beginning of each comment.
     let page = world.get("/pages/enwiki/Main_Page").await.expect(200);
     assert!(page.body.len() < 200 << 10, "{}", page.body.len());
 }
 
 #[tokio::test]
-async fn every_render_can_be_reached_from_the_pages_for_people() {
+async fn every_render_can_be_reached_from_the_html_pages() {
     let world = World::new().await;
     let tids = renders(&world, 160).await;
     let (mut seen, mut shown) = (BTreeSet::new(), tids[159].clone());
@@ -119,7 +119,7 @@ async fn every_render_can_be_reached_from_the_pages_for_people() {
         seen.extend(listed);
     }
     assert_eq!(seen.len(), tids.len());
-    // The oldest of all is the last.
+    // The last one is the oldest.
     assert_eq!(shown, tids[0]);
 }
 

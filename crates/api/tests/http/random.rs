@@ -1,4 +1,4 @@
-//! Whatever a client sends: never an error of the server's.
+//! No request of a client may cause an internal error.
 
 use proptest::{
     prelude::*,
@@ -89,7 +89,7 @@ fn header() -> impl Strategy<Value = (String, String)> {
 }
 
 #[test]
-fn nothing_that_a_client_sends_is_an_error_of_the_servers() {
+fn no_request_causes_an_internal_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let world = runtime.block_on(World::new());
     let strategy = (
@@ -107,13 +107,13 @@ fn nothing_that_a_client_sends_is_an_error_of_the_servers() {
             for (name, value) in headers {
                 request = request.header(name, value);
             }
-            // What is no request at all is refused before it comes to us.
+            // Some inputs are no valid requests, and are refused before they reach the server.
             let Ok(request) = request.body(axum::body::Body::from(body)) else { return Ok(()) };
             let shown = format!("{request:?}");
             let is_head = request.method() == http::Method::HEAD;
             let answer = runtime.block_on(world.send(request));
             prop_assert!(answer.status.as_u16() < 500, "{shown}: {answer:?}");
-            // The pages for people say in HTML what is wrong.
+            // HTML pages describe the error in HTML.
             let for_people =
                 !path.starts_with("/v1/") && answer.header("content-type").starts_with("text/html");
             if answer.status.as_u16() >= 400 && !is_head && !for_people {

@@ -1,4 +1,4 @@
-//! What reads answer: every row of the table that reads, with its JSON and its headers.
+//! The answers to reads: every row of the table of reads, with JSON and headers.
 
 use serde_json::json;
 
@@ -43,7 +43,7 @@ async fn the_latest_property_has_all_its_headers() {
     }
     let policy = answer.header("content-security-policy");
     assert!(policy.starts_with("sandbox; default-src 'none'") && !policy.contains("script"), "{policy}");
-    // The second time it comes from memory, with headers that stood ready.
+    // The second time it comes from memory, with prepared headers.
     let again = world.get(&format!("{PAGE}?rev/latest/html")).await;
     assert_eq!(without_id(again), without_id(answer));
 }
@@ -72,7 +72,7 @@ async fn latest_changes_when_the_page_does() {
     assert_eq!(world.get(&latest).await.text(), "<p>two</p>");
     world.render("12345", "html=again").await;
     assert_eq!(world.get(&latest).await.text(), "again");
-    // Latest is the highest, in whatever order the writes came.
+    // The latest is the highest revision, in any order of writes.
     world.revision("_rev=12340&html=old").await;
     assert_eq!(world.get(&latest).await.text(), "again");
     world.revision("_rev=12346&html=new").await;
@@ -80,7 +80,7 @@ async fn latest_changes_when_the_page_does() {
 }
 
 #[tokio::test]
-async fn the_latest_revision_counts_whatever_it_has() {
+async fn latest_revision_counts_with_any_properties() {
     let (world, _) = world_of_two().await;
     world.revision("_rev=12346&wikitext=three").await;
     let answer = world.get(&format!("{PAGE}?rev/latest/html")).await.expect(404);
@@ -93,7 +93,7 @@ async fn the_latest_revision_counts_whatever_it_has() {
 }
 
 #[tokio::test]
-async fn a_render_is_as_the_design_prints_it() {
+async fn render_document_is_that_of_the_design() {
     let (world, [_, tid]) = world_of_two().await;
     let expected = json!({
         "domain": "enwiki", "title": "Main_Page", "rev": 12345, "parent": 12344,
@@ -119,7 +119,7 @@ async fn a_render_is_as_the_design_prints_it() {
         assert_eq!(answer.header("content-type"), "application/json; profile=\"urn:rashomon:render/1.0\"");
         assert_eq!(answer.header("cache-control"), "public, max-age=0, s-maxage=0, must-revalidate");
         assert_eq!(answer.json(), expected);
-        // Members stand in the order of the design.
+        // Members have the order of the design.
         let text = answer.text();
         let order =
             ["domain", "title", "rev", "parent", "tid", "timestamp", "user", "comment", "minor", "href"];
@@ -155,7 +155,7 @@ async fn a_revision_has_its_renders_newest_first() {
 }
 
 #[tokio::test]
-async fn the_list_has_a_line_a_revision_and_pages() {
+async fn list_has_an_entry_for_each_revision_in_parts() {
     let world = World::new().await;
     for rev in 1..=7 {
         world.revision(&format!("_rev={rev}&wikitext=text&html=number {rev}&_user=Ann")).await;
@@ -197,7 +197,7 @@ async fn the_list_has_a_line_a_revision_and_pages() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn missing_resources_are_not_found() {
     let (world, [tid, _]) = world_of_two().await;
     let other_tid = tid.replacen(&tid[..8], "00000000", 1);
     for url in [

@@ -1,9 +1,9 @@
-//! Redirects: to what a short URL means, and to the one spelling of a title.
+//! Redirects: from short URLs to their targets, and to the canonical spelling of titles.
 
 use crate::world::{PAGE, World};
 
 #[tokio::test]
-async fn short_urls_lead_to_what_they_mean() {
+async fn short_urls_redirect_to_their_targets() {
     let world = World::new().await;
     let tid = world.revision("_rev=12345&html=x").await;
     for (query, location) in [
@@ -49,7 +49,7 @@ async fn other_spellings_lead_to_the_canonical_one() {
         ("a%7Eb", "a~b"),
         ("a|b", "a%7Cb"),
         ("%2FFoo", "/Foo"),
-        // Once it redirects, what may stand either way has one spelling too.
+        // If there is a redirect, characters that are accepted in both forms get one spelling, too.
         ("R&D's%20+1=2", "R%26D%27s_%2B1%3D2"),
     ] {
         for query in ["", "?rev/latest/html", "?rev/&limit=5"] {
@@ -68,7 +68,7 @@ async fn other_spellings_lead_to_the_canonical_one() {
 }
 
 #[tokio::test]
-async fn what_proxies_decode_is_served_either_way() {
+async fn characters_that_proxies_decode_are_accepted_in_both_forms() {
     let world = World::new().await;
     world.post("/v1/enwiki/page/R%26D%27s_1%2B1%3D2?rev/", "_rev=1&html=x").await.expect(201);
     for spelling in ["R%26D%27s_1%2B1%3D2", "R&D's_1+1=2", "R%26D's_1+1%3D2", "R%26D%27s_1%2b1%3D2"] {
@@ -81,7 +81,7 @@ async fn what_proxies_decode_is_served_either_way() {
 }
 
 #[tokio::test]
-async fn writes_take_any_spelling_and_mean_the_canonical_title() {
+async fn writes_accept_every_spelling_of_a_title() {
     let world = World::new().await;
     let answer = world.post("/v1/enwiki/page/%C3%9Cber%2Funs%20alle?rev/", "_rev=1&html=x").await.expect(201);
     assert_eq!(answer.json()["title"], "Über/uns_alle");

@@ -1,4 +1,4 @@
-//! What no handler ever sees: requests that are refused before there is one to ask.
+//! Requests that are refused before they reach a handler.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     world::{PAGE, World},
 };
 
-/// Checks that it is the whole of a problem, with a name, and gives its document.
+/// Checks that an answer is a complete problem with a request id. Returns its document.
 #[track_caller]
 fn problem(answer: &str, status: u16) -> serde_json::Value {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
@@ -27,10 +27,10 @@ fn problem(answer: &str, status: u16) -> serde_json::Value {
     problem
 }
 
-/// Sends a request without reading before all of it is sent, and reads all that comes, to the orderly end.
+/// Sends a whole request before reading, and then reads everything up to the orderly end.
 async fn refused(server: &Server, request: &[u8], status: u16) -> serde_json::Value {
     let mut stream = server.connect().await;
-    // It may be refused before it is whole.
+    // The request may be refused before all of it is sent.
     let _ = stream.write_all(request).await;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("the answer is not lost to a reset");
@@ -90,7 +90,7 @@ async fn heads_that_are_too_large_are_answered_with_the_limit() {
 }
 
 #[tokio::test]
-async fn a_head_that_arrives_at_once_has_the_same_limit() {
+async fn head_that_arrives_at_once_has_the_same_limit() {
     const LIMIT: usize = 30_000;
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions { max_head_bytes: LIMIT, ..ServeOptions::default() }).await;
@@ -114,7 +114,7 @@ async fn a_request_of_http_1_1_names_one_host() {
         let problem = refused(&server, request.as_bytes(), 400).await;
         assert!(problem["detail"].as_str().unwrap().contains("Host"), "{problem}");
     }
-    // One of HTTP/1.0 may do without, unless the host is what it is about.
+    // An HTTP/1.0 request need not name a host, unless the resource depends on it.
     let problem = refused(&server, b"GET /wiki/Main_Page HTTP/1.0\r\n\r\n", 400).await;
     assert!(problem["detail"].as_str().unwrap().contains("Host"), "{problem}");
     for request in
@@ -126,12 +126,12 @@ async fn a_request_of_http_1_1_names_one_host() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_is_answered_and_an_idle_connection_is_not() {
+async fn endless_head_is_answered_and_idle_connection_is_not() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions { head_seconds: 1, ..ServeOptions::default() }).await;
     refused(&server, b"GET / HTTP/1.1\r\nhost: a\r\n", 408).await;
     assert_eq!(server.exchange(b"").await, "");
-    // After an answer, too.
+    // The same after an answer.
     let mut stream = server.connect().await;
     stream.write_all(&get("/healthz", "")).await.unwrap();
     read_until(&mut stream, "}").await;
@@ -147,7 +147,7 @@ async fn a_head_that_does_not_end_is_answered_and_an_idle_connection_is_not() {
 }
 
 #[tokio::test]
-async fn a_refusal_follows_the_answers_before_it() {
+async fn refusal_follows_the_previous_answers() {
     let world = World::new().await;
     world.revision("_rev=1&html=x-body-x").await;
     let server = Server::of(&world, ServeOptions::default()).await;
@@ -173,10 +173,10 @@ async fn a_refusal_follows_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn an_answer_is_read_although_the_request_is_not() {
+async fn answer_can_be_read_if_the_body_is_not() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;
-    // Nobody reads the body of a request that takes none.
+    // The body of a request that has no use for it is not read.
     let length = 20 << 20;
     let head = format!("POST /healthz HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
     let mut stream = server.connect().await;

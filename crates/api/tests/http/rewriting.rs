@@ -38,7 +38,7 @@ fn last_part_of_tag(answer: &crate::world::Answer) -> String {
 }
 
 #[tokio::test]
-async fn only_what_exists_is_replaced() {
+async fn only_existing_properties_are_replaced() {
     let world = World::new().await;
     let tid = world.revision("_rev=7&html=old").await;
     let before = world.dump().await;
@@ -58,7 +58,7 @@ async fn only_what_exists_is_replaced() {
 }
 
 #[tokio::test]
-async fn only_what_was_meant_is_replaced() {
+async fn only_the_expected_version_is_replaced() {
     let world = World::new().await;
     let tid = world.revision("_rev=7&html=old").await;
     let url = format!("{PAGE}?rev/{tid}/html");
@@ -80,12 +80,12 @@ async fn only_what_was_meant_is_replaced() {
 }
 
 #[tokio::test]
-async fn the_same_again_changes_nothing() {
+async fn repeated_replacement_changes_nothing() {
     let world = World::new().await;
     let tid = world.revision("_rev=7&html=old").await;
     let url = format!("{PAGE}?rev/{tid}/html");
     let before = world.dump().await;
-    // A type that is not given stays.
+    // Without a type in the request, the old one stays.
     for headers in [&[("content-type", "text/html; charset=utf-8")][..], &[]] {
         let answer = world.request("PUT", &url, headers, "old").await.expect(200);
         assert_eq!(answer.json()["message"], "Unchanged");

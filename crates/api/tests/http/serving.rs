@@ -1,4 +1,4 @@
-//! The server on a socket: what only shows there.
+//! The server on a socket: behaviour that shows only there.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     world::{PAGE, World},
 };
 
-/// Longer than a busy machine takes for anything here.
+/// Longer than any step here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn unusual_requests_are_answered() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_cut_short_change_nothing() {
+async fn truncated_bodies_change_nothing() {
     let world = World::new().await;
     let before = world.dump().await;
     let server = Server::of(&world, ServeOptions::default()).await;
@@ -98,13 +98,13 @@ async fn a_refused_body_is_read_so_that_the_answer_arrives() {
     let mut stream = server.connect().await;
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    // A server that closes with bytes unread resets the connection, and the answer may be lost.
+    // A server that closes a connection with unread bytes resets it, and the answer may be lost.
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("_unknown"), "{answer:.500}");
 }
 
 #[tokio::test]
-async fn those_who_dawdle_are_not_waited_for() {
+async fn slow_clients_are_disconnected() {
     let settings = Settings { body_idle_seconds: 1, ..Settings::default() };
     let world = World::with(settings).await;
     let before = world.dump().await;
@@ -128,7 +128,7 @@ async fn those_who_dawdle_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn what_was_accepted_is_finished_at_shutdown() {
+async fn accepted_requests_are_finished_at_shutdown() {
     let world = World::new().await;
     let mut server = Server::of(&world, ServeOptions::default()).await;
     let idle = server.connect().await;
@@ -138,7 +138,7 @@ async fn what_was_accepted_is_finished_at_shutdown() {
          content-length: 13\r\nexpect: 100-continue\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // A server says this when it reads the body (RFC 9110, 10.1.1).
+    // The interim answer of a server that reads the body (RFC 9110, section 10.1.1).
     assert_eq!(read_until(&mut stream, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"_rev=1").await.unwrap();
     server.stop.take().unwrap().send(()).unwrap();

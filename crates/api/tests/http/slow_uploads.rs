@@ -1,4 +1,4 @@
-//! Clients that send too slowly, and servers that take slowly.
+//! Slow clients and slow stores.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use crate::world::{PAGE, World};
 
-/// The same piece again and again, `pause` after each other.
+/// The same piece repeatedly, with a `pause` between.
 fn drip(piece: Bytes, pause: Duration) -> impl Stream<Item = std::io::Result<Bytes>> {
     stream::unfold(piece, move |piece| async move {
         sleep(pause).await;
@@ -23,7 +23,7 @@ fn drip(piece: Bytes, pause: Duration) -> impl Stream<Item = std::io::Result<Byt
     })
 }
 
-/// A revision of a page of its own whose html comes like this after its beginning.
+/// A new revision of a separate page, whose html comes as this stream after its beginning.
 fn revision(page: usize, html: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static) -> Request<Body> {
     let beginning = stream::iter([Ok(Bytes::from_static(b"_rev=1&html="))]);
     Request::post(format!("/v1/enwiki/page/{page}?rev/"))
@@ -52,7 +52,7 @@ mod in_memory {
             "{}",
             answer.text()
         );
-        // A beginning that comes fast does not pay for the rest.
+        // A fast beginning does not make up for the rest.
         let html = stream::iter([Ok(Bytes::from(vec![b'x'; 500_000]))])
             .chain(drip(Bytes::from_static(b"x"), Duration::from_secs(1)));
         world.send(revision(1, html)).await.expect(408);
@@ -74,7 +74,7 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_at_the_least_rate_is_taken() {
+    async fn write_at_the_least_rate_is_accepted() {
         let world = World::in_memory().await;
         let html = drip(Bytes::from(vec![b'x'; 1024]), Duration::from_secs(1));
         assert_eq!(send(&world, revision(1, html.take(400))).await.status(), 201);
@@ -84,9 +84,9 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_store_is_not_held_against_the_client() {
+    async fn slow_store_does_not_count_against_the_client() {
         let world = World::in_memory().await;
-        // The first chunk of the body takes the store 200 s.
+        // The store takes 200 s for the first chunk of the body.
         let gate = Gate::new();
         world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
         let html = drip(Bytes::from(vec![b'x'; 25_000]), Duration::from_secs(1));
@@ -99,7 +99,7 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_memory_is_not_held_against_the_client() {
+    async fn waiting_for_memory_does_not_count_against_the_client() {
         let settings = Settings { staging_bytes: 4 << 20, staging_wait_seconds: 300, ..Settings::default() };
         let world = World::in_memory_with(settings).await;
         let slow = drip(Bytes::from(vec![b'x'; 1024]), Duration::from_secs(1)).take(250);
@@ -110,9 +110,9 @@ mod in_memory {
         assert_eq!(first.await.unwrap().unwrap().status(), 201);
     }
 
-    /// As below, time has to be moved.
+    /// Time has to be advanced by hand, as below.
     #[tokio::test(start_paused = true)]
-    async fn an_import_that_gets_slow_says_so_in_its_last_line() {
+    async fn slow_import_is_reported_in_the_last_line() {
         let world = World::in_memory().await;
         let page = "<mediawiki><page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id>\
                     <timestamp>2013-01-01T00:00:00Z</timestamp><contributor><ip>127.0.0.1</ip></contributor>\
@@ -138,9 +138,10 @@ mod in_memory {
         world.get("/v1/enwiki/page/A?rev/latest/wikitext").await.expect(200);
     }
 
-    /// The thread that parses an import is one on which this runtime's time does not depend: it has to be moved.
+    /// The thread that parses an import does not depend on this runtime's clock, so time has to be advanced
+    /// by hand.
     #[tokio::test(start_paused = true)]
-    async fn imports_below_the_least_rate_let_go_of_their_slots() {
+    async fn too_slow_imports_release_their_slots() {
         let world = World::in_memory().await;
         let import = || {
             let beginning = stream::iter([Ok(Bytes::from_static(b"<mediawiki>"))]);
@@ -161,7 +162,7 @@ mod in_memory {
             let text = String::from_utf8(text.to_vec()).unwrap();
             assert!(text.contains("(min_upload_rate)"), "{text}");
         }
-        // There is room for others, whose body is none.
+        // There is room for other imports; this one has an empty body.
         world.request("POST", "/v1/enwiki/import", &[], "").await.expect(400);
     }
 }

@@ -1,4 +1,4 @@
-//! A server on a socket, and what tests need to talk to it byte for byte.
+//! A server on a socket, with helpers to talk to it byte for byte.
 
 use rashomon_api::{ServeOptions, serve};
 use tokio::{
@@ -32,18 +32,18 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends one request on a connection of its own, and reads all that comes.
+    /// Sends one request on a connection of its own, and reads the whole answer.
     pub(crate) async fn exchange(&self, request: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(request).await.unwrap();
         let mut answer = Vec::new();
-        // A reset after the answer is as good as its end.
+        // A reset after the answer is accepted as its end.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     }
 }
 
-/// Reads until the answer has come that ends with this.
+/// Reads until the answer ends with this text.
 pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut answer = Vec::new();
     while !answer.ends_with(end.as_bytes()) {

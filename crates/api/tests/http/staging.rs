@@ -1,4 +1,4 @@
-//! The memory that bodies take while they are received: bounded over all requests.
+//! The memory for bodies that are being received is bounded over all requests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::world::{PAGE, World};
 
 const MIB: u64 = 1 << 20;
 
-/// What one write of any size claims.
+/// The claim of one write of any size.
 const WORKING: u64 = 4 * MIB;
 
-/// Bytes that no compression makes smaller.
+/// Bytes that do not compress.
 fn noise(size: usize) -> Bytes {
     let mut state = 7_u64;
     let mut bytes = Vec::with_capacity(size + 8);
@@ -49,24 +49,24 @@ fn pieces(properties: &[(String, Bytes)]) -> Vec<Bytes> {
     pieces
 }
 
-/// So many properties with the same bytes.
+/// Makes so many properties with the same bytes.
 fn properties(count: usize, body: &Bytes) -> Vec<(String, Bytes)> {
     (0..count).map(|number| (format!("p{number}"), body.clone())).collect()
 }
 
-/// A body that ends.
+/// A complete body.
 fn whole(properties: &[(String, Bytes)]) -> Body {
     let pieces = pieces(properties).into_iter().chain([Bytes::from_static(b"\r\n--b--\r\n")]);
     Body::from_stream(stream::iter(pieces.map(Ok::<_, std::io::Error>)))
 }
 
-/// A body that stops half-way and does not end.
+/// A body that stops halfway and never ends.
 fn half_way(properties: &[(String, Bytes)]) -> Body {
     let pieces = stream::iter(pieces(properties).into_iter().map(Ok::<_, std::io::Error>));
     Body::from_stream(pieces.chain(stream::pending()))
 }
 
-/// Begins a write to a page of its own.
+/// Starts a write to a page of its own.
 fn post(world: &World, page: usize, body: Body) -> JoinHandle<Response<Body>> {
     let request = Request::post(format!("/v1/enwiki/page/{page}?rev/"))
         .header("host", "localhost")
@@ -87,7 +87,7 @@ async fn staged(world: &World) -> u64 {
     metric(world, "staged_bytes").await
 }
 
-/// How many partitions of chunks there are.
+/// The number of partitions of chunks.
 async fn chunk_sets(world: &World) -> usize {
     let chunks = schemas::all().into_iter().find(|schema| schema.name() == "chunks").unwrap();
     let partitions = world.store.partitions(chunks, None, 10_000.try_into().unwrap()).await.unwrap();
@@ -107,7 +107,7 @@ mod in_memory {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn writes_that_stop_half_way_hold_at_most_the_budget() {
+    async fn stalled_writes_hold_at_most_the_budget() {
         let budget = 32 * MIB;
         let world = World::in_memory_with(with_budget(budget)).await;
         let body = noise(1_000_000);
@@ -123,7 +123,7 @@ mod in_memory {
         assert_eq!(metric(&world, "staging_refusals_total").await, 24 - late as u64);
         assert_eq!(staged(&world).await, 0);
 
-        // Nothing names what they left behind, and it is collected as that of any other write.
+        // The chunks left behind are unreferenced, and are collected like those of any other write.
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
         let buckets = Revisioned::open(store, clock, rashomon_buckets::Settings::default(), 9).await.unwrap();
         let left = chunk_sets(&world).await;
@@ -132,9 +132,10 @@ mod in_memory {
         assert_eq!(chunk_sets(&world).await, 0);
     }
 
-    /// Time passes here only while nothing else happens: they wait for each other as long as that takes.
+    /// Time passes here only while nothing else happens, so the writes wait for each other as long as
+    /// necessary.
     #[tokio::test(start_paused = true)]
-    async fn many_large_writes_at_once_all_end() {
+    async fn many_concurrent_large_writes_all_end() {
         let world = World::in_memory_with(with_budget(16 * MIB)).await;
         let line = Bytes::from(b"a line of a text that is easily compressed\n".repeat(100_000_000 / 43));
         let large = [("html".to_owned(), line.slice(..64_000_000))];
@@ -149,14 +150,14 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_finds_no_memory_is_refused_after_the_wait() {
+    async fn write_without_memory_is_refused_after_the_wait() {
         let settings = Settings { staging_wait_seconds: 3, ..with_budget(WORKING) };
         let world = World::in_memory_with(settings).await;
         let holder = post(&world, 1, half_way(&[]));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let begun = tokio::time::Instant::now();
         let refused = world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(503);
-        // And as long as the body is read for the answer to arrive.
+        // The wait, plus the time in which the body is read so that the answer arrives.
         assert!((3..=5).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
         assert_eq!(refused.json()["type"], "urn:rashomon:problem:busy");
         assert!(refused.text().contains("staging_memory") && refused.text().contains("staging_wait"));
@@ -166,7 +167,7 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_goes_away_gives_its_memory_back() {
+    async fn disconnected_client_releases_its_memory() {
         let world = World::in_memory_with(with_budget(WORKING)).await;
         let holder = post(&world, 1, half_way(&[]));
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -202,7 +203,7 @@ mod in_memory {
 }
 
 #[tokio::test]
-async fn bodies_without_room_in_memory_come_back_as_they_were() {
+async fn bodies_without_room_in_memory_are_stored_unchanged() {
     let world = World::with(with_budget(WORKING)).await;
     let mut all = properties(10, &noise(900_000));
     all.extend([("large".to_owned(), noise(2_500_000)), ("empty".to_owned(), Bytes::new())]);

@@ -1,4 +1,4 @@
-//! The page as it was: by the time in the URL, and by RFC 7089.
+//! The page at a time: with the time in the URL, and with RFC 7089.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn history() -> (World, [String; 3]) {
 }
 
 #[tokio::test]
-async fn a_time_leads_to_the_render_of_then() {
+async fn time_selects_the_render_of_that_time() {
     let (world, [first, second, third]) = history().await;
     for (time, name, tid) in [
         ("2013-01-01T00:00:00Z", "wikitext", &first),
@@ -38,13 +38,13 @@ async fn a_time_leads_to_the_render_of_then() {
     for url in [
         format!("{PAGE}?rev/2012-12-31T23:59:59.999999Z/html"),
         format!("{PAGE}?rev/0001-01-01T00:00:00Z/html"),
-        // The page as it was then had no html.
+        // At that time the page had no html.
         format!("{PAGE}?rev/2013-01-15T00:00:00Z/html"),
         "/v1/enwiki/page/Other?rev/2013-01-15T00:00:00Z/html".to_owned(),
     ] {
         world.get(&url).await.expect(404);
     }
-    // Latest goes by number, not by time.
+    // The latest is determined by number, not by time.
     let answer = world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
     assert_eq!(answer.text(), "c");
 }
@@ -56,9 +56,9 @@ async fn the_timegate_selects_by_date() {
     for (date, tid) in [
         (None, &third),
         (Some("Fri, 15 Feb 2013 00:00:00 GMT"), &second),
-        // Its own date is that of its second.
+        // A state is found by its own date, which has whole seconds.
         (Some("Fri, 01 Feb 2013 00:00:00 GMT"), &second),
-        // Before the first, the first.
+        // A date before the first state selects the first.
         (Some("Mon, 01 Jan 1900 00:00:00 GMT"), &second),
         (Some("Wed, 01 Jan 2098 00:00:00 GMT"), &third),
     ] {
@@ -130,7 +130,7 @@ async fn only_the_timegate_varies_on_the_date() {
 }
 
 #[tokio::test]
-async fn no_read_leads_to_a_render_that_the_archive_left_out() {
+async fn no_read_selects_a_render_that_the_archive_left_out() {
     let world = World::new().await;
     let mut tids = Vec::new();
     for number in 1..=3 {

@@ -21,7 +21,7 @@ async fn the_host_selects_the_wiki() {
 }
 
 #[tokio::test]
-async fn it_is_only_read() {
+async fn public_url_is_read_only() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&html=x").await;
     let before = world.dump().await;

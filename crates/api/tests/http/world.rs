@@ -1,4 +1,4 @@
-//! A server, over the store that the environment gives, and what tests need to talk to it.
+//! A server over the store that the environment names, with helpers for tests.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use tower::ServiceExt;
 /// 2024-01-01T00:00:00Z
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 
-/// The page that most tests are about.
+/// The page of most tests.
 pub(crate) const PAGE: &str = "/v1/enwiki/page/Main_Page";
 
 pub(crate) struct World {
@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -49,7 +49,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Checks the status, and that an error is problem+json that says so.
+    /// Checks the status, and that an error is problem+json with this status.
     #[track_caller]
     pub(crate) fn expect(self, status: u16) -> Self {
         assert_eq!(
@@ -77,7 +77,7 @@ impl Answer {
     }
 }
 
-/// A renderer that makes the property `broken`: of first revisions too late, and of others not at all.
+/// A renderer for the property `broken`: for first revisions it is too late, and for others it fails.
 #[derive(Debug)]
 struct Broken([PropertyName; 1]);
 
@@ -110,12 +110,13 @@ impl World {
         Self::over(store, clock, settings).await
     }
 
-    /// Over the store in memory, for tests in which the timers of the runtime do not go by themselves.
+    /// Makes a world over the store in memory, for tests in which the timers of the runtime do not advance by
+    /// themselves.
     pub(crate) async fn in_memory() -> Self {
         Self::in_memory_with(Settings::default()).await
     }
 
-    /// The same with settings.
+    /// The same, with settings.
     pub(crate) async fn in_memory_with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
         Self::over(Arc::new(Memory::new(clock.clone())), clock, settings).await
@@ -133,7 +134,7 @@ impl World {
         Self::of(store, clock, settings, bucket_settings).await
     }
 
-    /// A server over a store that others may have written to.
+    /// Makes a server over a store that may already have content.
     pub(crate) async fn of(
         store: Arc<Faulty<Arc<dyn TableStore>>>,
         clock: Arc<ManualClock>,
@@ -181,27 +182,27 @@ impl World {
         self.request("GET", url, headers, Body::empty()).await
     }
 
-    /// Posts a form of a URL's encoding.
+    /// Posts a URL-encoded form.
     pub(crate) async fn post(&self, url: &str, form: &str) -> Answer {
         let headers = [("content-type", "application/x-www-form-urlencoded")];
         self.request("POST", url, &headers, form.to_owned()).await
     }
 
-    /// Stores a revision of the main page, and gives its tid.
+    /// Stores a revision of the main page, and returns its tid.
     pub(crate) async fn revision(&self, form: &str) -> String {
         let answer = self.post(&format!("{PAGE}?rev/"), form).await.expect(201);
         self.clock.advance(Duration::from_secs(1));
         answer.json()["tid"].as_str().unwrap().to_owned()
     }
 
-    /// Stores a render of the main page, and gives its tid.
+    /// Stores a render of the main page, and returns its tid.
     pub(crate) async fn render(&self, base: &str, form: &str) -> String {
         let answer = self.post(&format!("{PAGE}?rev/{base}/"), form).await.expect(201);
         self.clock.advance(Duration::from_secs(1));
         answer.json()["tid"].as_str().unwrap().to_owned()
     }
 
-    /// All rows of all tables.
+    /// Dumps all rows of all tables.
     pub(crate) async fn dump(&self) -> BTreeMap<String, String> {
         let mut dump = BTreeMap::new();
         let many = NonZeroUsize::new(10_000).unwrap();

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::world::{Answer, PAGE, World};
 
 #[tokio::test]
-async fn a_new_revision_is_answered_as_the_design_prints_it() {
+async fn answer_to_a_new_revision_is_that_of_the_design() {
     let world = World::new().await;
     let answer = world.post(&format!("{PAGE}?rev/"), "_rev=12345&html=x").await.expect(201);
     let tid = answer.json()["tid"].as_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ async fn a_repeat_is_harmless() {
 }
 
 #[tokio::test]
-async fn a_render_takes_over_what_it_does_not_give() {
+async fn render_copies_missing_properties() {
     let world = World::new().await;
     let first = world.revision("_rev=1&html=x&meta=m&wikitext=w").await;
     let second = world.render("1", "html=y").await;
@@ -73,7 +73,7 @@ async fn revisions_are_named_in_either_form() {
 }
 
 #[tokio::test]
-async fn a_write_for_another_latest_is_refused_and_told_the_latest() {
+async fn write_for_another_latest_is_refused_with_the_latest() {
     let world = World::new().await;
     let url = format!("{PAGE}?rev/");
     let missing = world.post(&url, "_rev=2&html=x&_if_latest=1").await.expect(409);
@@ -84,7 +84,7 @@ async fn a_write_for_another_latest_is_refused_and_told_the_latest() {
     let before = world.dump().await;
     let stale = world.post(&url, "_rev=3&html=z&_if_latest=1").await.expect(409);
     assert_eq!(stale.json()["type"], "urn:rashomon:problem:not-latest");
-    // To the letter, so that its members are in the same order.
+    // Compared as text, so that the order of members counts.
     let latest = world.get(&format!("{PAGE}?rev/latest/")).await;
     assert!(stale.text().contains(&format!("\"latest\":{}", latest.text())), "{}", stale.text());
     world.post(&url, "_rev=3&html=z&_if_latest=0").await.expect(409);
@@ -94,7 +94,7 @@ async fn a_write_for_another_latest_is_refused_and_told_the_latest() {
 }
 
 #[tokio::test]
-async fn history_has_the_times_that_are_given() {
+async fn imported_times_are_stored() {
     let world = World::new().await;
     let form = "_rev=1&wikitext=x&_timestamp=2013-09-25T18:43:09.274%2B02:00";
     let tid = world.revision(form).await;
@@ -104,7 +104,7 @@ async fn history_has_the_times_that_are_given() {
     let again = world.post(&format!("{PAGE}?rev/"), form).await.expect(200);
     assert_eq!(again.json()["tid"], tid.as_str());
     world.post(&format!("{PAGE}?rev/1/"), "html=y&_timestamp=2014-01-01T00:00:00Z").await.expect(201);
-    // Up to five minutes in the future are a clock that is wrong.
+    // Up to five minutes in the future are accepted, since clocks may be wrong.
     world.post(&format!("{PAGE}?rev/"), "_rev=2&html=x&_timestamp=2024-01-01T00:04:00Z").await.expect(201);
     for wrong in
         ["2024-01-01T00:06:00Z", "9999-12-31T23:59:59Z", "1989-12-31T23:59:59Z", "0001-01-01T00:00:00Z"]
@@ -117,9 +117,9 @@ async fn history_has_the_times_that_are_given() {
 /// A property: its name, its bytes, and its headers.
 type Given = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
 
-/// What a write says, whichever its encoding.
+/// The content of a write, independent of its encoding.
 struct Form {
-    /// Texts, with what is no letter.
+    /// The other fields, whose texts contain special characters.
     texts: &'static [(&'static str, &'static str)],
     properties: &'static [Given],
 }
@@ -153,7 +153,7 @@ impl Form {
         })
     }
 
-    /// In the encoding of URLs, the fields in this order or the other way round.
+    /// Encodes the form for a URL, with the fields in this order or in reverse.
     fn to_urlencoded(&self, reversed: bool) -> (String, Vec<u8>) {
         let encode = |bytes: &[u8]| bytes.iter().map(|byte| format!("%{byte:02x}")).collect::<String>();
         let mut fields: Vec<String> = Vec::new();
@@ -166,7 +166,7 @@ impl Form {
         ("application/x-www-form-urlencoded".to_owned(), fields.join("&").into_bytes())
     }
 
-    /// In parts, headers beside them or as fields of their own.
+    /// Encodes the form in parts, with headers beside the properties or as fields of their own.
     fn to_multipart(&self, kind: &str, equivalents: bool, by_id: bool) -> (String, Vec<u8>) {
         let naming = |name: &str| match (kind, by_id) {
             ("form-data", _) => format!("Content-Disposition: form-data; name=\"{name}\""),
@@ -201,7 +201,7 @@ async fn send(world: &World, (content_type, body): (String, Vec<u8>)) -> Answer 
 }
 
 #[tokio::test]
-async fn all_encodings_are_equal_in_effect() {
+async fn all_encodings_have_the_same_effect() {
     let world = World::new().await;
     let first = send(&world, FORM.to_urlencoded(false)).await.expect(201);
     let expected = world.dump().await;
@@ -213,7 +213,7 @@ async fn all_encodings_are_equal_in_effect() {
         FORM.to_multipart("mixed", true, true),
         FORM.to_multipart("related", false, true),
     ] {
-        // The same again is a repeat, and alone it leaves the same store behind.
+        // The same write again is a repeat, and alone it results in the same store.
         let again = send(&world, encoded.clone()).await.expect(200);
         assert_eq!(again.json()["tid"], first.json()["tid"]);
         let fresh = World::new().await;
@@ -241,7 +241,7 @@ async fn all_encodings_are_equal_in_effect() {
 }
 
 #[tokio::test]
-async fn a_parts_own_type_counts_before_the_field_and_that_before_the_definition() {
+async fn type_of_a_part_overrides_the_field_and_the_definition() {
     let world = World::new().await;
     let body = "--b\r\nContent-Disposition: form-data; name=\"html\"\r\nContent-Type: a/own\r\n\r\nx\r\n\
                 --b\r\nContent-Disposition: form-data; name=\"_http-equiv.html\"\r\n\r\n\

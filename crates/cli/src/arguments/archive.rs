@@ -105,13 +105,13 @@ pub(crate) struct MergeArguments {
     pub(crate) domain: Option<DomainName>,
 }
 
-/// What is shown in a line of a listing.
+/// Parses a text that is shown in one line of a listing.
 fn one_line(text: &str) -> Result<String, String> {
     const MOST: usize = 1000;
     if text.trim().is_empty() {
         return Err("it is empty: leave it out".to_owned());
     }
-    // Some break a line, and some turn what follows around, and are no control characters.
+    // Some characters break a line or reverse the direction of the text, but are no control characters.
     let hides = |c| matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if text.chars().any(|c| c.is_control() || hides(c)) {
         return Err("it is shown in one line: write it without line breaks and control characters".to_owned());

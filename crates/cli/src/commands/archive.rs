@@ -25,7 +25,7 @@ use crate::{
     store::{Absent, Store},
 };
 
-/// Does what is asked of the archive.
+/// Runs a command of `rashomon archive`.
 pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let mut signals = Signals::listen()?;
@@ -60,7 +60,7 @@ async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -
     }
 }
 
-/// The domains of a store, or the one that is asked for.
+/// The domains of a store, or the requested one.
 pub(super) async fn domains(
     store: &Store,
     only: Option<&DomainName>,
@@ -73,7 +73,7 @@ pub(super) async fn domains(
     }
 }
 
-/// Damaged rows that are named.
+/// How many damaged rows are named.
 pub(super) const MAX_NAMED: usize = 20;
 
 async fn seal(
@@ -183,23 +183,24 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
-/// What the archive of a bucket holds.
+/// The content of a bucket's archive.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
     archive: ArchiveStats,
-    /// What blocks and index take, in per cent of the bodies as they came.
+    /// The size of blocks and index, in per cent of the uncompressed bodies.
     percent: Option<f64>,
-    /// What they should take at most, by what was reached with real wikis: see docs/archive.md.
+    /// The goal for that size, from what was reached with real wikis: see docs/archive.md.
     goal_percent: Option<f64>,
-    /// By property.
+    /// The figures of each property.
     properties: BTreeMap<String, Archived>,
 }
 
-/// What blocks and index should take at most of the texts of a whole wiki, and of their html, in per cent.
+/// The goals for the size of blocks and index, in per cent of the texts of a whole wiki, and of their html.
 const GOALS: [(&str, f64); 2] = [("wikitext", 1.9), ("html", 0.4)];
 
-/// The goal for bodies of several properties: the mean of theirs, by their bytes. Of others there is none.
+/// The goal for bodies of several properties: the mean of their goals, weighted by their bytes. Other
+/// properties have no goal.
 fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
     let with_goals =
         GOALS.iter().filter_map(|(name, goal)| Some((properties.get(*name)?.raw_bytes as f64, goal)));
@@ -208,13 +209,13 @@ fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
     (bytes > 0.0).then(|| weighted / bytes)
 }
 
-/// What of a property is in blocks, and what in the tables.
+/// The part of a property that is in blocks, and the part that is in tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 struct Archived {
     bodies: u64,
     raw_bytes: u64,
     stored_bytes: u64,
-    /// The one in per cent of the other.
+    /// Stored bytes in per cent of uncompressed bytes.
     percent: Option<f64>,
     blocks: u64,
     open_bodies: u64,
@@ -320,7 +321,7 @@ async fn stats(
     Ok(if tell_damaged_rows(store) { Exit::Failed } else { blocks })
 }
 
-/// Tells, on standard error, which damaged rows were passed over. Gives whether there were any.
+/// Reports on standard error which damaged rows were skipped. Returns whether there were any.
 pub(super) fn tell_damaged_rows(store: &Store) -> bool {
     let found = store.buckets().found_damage();
     for row in found.iter().take(MAX_NAMED) {
@@ -335,7 +336,7 @@ pub(super) fn tell_damaged_rows(store: &Store) -> bool {
     !found.is_empty()
 }
 
-/// Tells, on standard error, how many blocks are damaged, or of a later version.
+/// Reports on standard error how many blocks are damaged, or of a later version.
 pub(super) fn tell_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>) -> Exit {
     let counts = archives.map(|archive| (archive.damaged_blocks, archive.newer_blocks));
     let (damaged, newer) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
@@ -367,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_goal_is_that_of_the_properties_by_their_bytes() {
+    fn goal_is_weighted_by_the_bytes_of_properties() {
         let of = |properties: &[(&str, u64)]| {
             let archived = properties.iter().map(|(name, raw_bytes)| {
                 ((*name).to_owned(), Archived { raw_bytes: *raw_bytes, ..Archived::default() })

@@ -11,7 +11,7 @@ use crate::{
     output,
 };
 
-/// Runs the command. None of them asks a cluster.
+/// Runs the command. No such command connects to a cluster.
 pub(crate) fn run(command: CassandraCommand) -> Result<Exit, CommandError> {
     let CassandraCommand::Schema(arguments) = command;
     let cluster = cluster(arguments)?;
@@ -19,7 +19,7 @@ pub(crate) fn run(command: CassandraCommand) -> Result<Exit, CommandError> {
     Ok(Exit::Done)
 }
 
-/// The cluster that is meant; the default one where none is named.
+/// The named cluster, or the default one.
 fn cluster(arguments: SchemaArguments) -> Result<ClusterSettings, CommandError> {
     let SchemaArguments { store, config, replication } = arguments;
     let cluster = if store.is_none() && config.is_none() {

@@ -8,14 +8,14 @@ use crate::{
     output,
 };
 
-/// Prints the settings that `serve` would run with, as a configuration file, or fails as `serve` would.
+/// Prints the settings that `serve` would use, as a configuration file. Fails if `serve` would fail.
 pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError> {
     let CheckConfigArguments { file, data, given } = arguments;
     let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
     let settings = Settings::load(given, file.as_deref())?;
     let warn = |warning: String| output::note(format_args!("warning: {warning}"));
     if let StoreSettings::Cassandra(cluster) = &settings.store {
-        // The files that it names, too.
+        // Check the files that the configuration names, too.
         cluster.read(warn)?;
     }
     unknown_variables(&variables()).into_iter().for_each(warn);

@@ -21,7 +21,7 @@ use crate::{
     store::{Absent, Store, seed},
 };
 
-/// Replays a history through every strategy, and says what each did.
+/// Replays a history through every strategy, and reports the costs of each.
 pub(crate) async fn run(arguments: CompareStrategiesArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let mut signals = Signals::listen()?;
@@ -71,7 +71,7 @@ async fn replay_on(
     let settings = Settings::load_offline(given, arguments.config.as_deref())?;
     let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, Absent::Make).await?;
     let tables: Arc<dyn TableStore> = match shared {
-        // Others may be in the keyspace, such as the strategy before.
+        // The keyspace may have other tables, such as those of the previous strategy.
         true => Arc::new(Isolated::new(opened.tables(), seed()?)),
         false => opened.tables(),
     };
@@ -99,7 +99,7 @@ fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError>
     Ok(StoreUrl::Sqlite(own))
 }
 
-/// Finds out before hours of measuring whether a file can be written; leaves it as it was.
+/// Checks before hours of measuring whether a file can be written. Leaves the file as it was.
 fn can_be_written(path: &Path) -> Result<(), CommandError> {
     let is_new = !path.exists();
     let opened = OpenOptions::new().append(true).create(true).open(path);

@@ -19,10 +19,10 @@ use crate::{
     store::{Absent, Store},
 };
 
-/// How many ports are tried, from the usual one on.
+/// How many ports are tried, starting with the default one.
 const PORTS_TRIED: u16 = 20;
 
-/// Loads the sample wiki, serves it, and says where to look.
+/// Loads the sample wiki, serves it, and prints where to look.
 pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> {
     let DemoArguments { data, store, listen, access } = arguments;
     let chosen = listen.is_some();
@@ -61,7 +61,7 @@ async fn load_and_serve(
     Ok(Exit::Done)
 }
 
-/// The first free port from the wanted one on.
+/// Listens on the first free port from the wanted one on.
 async fn listen_nearby(wanted: SocketAddr) -> Result<TcpListener, CommandError> {
     let mut address = wanted;
     for port in wanted.port()..wanted.port().saturating_add(PORTS_TRIED) {
@@ -74,7 +74,7 @@ async fn listen_nearby(wanted: SocketAddr) -> Result<TcpListener, CommandError> 
     server::listen(wanted).await
 }
 
-/// An address as it stands in a URL.
+/// An IP address in the notation of URLs.
 fn host(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(ip) => ip.to_string(),
@@ -82,7 +82,7 @@ fn host(ip: IpAddr) -> String {
     }
 }
 
-/// What to look at, in the browser and on the command line.
+/// The welcome text: what to open in the browser and what to paste into a shell.
 fn welcome(address: SocketAddr, loaded: Loaded) -> String {
     let wiki = format!("http://{address}/v1/{}/page", demo::domain());
     let dessert = title_in_url("Kitchen/Île_aux_Phoques/Crème_brûlée");

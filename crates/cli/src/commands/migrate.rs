@@ -36,7 +36,7 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
         let message = format!("{} is both --from and --to: name another store", arguments.from);
         return Err(CommandError::Usage(message));
     }
-    // The source first, so that no target is made for a source whose name is mistyped.
+    // The source is opened first, so that no target is made for a mistyped source.
     let source = open(&arguments, &arguments.from, Arc::clone(&clock), Absent::Refuse).await?;
     let target = match open(&arguments, &arguments.to, Arc::clone(&clock), Absent::Make).await {
         Ok(target) => target,
@@ -47,7 +47,7 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
     };
     let run = Run { clock, signals, verify: arguments.verify };
     let outcome = Box::pin(run.migrate(&source, &target, &name_of(&arguments.from))).await;
-    // Whatever became of it, what was copied is to be on disk.
+    // In any case, copied rows must be on disk.
     target.close().await;
     source.close().await;
     outcome
@@ -71,8 +71,8 @@ async fn open(
     }
 }
 
-/// What a store is known by, in the same words wherever the command is given: a directory may be named in
-/// several ways.
+/// The identity of a store, which does not depend on how the command line names it: a directory may have
+/// several names.
 fn name_of(store: &StoreUrl) -> String {
     let whole = |directory: &Path| std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     match store {
@@ -81,7 +81,7 @@ fn name_of(store: &StoreUrl) -> String {
     }
 }
 
-/// A run of the command, between stores that are open.
+/// A run of the command on open stores.
 struct Run {
     clock: Arc<dyn Clock>,
     signals: Signals,
@@ -112,7 +112,7 @@ impl Run {
         Ok(exit)
     }
 
-    /// Copies what is left. `Some` is how the command ends where it was told to stop.
+    /// Copies what is left. Returns `Some` with the exit code if the command was asked to stop.
     async fn copy(&mut self, migration: &mut Migration) -> Result<Option<Exit>, CommandError> {
         let mut progress = Progress::new(Arc::clone(&self.clock), "copying".to_owned(), "row", None);
         let stop = AtomicBool::new(false);
@@ -148,7 +148,8 @@ impl Run {
         Ok(None)
     }
 
-    /// Whether both stores hold the same; the inner error is how the command ends where it was told to stop.
+    /// Returns whether both stores have the same content. The inner error is the exit code if the command was
+    /// asked to stop.
     async fn compare(&mut self, migration: &Migration) -> Result<Result<bool, Exit>, CommandError> {
         let mut progress = Progress::new(Arc::clone(&self.clock), "comparing".to_owned(), "row", None);
         let mut show = |now: Counts| {
@@ -202,7 +203,7 @@ fn tell_standing(standing: Standing) {
     }
 }
 
-/// Tells which rows of the source were not copied.
+/// Reports the rows of the source that were not copied.
 fn tell_damaged(migration: &Migration) {
     for row in migration.named_damage() {
         output::note(format_args!("damaged in the source, and not copied: {row}"));
@@ -236,7 +237,7 @@ fn summary(migration: &Migration, copied: Counts, elapsed: Duration) -> String {
     text
 }
 
-/// `revisions: 16,251 rows, 00c1d9...`; or what differs.
+/// Describes a comparison: `revisions: 16,251 rows, 00c1d9...`, or the difference.
 fn describe(Comparison { table, source, target, difference }: &Comparison) -> String {
     match difference {
         _ if source.damaged + target.damaged > 0 => format!(

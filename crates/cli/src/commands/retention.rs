@@ -22,20 +22,20 @@ use crate::{
     store::Store,
 };
 
-/// What policies would free, or have freed.
+/// What the policies would delete, or have deleted.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// That of all domains, where it is one.
+    /// The policy, if all domains have the same.
     policy: Option<String>,
     domains: BTreeMap<DomainName, OfDomain>,
-    /// Those of which the configuration keeps everything.
+    /// The domains of which the configuration keeps everything.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     kept: BTreeSet<DomainName>,
     #[serde(flatten)]
     culled: Option<Culled>,
 }
 
-/// What the policy of a domain would free.
+/// What the policy of a domain would delete.
 #[derive(Debug, Serialize)]
 struct OfDomain {
     policy: String,
@@ -43,14 +43,14 @@ struct OfDomain {
     run: DryRun,
 }
 
-/// What has gone.
+/// What was deleted.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Culled {
     renders_culled: u64,
     bytes_culled: u64,
 }
 
-/// Says what a policy would free, or frees it.
+/// Reports what the policies would delete, or deletes it.
 pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let mut signals = Signals::listen()?;
@@ -104,7 +104,7 @@ async fn report_or_cull(
     Ok(Exit::Done)
 }
 
-/// Notes what stands as due, and works all of it off.
+/// Enqueues everything that is stored, and processes the queue.
 async fn cull<'a>(
     buckets: &Revisioned,
     domains: impl Iterator<Item = &'a DomainName>,
@@ -112,9 +112,9 @@ async fn cull<'a>(
     let domains: Vec<_> = domains.collect();
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
     let mut culled = Culled { renders_culled: 0, bytes_culled: 0 };
-    // Where everything is kept there is nothing to be worked off.
+    // If everything is kept, there is nothing to process.
     let mut lapsed = !domains.is_empty();
-    // Where what was noted had expired, it is noted once more.
+    // If queue entries had expired, they are enqueued once more.
     while std::mem::take(&mut lapsed) {
         note_what_stands(buckets, &domains).await?;
         loop {
@@ -130,7 +130,7 @@ async fn cull<'a>(
     Ok(culled)
 }
 
-/// Notes what stands as due, and waits until it may be worked off.
+/// Enqueues everything that is stored, and waits until it may be processed.
 async fn note_what_stands(buckets: &Revisioned, domains: &[&DomainName]) -> Result<(), CommandError> {
     let mut due_in = Duration::ZERO;
     for domain in domains {

@@ -18,7 +18,7 @@ use crate::{
     store::Store,
 };
 
-/// What a store holds.
+/// The content of a store.
 #[derive(Debug, Serialize)]
 struct Stats {
     domains: BTreeMap<DomainName, DomainStats>,
@@ -28,14 +28,14 @@ struct Stats {
     cassandra: Option<Cluster>,
 }
 
-/// The cluster that the store is in. How large it is there each node knows for itself.
+/// The cluster of the store. Only its nodes know their sizes on disk.
 #[derive(Debug, Serialize)]
 struct Cluster {
     release: String,
     keyspace: String,
 }
 
-/// How large the files are, and with what.
+/// The sizes of the files, and their versions.
 #[derive(Debug, Serialize)]
 struct Files {
     sqlite_version: &'static str,
@@ -44,12 +44,12 @@ struct Files {
     log_bytes: u64,
     free_bytes: u64,
     tables: Vec<Table>,
-    /// What is wrong with rows, told on standard error.
+    /// Damage of rows, reported on standard error.
     #[serde(skip)]
     damaged: Vec<String>,
 }
 
-/// How large a table is.
+/// The size of a table.
 #[derive(Debug, Serialize)]
 struct Table {
     name: String,
@@ -58,7 +58,7 @@ struct Table {
     value_bytes: u64,
 }
 
-/// Prints what a store holds.
+/// Prints the content of a store.
 pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     store.close().await;
     let stats = counted?;
     let damaged = stats.sqlite.as_ref().map_or(&[][..], |files| &files.damaged);
-    // Rows that the buckets read were told already.
+    // Damaged rows that the buckets read have been reported already.
     if !damage {
         for row in damaged.iter().take(MAX_NAMED) {
             output::note(format_args!("damaged: {row}"));
@@ -103,7 +103,7 @@ async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandEr
     Ok(Stats { domains, sqlite, cassandra })
 }
 
-/// Counts what a domain has, and shows how far that has come.
+/// Counts the content of a domain, and shows the progress.
 pub(super) async fn stats_of(
     store: &Store,
     clock: &Arc<dyn Clock>,
@@ -216,7 +216,7 @@ impl Files {
     }
 }
 
-/// `35.1 MB (25 %)`.
+/// Formats a size and its share: `35.1 MB (25 %)`.
 fn stored(raw: u64, stored: u64) -> String {
     let share = if raw == 0 { 100.0 } else { stored as f64 / raw as f64 * 100.0 };
     format!("{} ({share:.0} %)", output::bytes(stored))

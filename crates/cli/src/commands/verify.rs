@@ -45,7 +45,7 @@ async fn run_on(
     verify(store, clock).await
 }
 
-/// Restores what follows from whole rows, and prints each repair.
+/// Restores rows that follow from undamaged ones, and prints each repair.
 async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
@@ -57,7 +57,8 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Puts back flipped bits of keys. Refuses where the structure of the file's pages is damaged. Gives each repair.
+/// Restores flipped bits of keys. Refuses if the structure of the file's pages is damaged. Returns a line for
+/// each repair.
 async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, CommandError> {
     let Some(sqlite) = store.sqlite() else { return Ok(Vec::new()) };
     let planning = Arc::clone(&sqlite);
@@ -65,7 +66,7 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     let planned = planned.map_err(|error| CommandError::Stopped(error.to_string()))?;
     let plan = planned.map_err(rashomon_buckets::Error::from)?;
     if dry_run {
-        // What follows from these rows is whole after the repair.
+        // Rows that follow from these keys are undamaged after the repair.
         sqlite.read_as_repaired();
     } else {
         sqlite.repair_keys(&plan).await.map_err(rashomon_buckets::Error::from)?;
@@ -73,7 +74,7 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     Ok(plan.repairs)
 }
 
-/// What is wrong with a store.
+/// The problems of a store.
 #[derive(Debug, Default)]
 struct Problems {
     named: Vec<String>,
@@ -101,7 +102,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
-/// Holds every row against its checksum, and lets SQLite check its file.
+/// Compares every row with its checksum, and lets SQLite check its file.
 async fn check_files(
     store: &Store,
     clock: &Arc<dyn Clock>,
@@ -127,7 +128,8 @@ async fn check_files(
     Ok(())
 }
 
-/// Compares what the rows mean: bodies with their SHA-1, indexes with what they point to. Gives what there is.
+/// Compares the meaning of rows: bodies with their SHA-1, and indexes with their targets. Returns a
+/// description of what was checked.
 async fn check_buckets(
     store: &Store,
     clock: &Arc<dyn Clock>,

@@ -1,4 +1,4 @@
-//! What the notes estimate, and why something else was measured.
+//! The estimates of the notes, and the reasons for different measurements.
 
 use rashomon_buckets::{Current, Fill, Strategy};
 
@@ -7,15 +7,15 @@ use super::{
     tally::{Operations, What},
 };
 
-/// How far a mean may lie from a number of the notes and be that number.
+/// How far a mean may be from a number of the notes and still count as equal.
 const EQUAL: f64 = 0.01;
 
 fn operations(reads: f64, writes: f64, deletes: f64) -> Operations {
     Operations { reads, writes, deletes, ..Operations::default() }
 }
 
-/// The operations of a table in the notes ("Comparison: Operation counts"; of table-per-query, its algorithm and
-/// its list of disadvantages).
+/// The operations in the tables of the notes ("Comparison: Operation counts"; for table-per-query, its
+/// algorithm and its list of disadvantages).
 pub(super) fn by_the_notes(contestant: Contestant, what: What) -> Option<Operations> {
     use Strategy::{AppTtl, TablePerQuery, TwoTable};
     let probability = contestant.delete_probability;
@@ -38,7 +38,7 @@ pub(super) fn by_the_notes(contestant: Contestant, what: What) -> Option<Operati
     })
 }
 
-/// Why something else was measured than the notes say; `None` where it was not.
+/// The reason why the measurement differs from the notes. `None` if it does not differ.
 pub(super) fn because(
     contestant: Contestant,
     what: What,
@@ -55,42 +55,40 @@ pub(super) fn because(
     use Strategy::{AppTtl, TablePerQuery, TwoTable};
     Some(match (what, contestant.strategy) {
         (What::Update, AppTtl) if contestant.sweeps => {
-            "the index is asked as often as they say, and there is nothing left to delete: the sweep has been there"
+            "the index is read as often as estimated, but nothing is left to delete: the sweep has culled before"
         }
         (What::Update, AppTtl) => {
-            "the index is asked as often as they say, but finds something to delete only where the page was edited \
-             longer than a grace ago, and less long than the index remembers: what else was superseded is never \
-             deleted, which is what the sweep is for"
+            "the index is read as often as estimated, but has something to delete only if the page was edited more \
+             than a grace ago, and within the time that the index remembers: without a sweep, all other superseded \
+             values are never deleted"
         }
         (What::Update, TwoTable) => {
-            "a revision that comes below the latest supersedes nothing: nothing is read or deleted for it"
+            "a new revision below the latest supersedes nothing: nothing is read or deleted for it"
         }
         (What::Update, TablePerQuery(Current::OneRow, Fill::WriteThrough)) => {
             "the row of the latest is compared and set, so it is read first; the notes let Cassandra compare values"
         }
         (What::Update, TablePerQuery(Current::OneRow, Fill::CopyOnRead)) => {
-            "the row of the latest is compared and set after the batch of the page, so it is read first, and what \
-             is new is copied for readers in between, and in case the writer never comes so far"
+            "the row of the latest is compared and set after the batch of the page, so it is read first, and the new \
+             value is copied for readers in between, and in case the writer is cut off"
         }
-        (What::Update, TablePerQuery(..)) => {
-            "a revision that comes below the latest goes to the copies alone"
-        }
+        (What::Update, TablePerQuery(..)) => "a new revision below the latest is written to the copies alone",
         (What::Current, TablePerQuery(Current::OneRow, Fill::CopyOnRead)) => {
-            "the write has copied it, for readers between its batch and its row; after a day a read does, as in B"
+            "the write has copied the value, for readers between its batch and its row; after a day a read copies, as in B"
         }
         (What::Current, TablePerQuery(_, Fill::CopyOnRead)) => {
-            "before it copies, a read looks whether a copy stands, and takes the body once more to copy the whole \
-             render; after that it copies nothing for a ttl"
+            "a read first looks for an existing copy, and reads the body once more to copy the whole render; after that \
+             nothing is copied for a ttl"
         }
         (What::Recent | What::Leaving | What::Historical, TablePerQuery(_, Fill::CopyOnRead)) => {
-            "what is read and stands for less than another ttl is copied again, as a whole"
+            "a value that is read and expires within another ttl is copied again, with its whole render"
         }
         (What::Recent | What::Leaving, TwoTable) => {
-            "what no write deleted is found in the current table, by the first look"
+            "a value that no write deleted is found in the current table, by the first read"
         }
         (What::Historical, AppTtl) => {
-            "without a sweep, what nobody wrote over again still lies in the first table"
+            "without a sweep, a value that no later write deleted is still in the first table"
         }
-        _ => "what came below the latest lies elsewhere than where it is looked for first",
+        _ => "a revision that came below the latest is not in the table that is read first",
     })
 }

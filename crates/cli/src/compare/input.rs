@@ -9,33 +9,34 @@ use rashomon_tables::Memory;
 
 use crate::errors::CommandError;
 
-/// Pages, or revisions, that are looked at together.
+/// How many pages or revisions are read together.
 const TOGETHER: usize = 500;
 
 /// One edit.
 #[derive(Debug, Clone)]
 pub(crate) struct Edit {
     pub(super) at: Timestamp,
-    /// Which of the pages.
+    /// The index of the page.
     pub(super) page: usize,
     pub(super) rev: Revision,
-    /// When the page was edited next.
+    /// The time of the page's next edit.
     pub(super) next: Option<Timestamp>,
 }
 
-/// An export, imported into memory, compressed as it is in any store: where the texts are taken from.
+/// An export that was imported into a store in memory, from which the texts are read. They are compressed as
+/// in any store.
 #[derive(Debug)]
 pub(crate) struct History {
     store: Revisioned,
     pub(super) pages: Vec<Page>,
-    /// In the order of their times.
+    /// All edits, in the order of their times.
     pub(super) edits: Vec<Edit>,
-    /// Of all texts.
+    /// The size of all texts in bytes.
     pub(super) bytes: u64,
 }
 
 impl History {
-    /// Reads an export as `rashomon import` does; of its first pages, if a number is given.
+    /// Reads an export as `rashomon import` does. If a number of pages is given, reads only the first ones.
     pub(crate) async fn read(path: &Path, pages: Option<usize>) -> Result<Self, CommandError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let memory = Arc::new(Memory::new(Arc::clone(&clock)));
@@ -109,22 +110,22 @@ impl History {
 }
 
 impl History {
-    /// How many pages there are.
+    /// The number of pages.
     pub(crate) fn pages(&self) -> u64 {
         self.pages.len() as u64
     }
 
-    /// How many edits.
+    /// The number of edits.
     pub(crate) fn edits(&self) -> u64 {
         self.edits.len() as u64
     }
 
-    /// The bytes of their texts.
+    /// The size of all texts in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// When the first was made.
+    /// The time of the first edit.
     pub(crate) fn begins(&self) -> Timestamp {
         self.edits.first().map_or(Timestamp::EPOCH, |edit| edit.at)
     }

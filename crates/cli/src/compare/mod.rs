@@ -1,5 +1,5 @@
-//! The three strategies of the notes, measured: a real history is replayed through each, by a clock that follows
-//! the edits, and all that reaches the tables is counted.
+//! Measures the three strategies of the notes. Replays a real history through each strategy, with a clock
+//! that follows the edits, and counts all operations on the tables.
 
 mod expected;
 mod input;
@@ -26,11 +26,11 @@ pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     strategy: Strategy,
     delete_probability: f64,
-    /// Whether the sweep runs beside it. The notes have none.
+    /// Whether the sweeper runs beside the edits. The notes have no sweeper.
     sweeps: bool,
 }
 
-/// All that are compared.
+/// All strategies that are compared.
 pub(crate) const CONTESTANTS: [Contestant; 9] = {
     const fn one(
         name: &'static str,
@@ -66,7 +66,7 @@ impl Contestant {
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) backend: String,
@@ -77,36 +77,36 @@ pub(crate) struct Report {
     pub(crate) timelines: Vec<TimelineReport>,
 }
 
-/// What was measured of one strategy.
+/// The results of one strategy.
 #[derive(Debug, Serialize)]
 pub(crate) struct StrategyReport {
     pub(crate) name: &'static str,
-    /// By what was done.
+    /// The results for each kind of action.
     pub(crate) done: Vec<Done>,
-    /// What lies in the tables after the last edit.
+    /// The content of the tables after the last edit.
     pub(crate) stored: Stored,
 }
 
-/// What one thing that is done again and again costs, in the mean.
+/// The mean costs of one kind of action.
 #[derive(Debug, Serialize)]
 pub(crate) struct Done {
     pub(crate) what: &'static str,
-    /// How often it was done.
+    /// How many times it was done.
     pub(crate) times: u64,
-    /// How often nothing was found.
+    /// How many times nothing was found.
     pub(crate) missed: u64,
     /// The operations that the notes count.
     pub(crate) core: Operations,
-    /// What it takes to keep what was read for its time.
+    /// The operations that keep a read value for its ttl.
     pub(crate) keeping: Operations,
-    /// The indexes, titles and notes of what is due.
+    /// The operations on indexes, titles and the retention queue.
     pub(crate) overhead: Operations,
     pub(crate) median_microseconds: u64,
     pub(crate) p99_microseconds: u64,
-    /// What the notes say, where they say something.
+    /// The estimate of the notes, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) notes: Option<Operations>,
-    /// Why it is not what the notes say.
+    /// The reason for a difference from the notes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) because: Option<&'static str>,
 }
@@ -122,7 +122,8 @@ pub(crate) struct Stored {
     pub(crate) overhead_bytes: u64,
 }
 
-/// How long after the edit that superseded a value it is read: at once, and shortly before its time is over.
+/// When a superseded value is read: this long after the edit that superseded it, and this long before it
+/// expires.
 const SOON: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 

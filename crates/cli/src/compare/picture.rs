@@ -1,5 +1,5 @@
-//! The measurement as a picture: a bar a strategy and thing that is done, drawn as SVG, which a page shows in
-//! light and in dark.
+//! Draws the results as SVG, with a bar for each strategy and action. The picture works on light and on dark
+//! pages.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ const TOP: f64 = 92.0;
 const NAMES: f64 = 250.0;
 const WIDTH: f64 = 1060.0;
 
-/// A column of bars: its head, what it shows, where it begins, and how wide one operation is.
+/// A column of bars: its title, its action, its position, and the width of one operation.
 struct Column {
     head: &'static str,
     what: &'static str,
@@ -26,7 +26,7 @@ const COLUMNS: [Column; 4] = [
     Column { head: "historical read", what: "read historical", x: NAMES + 540.0, unit: 10.0 },
 ];
 
-/// Where the bars of what is stored begin, and how wide the longest is.
+/// The position of the bars for stored data, and the width of the longest.
 const STORED: (f64, f64) = (NAMES + 680.0, 70.0);
 
 const STYLE: &str = "
@@ -40,7 +40,7 @@ const STYLE: &str = "
   }
 ";
 
-/// Draws what was measured.
+/// Draws the results.
 pub(crate) fn draw(report: &Report) -> String {
     let height = TOP + ROW * report.strategies.len() as f64 + 50.0;
     let mut svg = format!(
@@ -100,7 +100,7 @@ fn heads(svg: &mut String, report: &Report) {
     let _ = writeln!(svg, "<text class=\"head\" x=\"{}\" y=\"80\">stored at the end</text>", STORED.0);
 }
 
-/// One bar, and beside it how many operations it is of.
+/// Draws one bar, with the number of its operations beside it.
 fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_gone: bool) {
     let mut x = column.x;
     for (class, number) in [("read", of.reads), ("write", of.writes), ("delete", of.deletes)] {
@@ -123,7 +123,7 @@ fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_gone
     let _ = writeln!(svg, "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{said}</text>", x + 5.0, y + 17.0);
 }
 
-/// A mean without digits that say nothing.
+/// Formats a mean without insignificant digits.
 fn short(mean: f64) -> String {
     if (mean - mean.round()).abs() < 0.005 { format!("{mean:.0}") } else { format!("{mean:.2}") }
 }

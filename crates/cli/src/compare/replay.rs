@@ -1,4 +1,4 @@
-//! Replaying a history through one strategy.
+//! Replays a history through one strategy.
 
 use std::{
     cmp::Reverse,
@@ -22,20 +22,20 @@ use super::{
 };
 use crate::errors::CommandError;
 
-/// Of so many edits, one has what it wrote read: as the latest, by somebody who begins to edit, and after the
-/// next edit has superseded it.
+/// One in so many edits has its revision read: as the latest, when the next edit begins, and after the next
+/// edit has superseded it.
 const PROBED: usize = 4;
 
-/// Notes that one pass of the sweep works off.
+/// How many queue entries one pass of the sweep processes.
 const NOTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
-/// Rows that are looked at together.
+/// How many rows are read together.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// A value that is going to be read; without a tid the latest of the page.
+/// A value to be read later. Without a tid, the latest of the page.
 type Probe = Reverse<(Timestamp, What, usize, Option<Tid>)>;
 
-/// What was measured of one thing that is done.
+/// The measurements of one kind of action.
 #[derive(Debug, Default)]
 struct Measured {
     times: u64,
@@ -49,7 +49,7 @@ struct Measured {
 struct Latest {
     rev: Revision,
     tid: Tid,
-    /// It is read when it has been superseded.
+    /// Whether it is read after it has been superseded.
     probed: bool,
 }
 
@@ -57,7 +57,7 @@ struct Replay<'a> {
     contestant: Contestant,
     history: &'a History,
     clock: Arc<ManualClock>,
-    /// What the time that calls take is told by.
+    /// The clock that measures the time of calls.
     watch: SystemClock,
     tables: Arc<Counting<Arc<dyn TableStore>>>,
     buckets: Revisioned,
@@ -69,8 +69,8 @@ struct Replay<'a> {
     measured: BTreeMap<What, Measured>,
 }
 
-/// Replays a history on tables that are empty, opened by the clock that follows it. `progress` is told the
-/// edits so far.
+/// Replays a history on empty tables, with a clock that follows the edits. `progress` is called with the
+/// number of edits so far.
 pub(crate) async fn replay(
     contestant: Contestant,
     history: &History,
@@ -120,7 +120,7 @@ pub(crate) async fn replay(
 }
 
 impl Replay<'_> {
-    /// Reads what is to be read before a time.
+    /// Makes the planned reads up to a time.
     async fn read_until(&mut self, until: Timestamp) -> Result<(), CommandError> {
         while let Some(Reverse((at, ..))) = self.probes.peek() {
             if *at > until {
@@ -133,9 +133,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Lets the time come, and has the sweep do what it would have done meanwhile.
+    /// Moves the clock, and runs the sweeps that would have run meanwhile.
     async fn advance(&mut self, to: Timestamp) -> Result<(), CommandError> {
-        // No two edits are made at one time, though exports tell seconds alone.
+        // No two edits have the same time, though exports have times in seconds only.
         let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
         self.clock.advance(passes);
         let now = self.clock.now();
@@ -186,7 +186,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// What was superseded is going to be read soon, shortly before its time is over, and after that.
+    /// Plans reads of a superseded value: soon, shortly before it expires, and after that.
     fn read_superseded(&mut self, page: usize, tid: Tid) {
         let policy = self.contestant.policy();
         let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);
@@ -222,7 +222,7 @@ impl Replay<'_> {
         let tally = Tally::of(what, self.contestant.strategy, &counts, self.properties);
         let measured = self.measured.entry(what).or_default();
         measured.missed += u64::from(!found);
-        // What is not there costs something else.
+        // A read of a missing value has other costs.
         if found {
             measured.times += 1;
             measured.tally += tally;
@@ -273,7 +273,7 @@ impl Replay<'_> {
             let times = measured.times.max(1) as f64;
             let core = measured.tally.core / times;
             let notes = expected::by_the_notes(self.contestant, what);
-            // Where nothing was left to be read, nothing was measured.
+            // If no value was left to read, nothing was measured.
             let compared = notes.filter(|_| measured.times > 0);
             done.push(Done {
                 what: what.name(),

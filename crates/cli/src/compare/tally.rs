@@ -1,4 +1,4 @@
-//! What was counted, sorted into what the notes count and what they do not.
+//! Sorts the counted operations into those that the notes count, and others.
 
 use std::ops::{AddAssign, Div};
 
@@ -6,7 +6,7 @@ use rashomon_buckets::{Fill, Strategy};
 use rashomon_tables::{Count, Counts, Kind};
 use serde::Serialize;
 
-/// Reads, writes and deletes, and the bytes that were read and written.
+/// Numbers of reads, writes and deletes, and of read and written bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Operations {
     pub(crate) reads: f64,
@@ -40,7 +40,7 @@ impl Div<f64> for Operations {
     }
 }
 
-/// What is done, and measured.
+/// The kinds of actions that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     Create,
@@ -80,14 +80,14 @@ impl What {
     }
 }
 
-/// The tables in which bodies are permanent, and those in which they expire.
+/// The tables with permanent bodies, and those with expiring bodies.
 pub(super) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
 pub(super) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
 
-/// The index of the notes.
+/// The tables of the timeline in the notes.
 const TIMELINE: [&str; 2] = ["revision_timeline", "render_timeline"];
 
-/// The three sorts of what was counted.
+/// The counted operations, sorted into three classes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) core: Operations,
@@ -104,8 +104,8 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Sorts what was counted while something was done. `properties` is the number of properties that a range
-    /// delete of a page is made for, where the notes speak of one.
+    /// Sorts the operations counted during an action. `properties` is the number of properties, each of which
+    /// has a range delete for a page where the notes count one.
     pub(super) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
         let mut tally = Self::default();
         for table in counts.tables.keys() {
@@ -118,7 +118,7 @@ impl Tally {
         }
         let copies_are_core = matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead));
         if what.is_read() && !copies_are_core {
-            // The notes count the reads until the body is found. The others serve later readers.
+            // The notes count the reads until the body is found. The other reads serve later readers.
             let all = std::mem::take(&mut tally.core);
             tally.core = looks(what, strategy, counts);
             tally.keeping = minus(all, tally.core);
@@ -127,7 +127,7 @@ impl Tally {
     }
 }
 
-/// The reads until a value was found, or not.
+/// The reads until a value was found, or was known to be missing.
 fn looks(what: What, strategy: Strategy, counts: &Counts) -> Operations {
     let first = |tables: &[&str]| {
         // The latest may be the first of a scan.

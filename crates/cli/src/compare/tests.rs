@@ -1,4 +1,4 @@
-//! A small history, in which every number is known beforehand.
+//! A small history in which every number is known beforehand.
 
 use std::{fmt::Write as _, io::Write as _, sync::Arc};
 
@@ -7,7 +7,7 @@ use rashomon_tables::Memory;
 
 use super::{CONTESTANTS, Contestant, Done, History, StrategyReport, replay, timelines};
 
-/// Edits of each page, so far apart that all is due before the next comes.
+/// The number of edits of each page. They are so far apart that everything is eligible before the next one.
 const EDITS: u64 = 12;
 
 /// Reads, writes and deletes.
@@ -17,23 +17,23 @@ const fn reads(reads: f64) -> Option<Core> {
     Some((reads, 0.0, 0.0))
 }
 
-/// What is done, in the order of [`COUNTED`].
+/// The actions, in the order of [`COUNTED`].
 const DONE: [&str; 5] =
     ["write a later revision", "read current", "read recent", "read recent, about to go", "read historical"];
 
-/// What each of them takes; `None` where what is read has gone. docs/comparison.md says the same.
+/// The operations of each action. `None` if the value is gone. docs/comparison.md has the same numbers.
 const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
     const ONE: Option<Core> = reads(1.0);
     const TWO: Option<Core> = reads(2.0);
-    // The first update of each page finds nothing due.
+    // The first update of each page finds nothing to cull.
     const CULLED: f64 = (EDITS - 2) as f64 / (EDITS - 1) as f64;
     [
-        // The sweep comes before any write could delete.
+        // The sweep culls before any write could.
         [Some((0.1, 2.0, 0.0)), ONE, ONE, ONE, TWO],
         [Some((1.0, 2.0, CULLED)), ONE, ONE, ONE, ONE],
         [Some((1.0, 3.0, 1.0)), ONE, TWO, TWO, TWO],
         [Some((1.0, 5.0, 0.0)), ONE, ONE, ONE, ONE],
-        // A copy stands for a grace after it was written: here the next edit comes later.
+        // A copy stays for a grace after it was written. Here the next edit comes later.
         [Some((1.0, 3.0, 0.0)), ONE, None, None, None],
         [Some((1.0, 3.0, 0.0)), Some((4.0, 2.0, 0.0)), ONE, Some((3.0, 2.0, 0.0)), ONE],
         [Some((1.0, 5.0, 1.0)), ONE, ONE, ONE, ONE],
@@ -79,7 +79,7 @@ fn core(done: &Done) -> Core {
 }
 
 #[tokio::test]
-async fn every_strategy_takes_what_the_documents_say() {
+async fn every_strategy_costs_what_the_documents_say() {
     let file = export();
     let history = History::read(file.path(), None).await.unwrap();
     assert_eq!((history.pages(), history.edits()), (2, 2 * EDITS));
@@ -91,14 +91,14 @@ async fn every_strategy_takes_what_the_documents_say() {
             let all = done.times + done.missed;
             let mut found = (done.times > 0).then(|| core(done));
             if what == DONE[0] && contestant.delete_probability < 1.0 {
-                // Of so few writes, more or fewer than a tenth look what they may delete.
+                // Of so few writes, the share that looks for values to delete is not exactly a tenth.
                 let looks = done.core.reads * done.times as f64;
                 assert!((0.9..7.1).contains(&looks), "{}: {looks}", report.name);
                 found = found.map(|(_, writes, deletes)| (contestant.delete_probability, writes, deletes));
             }
             assert_eq!(found, counted, "{}: {what}", report.name);
             assert!(all > 0 && (done.times == 0 || done.missed == 0), "{}: {what}", report.name);
-            // There is a reason wherever something was counted that the notes do not say, and nowhere else.
+            // There is a reason exactly where the measurement differs from the notes.
             let notes = done.notes.map(|notes| (notes.reads, notes.writes, notes.deletes));
             let differs = found.is_some() && found != notes;
             assert_eq!(done.because.is_some(), differs, "{}: {what}: {:?}", report.name, done.because);
@@ -107,7 +107,7 @@ async fn every_strategy_takes_what_the_documents_say() {
 }
 
 #[tokio::test]
-async fn current_and_recent_take_one_read_in_app_ttl_and_historical_one_more() {
+async fn app_ttl_reads_historical_values_with_one_more_read() {
     let file = export();
     let history = History::read(file.path(), None).await.unwrap();
     let report = replayed(&history, CONTESTANTS[0]).await;
@@ -121,19 +121,19 @@ async fn current_and_recent_take_one_read_in_app_ttl_and_historical_one_more() {
         assert!(done.times > 0 && done.missed == 0, "{what}");
         assert_eq!(core(done), (reads, 0.0, 0.0), "{what}");
     }
-    // Each page has its latest, and one that it superseded last waits for its time.
+    // Each page has its latest, and one superseded revision whose grace is not over.
     assert_eq!(report.stored.current_rows, 2 + 2);
 }
 
 #[tokio::test]
-async fn a_timeline_has_the_entries_of_its_days() {
+async fn timeline_has_the_entries_of_its_days() {
     let file = export();
     let history = History::read(file.path(), None).await.unwrap();
     let simulated = timelines::timeline(&history, "mkwikimedia", 100.0);
     let near = |count: u64, expected: f64| (count as f64 / expected - 1.0).abs() < 0.2;
     assert!(near(simulated.all.of_30_days, 3000.0), "{simulated:?}");
     assert!(near(simulated.all.of_10_days, 1000.0), "{simulated:?}");
-    // Nobody edits a page twice in a minute here.
+    // No page is edited twice within a minute here.
     assert_eq!(simulated.sampled.of_30_days, simulated.all.of_30_days);
     assert!(simulated.limited.of_30_days <= simulated.sampled.of_30_days);
 }

@@ -1,4 +1,4 @@
-//! The measurement, for a terminal.
+//! Prints the results on a terminal.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::{
     output::{self, bytes, counted, thousands},
 };
 
-/// Prints what was measured.
+/// Prints the results.
 pub(crate) fn print(report: &Report) -> Result<(), CommandError> {
     output::line(format_args!(
         "{} of {}, {}, replayed on {}",

@@ -1,7 +1,8 @@
-//! The notes' open table: how many entries an index by time has, for wikis of other sizes.
+//! The table that the notes leave open: the number of entries in a timeline, for wikis of other sizes.
 //!
-//! A wiki of so many edits a day is made of many copies of the one that was read, each beginning at another day
-//! of its life: so the edits of a page come in bursts as they really do, and those of a domain as they add up.
+//! A wiki with so many edits a day is simulated by many copies of the imported one. Each copy begins at
+//! another day of its life. So the edits of a page come in bursts as in reality, and those of a domain add
+//! up.
 
 use std::time::Duration;
 
@@ -16,32 +17,32 @@ const WIKIS: [(&str, f64); 4] =
 
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
-/// The longer of the two times for which the notes have an index remember.
+/// The longer of the two times for which an index of the notes keeps entries.
 const DAYS: i64 = 30;
 
-/// The shorter.
+/// The shorter of the two times.
 const FEW_DAYS: i64 = 10;
 
-/// A limit a domain that a large wiki reaches, which the default, 50, is not.
+/// A limit per domain that a large wiki reaches. The default of 50 is never reached.
 const LOW_RATE: u32 = 1;
 
-/// Bytes of an entry beside the names of its page: its time and its revision.
+/// The bytes of an entry besides the names of its page: its time and its revision.
 const ENTRY: u64 = 16;
 
-/// The index of one wiki.
+/// The timeline of one wiki.
 #[derive(Debug, Serialize)]
 pub(crate) struct TimelineReport {
     pub(crate) wiki: &'static str,
     pub(crate) edits_a_day: f64,
     /// An entry for each edit.
     pub(crate) all: Entries,
-    /// At most one a page and a minute, and 50 a domain and a second: the defaults.
+    /// At most one entry a page and a minute, and 50 a domain and a second: the defaults.
     pub(crate) sampled: Entries,
-    /// The same, and one a domain and a second.
+    /// At most one entry a page and a minute, and one a domain and a second.
     pub(crate) limited: Entries,
 }
 
-/// Entries that are remembered at one time.
+/// The number of entries that are kept at one time.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Entries {
     pub(crate) of_30_days: u64,
@@ -69,14 +70,14 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below one.
+    /// A random number from 0 to below 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// Simulates the index of each wiki of the notes for a month, by the same code that samples a server's.
-/// `progress` is told each wiki.
+/// Simulates the timeline of each wiki of the notes for a month, with the code that samples entries in a
+/// server. `progress` is called with the name of each wiki.
 pub(crate) fn timelines(history: &History, progress: &mut dyn FnMut(&str)) -> Vec<TimelineReport> {
     WIKIS
         .iter()
@@ -125,15 +126,15 @@ impl Entries {
     }
 }
 
-/// A month of so many copies that they have so many edits a day, in their order.
+/// Makes the edits of a month, in their order. The number of copies gives the number of edits a day.
 fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
     let edits = &history.edits;
     let (Some(first), Some(last)) = (edits.first(), edits.last()) else { return Vec::new() };
     let lived = last.at.as_micros() - first.at.as_micros();
-    // Between its end and its next beginning there is as much time as between two edits.
+    // The time between the end of a copy's life and its next beginning is that between two edits.
     let span = (lived + lived / edits.len() as i64).max(DAY);
     let copies = edits_a_day / (edits.len() as f64 / span as f64 * DAY as f64);
-    // Where even one would be too many, it has some of the pages.
+    // If even one copy would be too much, it has only some of the pages.
     let share = copies / copies.ceil();
     let mut dice = Dice(1);
     let mut events = Vec::with_capacity((edits_a_day * DAYS as f64 * 1.1) as usize);
@@ -141,7 +142,7 @@ fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
         let begins = (dice.share() * span as f64) as i64;
         let has = dice.next();
         let from = edits.partition_point(|edit| edit.at.as_micros() - first.at.as_micros() < begins);
-        // Behind its end it begins again.
+        // After its end the copy begins again.
         let around = edits[from..].iter().chain(edits.iter()).take(edits.len());
         for edit in around {
             let mut at = edit.at.as_micros() - first.at.as_micros() - begins;

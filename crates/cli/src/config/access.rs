@@ -1,4 +1,4 @@
-//! Who may do what, and which browsers' pages.
+//! Access rights, and the browser origins that may write.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -19,7 +19,7 @@ pub(crate) enum GivenAccess {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenAccessTable {
-    /// What `access = "open"` says.
+    /// The same as `access = "open"`.
     #[serde(default)]
     open: bool,
     #[serde(default)]
@@ -49,17 +49,17 @@ impl<'de> Deserialize<'de> for GivenAccess {
     }
 }
 
-/// Who may do what, in effect.
+/// The access rights in effect.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AccessSettings {
-    /// Whether it was said that every client may do everything.
+    /// Whether the configuration allows everything to every client.
     pub(crate) open: bool,
     /// The origins whose pages may send requests that change something.
     pub(crate) origins: BTreeSet<Origin>,
 }
 
 impl AccessSettings {
-    /// What flags and environment say, and what the file says beside it.
+    /// Combines the flags and the environment with the file.
     pub(super) fn merge(given: Option<Access>, file: Option<GivenAccess>) -> Self {
         let table = match file {
             None => GivenAccessTable::default(),
@@ -70,7 +70,7 @@ impl AccessSettings {
         Self { open, origins: table.origins.into_iter().collect() }
     }
 
-    /// Whether nothing was said.
+    /// Whether nothing was configured.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! What the configuration says of the archive.
+//! The settings of the archive.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -14,11 +14,11 @@ use super::{
     values::{ByteSize, Span},
 };
 
-/// How long something has to have been superseded at the least: longer than any write takes, and than clocks
-/// that agree at all may differ by.
+/// The shortest time since a revision was superseded. It is longer than any write takes, and than the
+/// difference between usable clocks.
 const MIN_AFTER: Duration = Duration::from_secs(3600);
 
-/// What the table of the file says. A table that is there turns the archive on.
+/// The table `[archive]` in a file. Its presence turns the archive on.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of its own: [archive], with its settings below")]
 pub(crate) struct GivenArchive {
@@ -30,7 +30,7 @@ pub(crate) struct GivenArchive {
     cache_size: Option<ByteSize>,
 }
 
-/// What the table of a bucket says, above that of all.
+/// The table of a bucket, which overrides that of all buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -51,7 +51,7 @@ pub(crate) enum ArchivePolicy {
     Interval(Span),
 }
 
-/// How the one that takes a time is written.
+/// The notation of the policy that has a time.
 const INTERVAL: &str = "an interval is given with its time: policy = { interval = \"1d\" }";
 
 impl<'de> Deserialize<'de> for ArchivePolicy {
@@ -105,7 +105,7 @@ impl ArchivePolicy {
     }
 }
 
-/// How a bucket is archived.
+/// The archive settings of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct BucketArchive {
     pub(crate) policy: ArchivePolicy,
@@ -113,7 +113,7 @@ pub(crate) struct BucketArchive {
 }
 
 impl BucketArchive {
-    /// What is wrong with it, as a sentence that names the cure.
+    /// What is wrong with the settings, as a sentence that says what to do.
     fn wrong(self) -> Option<String> {
         let Self { after, .. } = self;
         (after.0 < MIN_AFTER).then(|| {
@@ -124,7 +124,8 @@ impl BucketArchive {
         })
     }
 
-    /// What a policy leaves out goes when it is sealed, and that may not be before its grace is over.
+    /// Checks a policy that leaves renders out. They are gone when the rest is sealed, which must not be
+    /// before their grace is over.
     fn wrong_beside(self, grace: Option<Duration>) -> Option<String> {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
@@ -140,11 +141,11 @@ impl BucketArchive {
     }
 }
 
-/// The archive as it is in effect.
+/// The archive settings in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ArchiveSettings {
     pub(crate) enabled: bool,
-    /// That of all buckets that have none of their own.
+    /// The settings of all buckets without their own.
     #[serde(flatten)]
     pub(crate) all: BucketArchive,
     pub(crate) within: Span,
@@ -177,7 +178,7 @@ impl ArchiveSettings {
         let Some(given) = given else { return default };
         let span = given.span();
         let given = given.into_inner();
-        // What retention would delete after its grace is sealed after it instead.
+        // Values that retention would delete after its grace are sealed after that time instead.
         let grace = retention.all.policy().map(|policy| policy.grace);
         let after = grace.map_or(default.all.after, Span);
         let settings = Self {
@@ -201,7 +202,8 @@ impl ArchiveSettings {
         settings
     }
 
-    /// Those of single buckets, each above that of all: of those that have a table of their own, or a grace.
+    /// The settings of single buckets, each of which overrides those of all. Only buckets with a table or a
+    /// grace of their own have settings.
     pub(super) fn of_buckets(
         &self,
         domain: &GivenDomain,
@@ -243,8 +245,8 @@ impl ArchiveSettings {
 }
 
 impl super::Settings {
-    /// Turns the archive on where one process has the store, with another time above what was configured. Says
-    /// what is wrong with that.
+    /// Turns the archive on for a command that alone uses the store, perhaps with another `after` than
+    /// configured. Returns what is wrong with that.
     pub(crate) fn seal(&mut self, after: Option<Span>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.enabled {
@@ -281,7 +283,7 @@ impl super::Settings {
         Ok(())
     }
 
-    /// What is wrong with how all buckets, or one of them, are sealed beside their graces.
+    /// What is wrong with the time after which buckets are sealed, compared with their graces.
     fn sealed_too_early(&self) -> Option<String> {
         let wrong = |archive: BucketArchive, retention: &BucketRetention| {
             archive.wrong_beside(retention.policy().map(|policy| policy.grace))
@@ -294,7 +296,7 @@ impl super::Settings {
         wrong(self.archive.all, &self.retention.all).into_iter().chain(of_buckets).next()
     }
 
-    /// The archive, as the bucket layer takes it.
+    /// The archive settings of the buckets.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
         let ArchiveSettings { enabled, all, cache_size, .. } = &self.archive;
         let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {
@@ -310,8 +312,8 @@ impl super::Settings {
         })
     }
 
-    /// With an archive nothing is culled: what retention would delete is sealed instead. That is so with the
-    /// strategy whose values lie where they are sealed.
+    /// With an archive nothing is culled: values that retention would delete are sealed instead. That is
+    /// possible only with app-ttl, whose values are in the tables that are sealed.
     pub(super) fn wrong_beside_the_archive(&self) -> Option<String> {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());

@@ -1,4 +1,4 @@
-//! What each component is built from, taken from the settings.
+//! The settings of each component, made from the configuration.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,7 +18,7 @@ impl Settings {
         }
     }
 
-    /// The retention; nothing of it is culled where there is an archive.
+    /// The settings of retention. With an archive nothing is culled.
     fn culled(&self) -> rashomon_buckets::Retention {
         let retention = self.retention();
         if !self.archive.enabled {
@@ -58,7 +58,7 @@ impl Settings {
             read_only: self.read_only,
             max_body_bytes: self.body_limit.0,
             max_url_bytes: usize::try_from(self.url_limit.0).unwrap_or(usize::MAX),
-            // A reader that waits for a renderer gets the result or the error of the renderer.
+            // A reader that waits for a renderer gets the renderer's result or error.
             read_seconds: seconds(self.read_timeout) + seconds(Span(self.longest_generation())),
             body_idle_seconds: seconds(self.idle_timeout),
             body_seconds: seconds(self.body_timeout),
@@ -77,7 +77,7 @@ impl Settings {
         }
     }
 
-    /// The bounds of connections.
+    /// The limits of connections.
     pub(crate) fn connections(&self) -> rashomon_api::ServeOptions {
         rashomon_api::ServeOptions {
             max_connections: self.max_connections.get(),
@@ -89,7 +89,7 @@ impl Settings {
     }
 }
 
-/// Whole seconds, rounded up, since a limit of none would let nothing through.
+/// Whole seconds, rounded up, since a limit of 0 would let nothing through.
 fn seconds(span: Span) -> u64 {
     let Span(duration) = span;
     duration.as_secs() + u64::from(duration > Duration::from_secs(duration.as_secs()))
@@ -101,9 +101,9 @@ mod tests {
     use crate::config::GivenSettings;
 
     #[test]
-    fn our_defaults_are_those_of_the_components() {
+    fn defaults_are_those_of_the_components() {
         let settings = Settings::load(GivenSettings::default(), None).unwrap();
-        // It listens on loopback unless something else is said.
+        // The server listens on loopback by default.
         let on_loopback = rashomon_api::Settings { check_host: true, ..rashomon_api::Settings::default() };
         assert_eq!(settings.api(), on_loopback);
         assert_eq!(settings.connections(), rashomon_api::ServeOptions::default());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_second_is_a_second() {
+    fn fraction_of_a_second_is_rounded_up() {
         let of = |text: &str| seconds(text.parse().unwrap());
         assert_eq!([of("250ms"), of("1s"), of("1s 1ms"), of("0s")], [1, 1, 2, 0]);
     }

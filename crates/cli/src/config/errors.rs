@@ -1,10 +1,10 @@
-//! What is wrong with a configuration, and where.
+//! Errors of a configuration, with their places.
 
 use std::{fmt, ops::Range, path::Path};
 
 use rashomon_buckets::{excerpt, shorten};
 
-/// What is wrong with a configuration.
+/// An error of the configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
@@ -13,7 +13,7 @@ pub(crate) enum ConfigError {
     /// A file that a setting names cannot be used.
     #[error("{0}")]
     File(String),
-    /// These things are wrong, in the order of the file.
+    /// All errors, in the order of the file.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Problem>),
 }
@@ -25,18 +25,18 @@ impl ConfigError {
     }
 }
 
-/// The most bytes of a message: it may repeat a value of the file.
+/// The size limit of a message, since it may repeat a value of the file.
 const MESSAGE_BYTES: usize = 1024;
 
-/// The most characters that are shown of a line of the file.
+/// How many characters of a line are shown.
 const SHOWN_CHARACTERS: usize = 160;
 
-/// One thing that is wrong with a configuration.
+/// One error of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// What, and what to do about it.
+    /// What is wrong, and what to do about it.
     pub(crate) message: String,
-    /// Where; `None` where no single place of the file is to blame.
+    /// The place. `None` if no single place of the file is to blame.
     pub(crate) place: Option<Place>,
 }
 
@@ -46,18 +46,18 @@ pub(crate) struct Place {
     path: String,
     /// Counted from 1.
     line: usize,
-    /// Characters, counted from 1.
+    /// The column in characters, counted from 1.
     column: usize,
-    /// The line, at most [`SHOWN_CHARACTERS`] of it around the place.
+    /// The line, or at most [`SHOWN_CHARACTERS`] characters of it around the place.
     text: String,
     /// How many characters of `text` are before the place.
     indent: usize,
-    /// How many characters of it are meant.
+    /// How many characters are marked.
     width: usize,
 }
 
 impl Place {
-    /// The place of a range of bytes of the file.
+    /// Makes the place of a range of bytes in the file.
     pub(crate) fn new(path: &Path, file: &str, span: Range<usize>) -> Self {
         let at = boundary(file, span.start);
         let start = file[..at].rfind('\n').map_or(0, |newline| newline + 1);
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// The start of the character that a byte belongs to.
+/// Returns the start of the character that contains a byte.
 fn boundary(text: &str, byte: usize) -> usize {
     (0..=byte.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
@@ -89,7 +89,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// As compilers do: the place first, so that editors can jump there, and the line below.
+    /// The format of compilers: first the place, so that editors can jump there, and then the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(place) = &self.place else { return f.write_str(&self.message()) };
         writeln!(f, "{}:{}:{}: {}", place.path, place.line, place.column, self.message())?;
@@ -100,8 +100,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What the reader of the file says, in our words: a key that does not exist comes with the nearest that does, and a
-/// value that cannot be one with what can.
+/// Rewords an error of the parser. An unknown key is reported with the nearest known one, and a wrong value
+/// with the allowed ones.
 pub(crate) fn explain(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {
@@ -121,7 +121,7 @@ pub(crate) fn explain(message: &str) -> String {
     }
 }
 
-/// What is expected, for those who do not know the names of types.
+/// The expected value, in words without names of types.
 fn in_words(expected: &str) -> &str {
     match expected {
         "a string" => "text in quotes",
@@ -137,7 +137,7 @@ fn in_words(expected: &str) -> &str {
     }
 }
 
-/// The nearest of the words, where one is near, else all of them.
+/// Suggests the nearest word. If none is near, lists all words.
 fn suggestion(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known) {
         Some(near) => format!("; did you mean '{near}'?"),
@@ -148,7 +148,7 @@ fn suggestion(wrong: &str, known: &[&str]) -> String {
 
 /// The word that was probably meant.
 pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
-    /// Below this likeness (1: the same) a suggestion would be a guess.
+    /// Below this similarity (1 means equal) a suggestion would be a guess.
     const LIKENESS: f64 = 0.75;
     let wrong = wrong.to_lowercase().replace('-', "_");
     (known.iter())
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_counted_in_characters_from_one() {
+    fn place_is_counted_in_characters_from_one() {
         let file = "a = 1\n\n\"é\" = x\n";
         let at = file.find('x').unwrap();
         let problem = Problem {
@@ -174,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_file_is_a_place_too() {
+    fn end_of_the_file_is_a_place_too() {
         let file = "[log";
         let place = Place::new(Path::new("f"), file, 4..4);
         assert_eq!((place.line, place.column, place.width), (1, 5, 1));
         let file = "a = 1\n";
         let place = Place::new(Path::new("f"), file, 6..6);
         assert_eq!((place.line, place.column), (2, 1));
-        // What reaches over several lines is shown to the end of its first.
+        // A range over several lines is shown to the end of its first line.
         let place = Place::new(Path::new("f"), "a = [\n1,\n]", 4..10);
         assert_eq!((place.line, place.column, place.width), (1, 5, 1));
     }
 
     #[test]
-    fn a_wrong_word_comes_with_the_nearest_right_one() {
+    fn wrong_word_is_reported_with_the_nearest_right_one() {
         let explained = explain("unknown field `lisen`, expected one of `listen`, `log_level`");
         assert_eq!(explained, "there is no setting 'lisen'; did you mean 'listen'?");
         let explained = explain("unknown field `port`, expected `listen` or `store`");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_comes_with_what_can_be_written() {
+    fn wrong_value_is_reported_with_allowed_ones() {
         for (message, explained) in [
             (
                 "invalid type: integer `5`, expected a string",

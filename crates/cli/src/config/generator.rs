@@ -1,5 +1,5 @@
-//! What makes properties that are stored nowhere: `[generator]` for all buckets, and a table of a bucket's own
-//! instead of it.
+//! The renderers of properties that are not stored: `[generator]` for all buckets, or a table of a bucket
+//! instead.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::{File, Problem, Settings, given::GivenDomain, values::Span};
 
-/// What `[generator]` says.
+/// The table `[generator]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenGenerator {
@@ -23,7 +23,7 @@ pub(crate) struct GivenGenerator {
     authorities: Option<PathBuf>,
 }
 
-/// Where a property is had.
+/// The source of a property.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenSource {
@@ -40,7 +40,7 @@ pub(crate) struct Renderer {
     properties: BTreeMap<PropertyName, GivenSource>,
 }
 
-/// The renderer of all buckets that have none of their own, and what is one for all.
+/// The renderer of all buckets without their own, and the settings that apply to all renderers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct GeneratorSettings {
     max_requests: NonZeroUsize,
@@ -90,7 +90,7 @@ pub(super) fn of_buckets(
 }
 
 impl Settings {
-    /// What makes properties; `None` where nothing is configured, or says what is wrong.
+    /// Makes the client of the renderers. `None` if none is configured. An error says what is wrong.
     pub(crate) fn generator(&self) -> Result<Option<HttpGenerator>, String> {
         let buckets: BTreeMap<(DomainName, BucketName), http::Upstream> = (self.domains.iter())
             .flat_map(|(domain, settings)| {
@@ -113,7 +113,7 @@ impl Settings {
         HttpGenerator::new(settings).map(Some).map_err(|error| format!("[generator]: {error}"))
     }
 
-    /// How long a reader may wait for a renderer: first for a place among its requests, then for the answer.
+    /// How long a reader may wait for a renderer: first for a place among its requests, then for its answer.
     pub(super) fn longest_generation(&self) -> Duration {
         let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
         let of_buckets = of_buckets.filter_map(|bucket| bucket.generator.as_ref());

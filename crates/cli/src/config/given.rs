@@ -1,4 +1,4 @@
-//! The settings that one source gives: flags, environment, or a file.
+//! The settings from one source: flags, environment, or a file.
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
@@ -15,7 +15,7 @@ use super::{
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
 
-/// The settings that one source gives.
+/// The settings from one source.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[command(next_help_heading = "Settings (in the file: the same names with '_')")]
@@ -26,7 +26,7 @@ pub(crate) struct GivenSettings {
     #[serde(skip)]
     pub(crate) store: Option<StoreUrl>,
 
-    /// The same in a file, where it may be a table.
+    /// The store in a file, where it may be a table.
     #[arg(skip)]
     #[serde(rename = "store")]
     pub(crate) store_of_file: Option<Spanned<GivenStore>>,
@@ -50,7 +50,7 @@ pub(crate) struct GivenSettings {
     #[serde(skip)]
     pub(crate) access: Option<Access>,
 
-    /// The same in a file, where it may be a table.
+    /// The access rights in a file, where they may be a table.
     #[arg(skip)]
     #[serde(rename = "access")]
     pub(crate) access_of_file: Option<GivenAccess>,
@@ -150,19 +150,19 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)]
     pub(crate) access_log: Option<AccessLog>,
 
-    /// What is kept, and for how long.
+    /// The retention settings.
     #[arg(skip)]
     pub(crate) retention: Option<Spanned<GivenRetention>>,
 
-    /// What is sealed in compression blocks.
+    /// The archive settings.
     #[arg(skip)]
     pub(crate) archive: Option<Spanned<GivenArchive>>,
 
-    /// What makes properties that are stored nowhere.
+    /// The renderers.
     #[arg(skip)]
     pub(crate) generator: Option<Spanned<GivenGenerator>>,
 
-    /// What is known of properties beforehand, by name.
+    /// The definitions of properties, by name.
     #[arg(skip)]
     #[serde(default)]
     pub(crate) properties: BTreeMap<PropertyName, Spanned<GivenProperty>>,
@@ -173,7 +173,7 @@ pub(crate) struct GivenSettings {
     pub(crate) domains: BTreeMap<DomainName, GivenDomain>,
 }
 
-/// What a file says of a property; the rest is as it was known before.
+/// The definition of a property in a file. Fields without a value keep their built-in values.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenProperty {
@@ -182,7 +182,7 @@ pub(crate) struct GivenProperty {
     pub(super) max_size: Option<ByteSize>,
 }
 
-/// What a file says of a domain.
+/// The settings of a domain in a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenDomain {
@@ -192,7 +192,8 @@ pub(crate) struct GivenDomain {
     pub(super) buckets: BTreeMap<BucketName, GivenBucket>,
 }
 
-/// Tables of buckets that there are: what is said of another would be kept by nobody.
+/// Reads tables of buckets. A table of an unknown bucket is an error, since its settings would have no
+/// effect.
 fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketName, GivenBucket>, D::Error> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
     struct Known(BucketName);
@@ -209,7 +210,7 @@ fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketNa
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
-/// An error that names the cure, unless there is such a bucket.
+/// Checks that there is such a bucket. The error says what to do.
 pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
     let page = BucketName::page();
     if *name == page {
@@ -219,7 +220,7 @@ pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
     }
 }
 
-/// What a file says of a bucket of a domain.
+/// The settings of a bucket of a domain in a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenBucket {

@@ -1,8 +1,10 @@
-//! The settings: given by a file, by the environment and by flags, each above the one before.
+//! The settings, from a file, the environment and flags. The environment overrides the file, and flags
+//! override both.
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
-//! `--body-limit` on the command line. Tables of settings, [`GivenSettings::properties`],
-//! [`GivenSettings::domains`], the retention, and the store where it is a cluster, are in the file only.
+//! `--body-limit` on the command line. Tables of settings are in the file only:
+//! [`GivenSettings::properties`], [`GivenSettings::domains`], the retention, and the store if it is a
+//! cluster.
 
 mod access;
 mod archive;
@@ -38,13 +40,13 @@ pub(crate) use self::{
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
 
-/// What every variable of the environment begins with.
+/// The prefix of all environment variables.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "RASHOMON_";
 
-/// Where a store is unless something else is said.
+/// The default directory of the store.
 pub(crate) const DEFAULT_DIRECTORY: &str = "./rashomon-data";
 
-/// The settings in effect, from all sources. Written as TOML, they are a configuration file.
+/// The settings in effect, from all sources. Serialised as TOML, they are a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Settings {
     pub(crate) store: StoreSettings,
@@ -57,10 +59,10 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Span,
     pub(crate) skew: Span,
     pub(crate) read_only: bool,
-    /// Said for one start, on the command line alone.
+    /// Set on the command line only, for one start.
     #[serde(skip)]
     pub(crate) accept_lost_log: bool,
-    /// The command changes nothing.
+    /// Whether the command changes nothing.
     #[serde(skip)]
     pub(crate) only_looks: bool,
     pub(crate) body_limit: ByteSize,
@@ -89,7 +91,7 @@ pub(crate) struct Settings {
     pub(crate) domains: BTreeMap<DomainName, Domain>,
 }
 
-/// What is known of a property beforehand.
+/// The definition of a property.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Property {
     content_type: ContentType,
@@ -106,7 +108,7 @@ pub(crate) struct Domain {
     pub(crate) buckets: BTreeMap<BucketName, Bucket>,
 }
 
-/// A bucket of a domain, as far as it differs from others.
+/// The settings of a bucket that differ from those of all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Bucket {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +119,7 @@ pub(crate) struct Bucket {
     pub(crate) generator: Option<Renderer>,
 }
 
-/// A configuration file, with its text, so that what is wrong can be shown.
+/// A configuration file with its text, for showing errors.
 #[derive(Debug, Default)]
 struct File {
     path: std::path::PathBuf,
@@ -142,8 +144,8 @@ impl File {
 }
 
 impl Settings {
-    /// The settings in effect: what flags and environment give, below it the file, below it the defaults; or
-    /// everything that is wrong with them.
+    /// Loads the settings in effect: flags and environment override the file, and the file overrides the
+    /// defaults. Returns everything that is wrong with them.
     pub(crate) fn load(given: GivenSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
@@ -152,7 +154,7 @@ impl Settings {
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
-    /// The same for a command that does not listen.
+    /// Loads the settings in the same way, for a command that does not listen.
     pub(crate) fn load_offline(given: GivenSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
@@ -215,7 +217,7 @@ impl Settings {
         }
     }
 
-    /// What no single setting shows.
+    /// Checks that the settings fit one another.
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_components(problems);
         problems.extend(self.check_staging());
@@ -232,7 +234,7 @@ impl Settings {
         }
     }
 
-    /// Whether writes can go on beside as many imports as there may be.
+    /// Checks that writes have enough memory beside the maximum number of imports.
     fn check_staging(&self) -> Option<Problem> {
         let least = ByteSize(rashomon_api::least_staging_bytes(self.max_imports.get()));
         (self.staging_memory < least).then(|| Problem {
@@ -245,7 +247,7 @@ impl Settings {
         })
     }
 
-    /// What cannot be built.
+    /// Checks that the components can be built.
     fn check_components(&self, problems: &mut Vec<Problem>) {
         problems.extend(self.generator().err().map(|message| Problem { message, place: None }));
         problems.extend(self.wrong_beside_the_archive().map(|message| Problem { message, place: None }));
@@ -259,7 +261,7 @@ impl Settings {
     }
 }
 
-/// The definitions that are built in, with what the file says above them.
+/// The built-in definitions, with those of the file added or changed.
 fn properties(
     given: BTreeMap<PropertyName, Spanned<GivenProperty>>,
     body_limit: ByteSize,
@@ -301,7 +303,7 @@ fn properties(
     all
 }
 
-/// The domains; no host is two domains'.
+/// The domains. No two domains may have the same host.
 fn domains(
     given: BTreeMap<DomainName, GivenDomain>,
     retention: &RetentionSettings,
@@ -341,8 +343,8 @@ fn domains(
     all
 }
 
-/// Variables of the environment that look like settings and are none, and what was probably meant: not an
-/// error, since container runtimes set variables of their own by a service's name, but worth a word.
+/// Warnings about environment variables that look like settings but are none, with a suggestion. They are no
+/// errors, since container runtimes set variables with the name of a service.
 pub(crate) fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| unknown_variable(&name, known)).collect()

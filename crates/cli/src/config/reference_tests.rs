@@ -1,4 +1,5 @@
-//! Holds `docs/configuration.md` against the code: every setting, property and exit code stands there as it is.
+//! Compares `docs/configuration.md` with the code: every setting, property and exit code must be described
+//! there correctly.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ fn reference() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Name, default and meaning of every setting, from the help texts.
+/// The name, the default and the meaning of every setting, from the help texts.
 fn settings() -> Vec<(String, String, String)> {
     let command = Arguments::command();
     let serve = command.find_subcommand("serve").unwrap();
@@ -33,7 +34,7 @@ fn settings() -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// `: `text` for people, `json` ...` for a setting that is one of a few words.
+/// The described choices of a setting, such as `: `text` for people, `json` ...`.
 fn choices(argument: &clap::Arg) -> String {
     let possible = argument.get_possible_values();
     let described = possible.iter().filter_map(|value| Some((value.get_name(), value.get_help()?)));
@@ -47,14 +48,14 @@ fn choices(argument: &clap::Arg) -> String {
     if choices.is_empty() { String::new() } else { format!(". {}", choices.join("; ")) }
 }
 
-/// The rows of the table under a heading row.
+/// The rows of the table with this heading row.
 fn rows<'a>(reference: &'a str, head: &str) -> Vec<&'a str> {
     let (_, table) = reference.split_once(head).expect(head);
     table.lines().skip(2).take_while(|line| line.starts_with('|')).collect()
 }
 
 #[test]
-fn every_setting_stands_in_the_reference_as_in_the_help() {
+fn every_setting_is_in_the_reference_as_in_the_help() {
     let expected: Vec<String> = (settings().into_iter())
         .map(|(name, default, meaning)| format!("| `{name}` | {default} | {meaning} |"))
         .collect();
@@ -63,7 +64,7 @@ fn every_setting_stands_in_the_reference_as_in_the_help() {
 }
 
 #[test]
-fn the_defaults_that_the_help_names_are_those_in_effect() {
+fn defaults_in_the_help_are_those_in_effect() {
     let defaults = toml::Table::try_from(Settings::load(GivenSettings::default(), None).unwrap()).unwrap();
     for (name, said, _) in settings() {
         match defaults.get(&name) {
@@ -75,8 +76,8 @@ fn the_defaults_that_the_help_names_are_those_in_effect() {
 }
 
 #[test]
-fn every_key_of_a_cluster_stands_in_the_reference_with_its_default() {
-    // What is no key is told with all that are.
+fn every_key_of_a_cluster_is_in_the_reference_with_its_default() {
+    // The error about an unknown key lists all known ones.
     let error = toml::from_str::<GivenSettings>("[store]\nx = 1").unwrap_err();
     let (_, known) = error.message().split_once("expected one of").unwrap();
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
@@ -102,14 +103,14 @@ fn a_setting_has_one_name_everywhere() {
         let flag = serve.get_arguments().find(|argument| argument.get_id() == name.as_str()).unwrap();
         let variable = flag.get_env().unwrap().to_str().unwrap();
         assert_eq!(variable, format!("{}{}", super::ENVIRONMENT_PREFIX, name.to_uppercase()));
-        // A value of no setting's type: if the key were not known, that would be the error.
+        // The value has no setting's type. If the key were unknown, that would be the error.
         let error = toml::from_str::<GivenSettings>(&format!("{name} = [[]]")).unwrap_err();
         assert!(!error.message().contains("unknown field"), "{name}: {error}");
     }
 }
 
 #[test]
-fn the_properties_that_are_built_in_stand_in_the_reference() {
+fn built_in_properties_are_in_the_reference() {
     let mut expected: Vec<String> = (Definitions::default().iter())
         .map(|(name, definition)| {
             let versions = match definition.versions {
@@ -127,7 +128,7 @@ fn the_properties_that_are_built_in_stand_in_the_reference() {
 }
 
 #[test]
-fn the_exit_codes_stand_in_the_reference() {
+fn exit_codes_are_in_the_reference() {
     let expected: Vec<String> = (exit::TABLE.lines().skip(1))
         .map(|line| {
             let (code, meaning) = line.trim().split_once(' ').unwrap();
@@ -139,7 +140,7 @@ fn the_exit_codes_stand_in_the_reference() {
 }
 
 #[test]
-fn the_examples_of_the_reference_are_right() {
+fn examples_of_the_reference_are_valid() {
     let reference = reference();
     let examples: Vec<&str> =
         (reference.split("```toml\n").skip(1)).map(|rest| rest.split_once("```").unwrap().0).collect();

@@ -1,4 +1,4 @@
-//! What is kept, and for how long: `[retention]` for all buckets, and a table of a bucket's own above it.
+//! The settings of retention: `[retention]` for all buckets, and tables of single buckets, which override it.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, ops::Range, str::FromStr, sync::Arc, time::Duration};
 
@@ -21,32 +21,32 @@ use crate::maintenance::LOOK;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Strategy {
-    /// Everything stays.
+    /// Everything is kept.
     KeepEverything,
-    /// What was superseded goes after its time, by our clock.
+    /// Superseded values are deleted after their time, by the clock of the server.
     AppTtl,
-    /// What is superseded is copied into a table whose rows expire.
+    /// Superseded values are copied into a table whose rows expire.
     TwoTable,
-    /// One table for the latest, and two whose rows expire for what is asked for by revision and by tid.
+    /// One table has the latest. Two tables whose rows expire serve reads by revision and by tid.
     TablePerQuery,
 }
 
-/// Where it is noted when values were superseded.
+/// The place of the timeline, which records when values were superseded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TimelineStore {
-    /// In the tables, with the write that did it.
+    /// In the tables, written with the write that superseded the value.
     Table,
-    /// In this process.
+    /// In the memory of this process.
     Memory,
     /// In Redis.
     Redis(String),
 }
 
-/// Pages that a timeline in memory keeps in mind.
+/// How many pages a timeline in memory keeps.
 const TIMELINE_PAGES: u64 = 100_000;
 
 impl TimelineStore {
-    /// What the bucket layer notes it in, beside its tables.
+    /// Opens the timeline. `None`: the timeline is in the tables.
     pub(crate) fn open(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
         let clock = Arc::clone(clock);
         Ok(match self {
@@ -59,7 +59,7 @@ impl TimelineStore {
         })
     }
 
-    /// What is wrong with it, as a sentence that names the cure.
+    /// What is wrong with it, as a sentence that says what to do.
     pub(super) fn wrong(&self) -> Option<String> {
         let clock: Arc<dyn Clock> = Arc::new(rashomon_clock::SystemClock::new());
         self.open(&clock).err()
@@ -94,7 +94,7 @@ impl fmt::Display for TimelineStore {
 }
 as_text!(TimelineStore, "a place for the timeline: \"table\", \"memory\", or \"redis://127.0.0.1:6379/0\"");
 
-/// What a table of the file says.
+/// A table of retention in a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenRetention {
@@ -114,7 +114,7 @@ pub(crate) struct GivenRetention {
     domain_rate: Option<NonZeroU32>,
 }
 
-/// The retention of a bucket as it is in effect.
+/// The retention settings of a bucket, in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct BucketRetention {
     pub(crate) strategy: Strategy,
@@ -132,7 +132,7 @@ pub(crate) struct BucketRetention {
     pub(crate) skew: Span,
 }
 
-/// The retention of all buckets that have none of their own, and what is one for all.
+/// The settings of all buckets without their own, and the settings that apply to all.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RetentionSettings {
     #[serde(flatten)]
@@ -140,12 +140,12 @@ pub(crate) struct RetentionSettings {
     pub(crate) timeline: TimelineStore,
     pub(crate) sample: Span,
     pub(crate) domain_rate: NonZeroU32,
-    /// Whether a table is there that says it: then everything is kept on purpose where it is.
+    /// Whether the file has a `[retention]` table. If it has, `keep-everything` is intended.
     #[serde(skip)]
     said: bool,
 }
 
-/// Who says it makes no difference: what is printed of the defaults is a table that says them.
+/// The origin of the settings does not count: printed defaults are a table that states them.
 impl PartialEq for RetentionSettings {
     fn eq(&self, other: &Self) -> bool {
         let Self { all, timeline, sample, domain_rate, said: _ } = self;
@@ -188,16 +188,16 @@ impl Default for RetentionSettings {
 }
 
 impl BucketRetention {
-    /// What a table says above `self`. A table that says nothing of the strategy turns retention on.
+    /// Returns the settings with those of a table on top. A table without a strategy turns retention on.
     fn with(&self, given: GivenRetention) -> Self {
         let grace = given.grace.unwrap_or(self.grace);
-        // The slack is a quarter of the grace wherever it is not said.
+        // The default slack is a quarter of the grace.
         let slack = given.slack.or_else(|| given.grace.map(|Span(grace)| Span(grace / 4)));
         let slack = slack.unwrap_or(self.slack);
-        // What is noted as due is remembered twice as long as it takes to be, wherever it is not said.
+        // By default, queue entries are kept twice as long as values are.
         let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
         let strategy = given.strategy.unwrap_or(Strategy::AppTtl);
-        // What is said above of another strategy is nothing to this one.
+        // Options of another strategy are not inherited.
         let of_above = (strategy == self.strategy).then_some((self.option, self.fill));
         let (option, fill) = of_above.unwrap_or_default();
         Self {
@@ -215,8 +215,8 @@ impl BucketRetention {
         }
     }
 
-    /// What is wrong with it, as a sentence that names the cure. `early`: by how much rows may be stamped
-    /// before their time, where others write to the store too.
+    /// What is wrong with the settings, as a sentence that says what to do. `early`: how much too early rows
+    /// may be stamped if others write to the store too.
     fn wrong(&self, early: Option<Span>) -> Option<String> {
         let Self { grace, ttl, slack, index_ttl, delete_probability, skew, .. } = self;
         if grace.0.is_zero() || ttl.0.is_zero() {
@@ -251,12 +251,13 @@ impl BucketRetention {
         })
     }
 
-    /// A slack that is over before the sweep comes. Among others a write may count as made by `early` later
-    /// than it was, and what it superseded as stored by as much later than its row says.
+    /// What is wrong with the slack if others write to the store: the slack may be over before the sweep
+    /// comes. A write may count as made up to `early` later than it was. The value that it superseded may
+    /// count as stored later than its row says, by as much.
     fn wrong_among_others(&self, early: Option<Span>) -> Option<String> {
         let early = early.filter(|_| self.strategy != Strategy::KeepEverything)?;
         let waits = early.0.saturating_mul(2).saturating_add(self.skew.0);
-        // The sweep rests for a quarter of the slack, which is a third of what is left of it.
+        // The sweep rests for a quarter of the slack, which is a third of the remaining slack.
         let rests = (waits / 3).clamp(*LOOK.start(), *LOOK.end());
         let least = Span(waits.saturating_add(rests));
         (self.slack < least).then(|| {
@@ -271,7 +272,7 @@ impl BucketRetention {
         })
     }
 
-    /// Settings that its strategy does not have, or cannot keep.
+    /// What is wrong with settings that the strategy does not have, or cannot keep.
     fn wrong_for_its_strategy(&self) -> Option<String> {
         if self.strategy != Strategy::TablePerQuery {
             return (self.option.is_some() || self.fill.is_some()).then(|| {
@@ -294,7 +295,7 @@ impl BucketRetention {
         })
     }
 
-    /// `None`: everything stays.
+    /// The policy. `None`: everything is kept.
     pub(crate) fn policy(&self) -> Option<Policy> {
         let strategy = match self.strategy {
             Strategy::KeepEverything => return None,
@@ -319,7 +320,7 @@ impl BucketRetention {
     }
 }
 
-/// The least slack.
+/// The smallest allowed slack.
 const MIN_SLACK: Duration = Duration::from_millis(100);
 
 impl RetentionSettings {
@@ -345,7 +346,7 @@ impl RetentionSettings {
         }
     }
 
-    /// Those of single buckets, each above that of all.
+    /// The settings of single buckets, which override those of all.
     pub(super) fn of_buckets(
         &self,
         domain: &GivenDomain,
@@ -375,14 +376,14 @@ fn report(wrong: Option<String>, span: Range<usize>, file: &File, problems: &mut
     problems.extend(wrong.map(|message| file.problem(span, message)));
 }
 
-/// What a command that retains says above the configuration.
+/// The flags of `rashomon retention`, which override the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Above<'a> {
-    /// Of this domain alone.
+    /// If set, only this domain is affected.
     pub(crate) domain: Option<&'a DomainName>,
     pub(crate) grace: Option<Span>,
     pub(crate) min_keep: Option<NonZeroU32>,
-    /// What goes by it is gone; else it is looked at only.
+    /// Whether the command deletes, rather than only reports.
     pub(crate) deletes: bool,
 }
 
@@ -391,7 +392,7 @@ impl Above<'_> {
         self.grace.is_some() || self.min_keep.is_some()
     }
 
-    /// It above one table. `said`: a table is there, and what it says is meant.
+    /// Applies the flags to one table. `said`: the table is in the file, so its strategy is intended.
     fn over(&self, below: &BucketRetention, said: bool) -> Result<BucketRetention, String> {
         let keeps = below.strategy == Strategy::KeepEverything;
         if keeps && said && self.deletes && self.says_something() {
@@ -400,7 +401,7 @@ impl Above<'_> {
                         would be freed"
                 .to_owned());
         }
-        // A number of revisions alone is no policy by which something is deleted.
+        // A number of revisions alone is no policy for deleting anything.
         let turns_on = self.grace.is_some() || !self.deletes && (self.min_keep.is_some() || !said);
         if keeps && !turns_on || !keeps && !self.says_something() {
             return Ok(below.clone());
@@ -417,10 +418,12 @@ impl super::Settings {
         of_buckets.filter_map(|bucket| bucket.retention.as_ref())
     }
 
-    /// Puts above what was configured what flags say. Says what is wrong with that, which is what is wrong with it
-    /// in a file; and nothing is deleted where nobody has said what may go, nor where everything is kept.
+    /// Applies the flags to the configuration. Returns what is wrong with the result, as in a file. Nothing
+    /// is deleted unless a configuration or a flag says what may go, nor if the configuration keeps
+    /// everything.
     pub(crate) fn retain(&mut self, above: Above<'_>) -> Result<(), String> {
-        // Where a table is there for one bucket, that of the others nothing is said is meant, unless flags say it.
+        // If one bucket has a table, keeping everything is intended for the other buckets, unless flags say
+        // otherwise.
         let said = self.retention.said || self.own_retentions().next().is_some();
         if above.deletes && !said && above.grace.is_none() {
             return Err("no policy is configured, so nobody has said what may go: name the configuration of the \
@@ -456,7 +459,8 @@ impl super::Settings {
         Ok(())
     }
 
-    /// The sweep works off what is due of others too, which goes by what is configured for them.
+    /// Applies the flags to one domain. The sweep also processes queue entries of other domains, by their own
+    /// configuration.
     fn retain_of(&mut self, domain: &DomainName, above: Above<'_>, said: bool) -> Result<(), String> {
         let (all, all_said) = (self.retention.all.clone(), self.retention.said);
         let none = || super::Domain { hosts: Vec::new(), buckets: BTreeMap::new() };
@@ -468,7 +472,7 @@ impl super::Settings {
         Ok(())
     }
 
-    /// The retention of all buckets, as the bucket layer takes it.
+    /// The retention settings of the buckets.
     pub(super) fn retention(&self) -> rashomon_buckets::Retention {
         let of_bucket = |domain: &DomainName, (bucket, own): (&BucketName, &super::Bucket)| {
             let own = own.retention.as_ref()?;

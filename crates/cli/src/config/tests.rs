@@ -2,7 +2,7 @@ use rashomon_buckets::{ArchivePolicy, Current, Fill, Strategy};
 
 use super::*;
 
-/// What `Settings::load` makes of a file, and of what is given above it.
+/// Loads a file together with settings that override it.
 fn load_above(file: &str, given: GivenSettings) -> Result<Settings, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rashomon.toml");
@@ -21,7 +21,7 @@ fn refused(file: &str, expected: &str) {
 }
 
 #[test]
-fn nothing_given_is_the_defaults() {
+fn empty_configuration_has_the_defaults() {
     let settings = Settings::load(GivenSettings::default(), None).unwrap();
     assert_eq!(settings, load("").unwrap());
     assert_eq!(settings.listen.to_string(), "127.0.0.1:7231");
@@ -30,7 +30,7 @@ fn nothing_given_is_the_defaults() {
 }
 
 #[test]
-fn what_is_printed_is_a_configuration_that_means_the_same() {
+fn printed_configuration_means_the_same() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
                 hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\n\
@@ -41,7 +41,7 @@ fn what_is_printed_is_a_configuration_that_means_the_same() {
     let settings = load(file).unwrap();
     let printed = toml::to_string(&settings).unwrap();
     assert_eq!(load(&printed).unwrap(), settings);
-    // Every setting was changed, so each is read from the file and printed.
+    // The file changes every setting, so each must be read and printed.
     let defaults = toml::to_string(&load("").unwrap()).unwrap();
     for line in printed.lines().take_while(|line| !line.starts_with('[')).filter(|line| !line.is_empty()) {
         assert!(defaults.lines().all(|default| default != line), "{line}");
@@ -49,7 +49,7 @@ fn what_is_printed_is_a_configuration_that_means_the_same() {
 }
 
 #[test]
-fn what_is_given_stands_above_the_file() {
+fn flags_override_the_file() {
     let given = || GivenSettings {
         listen: Some("127.0.0.1:1".parse().unwrap()),
         skew: Some("1s".parse().unwrap()),
@@ -62,7 +62,7 @@ fn what_is_given_stands_above_the_file() {
 }
 
 #[test]
-fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
+fn wrong_key_is_reported_with_its_line_and_the_nearest_right_one() {
     let error = load("listen = '127.0.0.1:1'\nbody_limt = '1 MB'\n").unwrap_err();
     let expected = "rashomon.toml:2:1: there is no setting 'body_limt'; did you mean 'body_limit'?\n  \
                     |\n2 | body_limt = '1 MB'\n  | ^^^^^^^^^";
@@ -74,7 +74,7 @@ fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
 }
 
 #[test]
-fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
+fn wrong_value_is_reported_with_its_line_and_allowed_ones() {
     refused("listen = 'here'", "1:10: an address to listen on is");
     refused("\n\nskew = '5'", "3:8: '5' is not a length of time");
     refused("skew = 5", "1:8: integer '5' is not allowed here: write a length of time, such as \"30s\"");
@@ -93,7 +93,7 @@ fn a_wrong_value_is_named_with_its_line_and_what_is_right() {
 }
 
 #[test]
-fn what_only_the_whole_shows_is_told_at_once() {
+fn contradictions_are_all_reported_at_once() {
     let file = "listen = '0.0.0.0:7231'\nbody_limit = '1 MiB'\n[properties.big]\nmax_size = '2 MiB'\n\
                 [properties.wikitext]\nversions = 'render'\n\
                 [domains.a]\nhosts = ['x.org']\n[domains.b]\nhosts = ['X.org']\n";
@@ -121,19 +121,19 @@ fn staging_memory_has_room_for_writes_beside_all_imports() {
 }
 
 #[test]
-fn others_are_let_in_only_in_words() {
+fn other_addresses_require_access_rights() {
     assert!(load("listen = '127.0.0.1:1'").is_ok());
     assert!(load("listen = '[::1]:1'").is_ok());
     refused("listen = '192.0.2.1:1'", "--access open");
     refused("listen = '[::]:1'", "--access open");
     assert!(load("listen = '[::]:1'\naccess = 'open'").is_ok());
     assert!(load("listen = '[::]:1'\n[access]\nopen = true").is_ok());
-    // Origins alone do not say who may do what.
+    // Origins alone do not give access rights.
     refused("listen = '[::]:1'\n[access]\norigins = ['https://en.example.org']", "--access open");
 }
 
 #[test]
-fn definitions_add_to_what_is_built_in() {
+fn definitions_extend_the_built_in_ones() {
     let file = "[properties.html]\nmax_size = '1 MiB'\n[properties.notes]\ncontent_type = 'text/plain'\n";
     let definitions = load(file).unwrap().buckets().definitions;
     let get = |name: &str| definitions.get(&name.parse().unwrap()).clone();
@@ -146,13 +146,13 @@ fn definitions_add_to_what_is_built_in() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_file_is_named() {
     let error = Settings::load(GivenSettings::default(), Some(Path::new("/no/such.toml"))).unwrap_err();
     assert!(error.to_string().contains("cannot read the configuration /no/such.toml"), "{error}");
 }
 
 #[test]
-fn a_misspelled_variable_is_told() {
+fn misspelled_variable_is_reported() {
     let known = BTreeSet::from(["RASHOMON_LISTEN", "RASHOMON_STORE"].map(str::to_owned));
     let told = |name: &str| unknown_variable(name, &known);
     let expected = "the variable RASHOMON_LISTN is not a setting; did you mean RASHOMON_LISTEN?";
@@ -165,7 +165,7 @@ fn a_misspelled_variable_is_told() {
 }
 
 #[test]
-fn a_table_of_retention_turns_it_on_and_a_buckets_own_stands_above_it() {
+fn retention_table_turns_it_on_and_a_buckets_own_overrides_it() {
     assert_eq!(load("").unwrap().buckets().retention.policy, None);
     let settings = load(
         "[retention]\ngrace = '2h'\nmin_keep = 3\n[domains.a.buckets.page.retention]\ngrace = '1h'\n\
@@ -186,7 +186,7 @@ fn a_table_of_retention_turns_it_on_and_a_buckets_own_stands_above_it() {
 }
 
 #[test]
-fn a_strategy_is_chosen_for_all_buckets_or_for_one() {
+fn strategy_is_chosen_for_all_buckets_or_for_one() {
     let settings = load(
         "[retention]\nstrategy = 'table-per-query'\noption = 'B'\nfill = 'copy-on-read'\n\
          [domains.a.buckets.page.retention]\nstrategy = 'two-table'\n\
@@ -208,7 +208,7 @@ fn a_strategy_is_chosen_for_all_buckets_or_for_one() {
 }
 
 #[test]
-fn a_retention_that_cannot_be_kept_is_refused() {
+fn impossible_retention_is_refused() {
     for (file, expected) in [
         ("[retention]\ngrace = '0s'", "longer than nothing"),
         ("[retention]\ndelete_probability = 1.5", "between 0 and 1"),
@@ -243,13 +243,15 @@ fn a_retention_that_cannot_be_kept_is_refused() {
     }
 }
 
-/// With a skew of five minutes a write may count as made by that much later, and what it superseded as well.
+/// With a skew of five minutes, a write may count as made five minutes later than it was, and so may the one
+/// that it superseded.
 #[test]
-fn a_slack_that_is_over_before_the_sweep_of_a_cluster_comes_is_refused() {
+fn too_short_slack_on_a_cluster_is_refused() {
     let at = |store: &str, rest: &str| format!("store = '{store}'\n{rest}");
     let cluster = |rest: &str| at("cassandra://db.example/wiki", rest);
     for (rest, expected) in [
-        // A grace of 44 minutes has a slack of 11, and of 45 minutes one that is long enough.
+        // A grace of 44 minutes has a slack of 11 minutes, which is too short; with 45 minutes the slack is
+        // long enough.
         (
             "[retention]\ngrace = '44m'",
             "2:1: slack is 11m, and on a cluster what was superseded goes up to 11m 5s",
@@ -275,16 +277,16 @@ fn a_slack_that_is_over_before_the_sweep_of_a_cluster_comes_is_refused() {
     }
 }
 
-/// What would be deleted is sealed, so nothing is left for the sweep.
+/// Values that would be deleted are sealed, so nothing is left for the sweep.
 #[test]
-fn beside_the_archive_nothing_is_culled() {
+fn nothing_is_culled_with_an_archive() {
     let settings = load("[archive]\n[retention]\n[domains.a.buckets.page.retention]\ngrace = '2h'").unwrap();
     let buckets = settings.buckets();
     assert!(buckets.archive.is_some() && !buckets.retention.is_on());
 }
 
 #[test]
-fn a_buckets_own_archive_stands_above_that_of_all() {
+fn archive_of_a_bucket_overrides_that_of_all() {
     let mut settings = load(
         "[archive]\nafter = '3h'\n[domains.a.buckets.page.archive]\npolicy = 'first-render'\n\
          [domains.b.buckets.page.archive]\nafter = '4h'\n[domains.c.buckets.page.retention]\ngrace = '5h'\n\
@@ -306,7 +308,7 @@ fn a_buckets_own_archive_stands_above_that_of_all() {
 }
 
 #[test]
-fn an_archive_of_a_bucket_that_cannot_be_is_refused() {
+fn impossible_archive_of_a_bucket_is_refused() {
     let page = "[domains.a.buckets.page.archive]";
     refused(&format!("{page}\nafter = '3h'"), "put [archive] beside it");
     refused(&format!("[archive]\nenabled = false\n{page}\npolicy = 'every'"), "put [archive] beside it");
@@ -317,7 +319,7 @@ fn an_archive_of_a_bucket_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn what_is_no_archive_is_said_with_how_one_is_written() {
+fn invalid_archive_is_reported_with_the_right_notation() {
     for page in ["[archive]", "[archive]\n[domains.a.buckets.page.archive]"] {
         for (policy, expected) in [
             ("'interval'", "an interval is given with its time: policy = { interval = \"1d\" }"),
@@ -338,9 +340,9 @@ fn what_is_no_archive_is_said_with_how_one_is_written() {
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
 }
 
-/// What a policy leaves out goes when it is sealed.
+/// Renders that a policy leaves out are gone when the rest is sealed.
 #[test]
-fn an_archive_that_leaves_out_before_the_grace_is_over_is_refused() {
+fn archive_that_leaves_out_before_the_grace_is_over_is_refused() {
     let retention = "[retention]\ngrace = '24h'\n";
     let page = "[domains.a.buckets.page.archive]";
     let cure = "raise after to at least 24h, or lower grace, or take policy = \"every\"";
@@ -351,7 +353,7 @@ fn an_archive_that_leaves_out_before_the_grace_is_over_is_refused() {
         let file = format!("{retention}[archive]\nafter = '2h'\n{page}\npolicy = {policy}");
         refused(&file, "5:1: after is 2h");
         refused(&file, cure);
-        // Its own grace is the one that counts.
+        // The grace of the bucket itself counts.
         let own = "[domains.a.buckets.page.retention]\ngrace = '48h'";
         let file = format!("[archive]\n{own}\n{page}\nafter = '24h'\npolicy = {policy}");
         refused(&file, "raise after to at least 48h");
@@ -366,7 +368,7 @@ fn an_archive_that_leaves_out_before_the_grace_is_over_is_refused() {
     ] {
         assert!(load(&allowed).is_ok(), "{allowed}\n{:?}", load(&allowed));
     }
-    // Neither is it done at once when a command asks for it.
+    // A command cannot do it at once either.
     let now = || Some("0s".parse().unwrap());
     let mut settings = load(&format!("{retention}[archive]\npolicy = 'first-render'")).unwrap();
     let error = settings.seal(now()).unwrap_err();
@@ -396,12 +398,14 @@ fn a_renderer_is_configured_for_all_buckets_or_for_one() {
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
 }
 
-/// `keep-everything` that is said is meant; where nothing is said, only a grace says that something may go.
+/// A configured `keep-everything` is intended. Without a configuration, only a grace says that something may
+/// go.
 #[test]
-fn what_flags_say_above_a_table_of_retention() {
+fn flags_override_a_table_of_retention() {
     const OWN: &str = "[domains.a.buckets.page.retention]\ngrace = '5h'\n";
     const KEPT: &str = "[retention]\nstrategy = 'keep-everything'\ngrace = '4h'\n";
-    // The graces of a and of b in hours, by a configuration and flags: deletes, domain, grace, min_keep.
+    // The graces of the domains a and b in hours, for a configuration and flags: deletes, domain, grace,
+    // min_keep.
     let graces = |file: &str, deletes, domain: Option<&str>, grace: Option<u64>, min_keep: Option<u32>| {
         let mut settings = load(file).unwrap();
         let domain: Option<DomainName> = domain.map(|domain| domain.parse().unwrap());
@@ -436,7 +440,7 @@ fn what_flags_say_above_a_table_of_retention() {
 }
 
 #[test]
-fn a_renderer_or_a_timeline_that_cannot_be_used_is_refused() {
+fn unusable_renderer_or_timeline_is_refused() {
     for (file, expected) in [
         ("[generator.properties.html]\nurl = 'ftp://x/{rev}'", "[generator]"),
         ("[generator]\nhosts = ['a']\n[generator.properties.html]\nurl = 'http://b/{rev}'", "[generator]"),

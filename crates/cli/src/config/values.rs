@@ -1,4 +1,4 @@
-//! The values that settings have, each parsed from the text that a file, a variable or a flag gives.
+//! The values of settings, each parsed from the text of a file, a variable or a flag.
 
 use std::{
     fmt,
@@ -12,7 +12,8 @@ use rashomon_buckets::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Reads a value from a TOML string, and writes it as one. `expected`: what to write there.
+/// Implements deserialisation from a TOML string, and serialisation to one. `expected`: what to write there,
+/// for errors.
 macro_rules! as_text {
     ($name:ty, $expected:literal) => {
         impl<'de> Deserialize<'de> for $name {
@@ -83,7 +84,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// In the largest unit that loses nothing.
+    /// Uses the largest unit that is exact.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match units.iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)) {
@@ -150,8 +151,8 @@ impl fmt::Display for Span {
 }
 as_text!(Span, "a length of time, such as \"30s\"");
 
-/// A name under which clients reach the server, as it stands in the `Host` header: with a port where only that
-/// port is meant.
+/// A name under which clients reach the server, as in the `Host` header. It has a port only if no other port
+/// is meant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Host(String);
 
@@ -176,7 +177,7 @@ impl FromStr for Host {
     }
 }
 
-/// A host that requests may be for, or `*` for any.
+/// A host that requests may name, or `*` for any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerName {
     /// Any host.
@@ -206,7 +207,7 @@ impl fmt::Display for ServerName {
 }
 as_text!(ServerName, "a host, such as \"en.example.org\", or \"*\"");
 
-/// An origin as browsers send it: in lower case, without the usual port of its scheme.
+/// An origin as browsers send it: in lower case, without the default port of its scheme.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin(String);
 
@@ -249,7 +250,7 @@ impl fmt::Display for Origin {
 }
 as_text!(Origin, "an origin, such as \"https://en.example.org\"");
 
-/// The two parts of `HOST[:PORT]`; `None` where it is none. An IPv6 address is in brackets.
+/// Splits `HOST[:PORT]`. `None` if the text has another form. An IPv6 address is in brackets.
 pub(super) fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
@@ -270,7 +271,7 @@ impl fmt::Display for Host {
 }
 as_text!(Host, "a host, such as \"en.example.org\"");
 
-/// A media type, as it stands in a `Content-Type` header.
+/// A media type, as in a `Content-Type` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContentType(String);
 
@@ -305,7 +306,7 @@ impl fmt::Display for ContentType {
 }
 as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 
-/// Access rights. There is no value yet but the one that permits everything.
+/// Access rights. So far the only value permits everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Access {
@@ -335,13 +336,14 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What is logged: a level, or levels by module.
+/// The log level: one for all, or levels by module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogLevel(String);
 
 impl LogLevel {
-    /// The driver of Cassandra tells each of its troubles, in words for those who write drivers; what comes of
-    /// them we tell ourselves. So it is heard where it is named, and nowhere else.
+    /// The filter of log lines. Cassandra's driver reports every problem in terms of its own internals, and
+    /// the server reports the consequences itself. So the driver's lines are shown only if the setting names
+    /// the driver.
     pub(crate) fn targets(&self) -> Targets {
         const DRIVER: &str = "scylla";
         let targets: Targets = self.0.parse().unwrap_or_default();
@@ -354,7 +356,7 @@ impl FromStr for LogLevel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let levels = ["off", "error", "warn", "info", "debug", "trace"];
-        // `Targets` takes a word that it does not know for a module: what stands alone must be a level.
+        // `Targets` takes an unknown word for a module, so a single word must be a level.
         let known = text.split(',').all(|part| part.contains('=') || levels.contains(&part));
         match text.parse::<Targets>() {
             Ok(_) if known => Ok(Self(text.to_owned())),
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_there_is() {
+    fn refusal_lists_the_allowed_values() {
         refused::<Listen>("7231", "127.0.0.1:7231");
         refused::<ByteSize>("-1", "256 MiB");
         refused::<Span>("30", "30s");

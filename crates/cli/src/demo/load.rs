@@ -1,4 +1,4 @@
-//! Brings the sample wiki into a store, the way that everything is written.
+//! Loads the sample wiki into a store, with ordinary writes.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use rashomon_buckets::{
 
 use super::{Event, domain};
 
-/// What was loaded.
+/// The numbers of loaded revisions and renders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) revisions: u64,
     pub(crate) renders: u64,
 }
 
-/// Writes the history, in its order, each event at its own time. What stands already is left as it is.
+/// Writes the history in its order, each event at its own time. Does not change what is already stored.
 pub(crate) async fn load(buckets: &Revisioned, history: Vec<Event>) -> Result<Loaded> {
     let mut loaded = Loaded::default();
     for event in history {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sample_is_stored_as_it_is_told_and_again_changes_nothing() {
+    async fn sample_is_stored_and_loading_again_changes_nothing() {
         let buckets = buckets().await;
         let events = history().unwrap();
         let first = load(&buckets, events.clone()).await.unwrap();

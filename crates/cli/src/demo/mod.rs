@@ -1,8 +1,8 @@
 //! The sample wiki of `rashomon demo`: one night, told by everybody who was there.
 //!
-//! Each page is a file in `pages/`, which says how each revision was made from the one before. From these the
-//! whole history is put together: numbers that rise with time across the wiki, as MediaWiki has them, and
-//! renders as a wiki makes them, again whenever a page that is linked to comes into being, and when the
+//! Each page is a file in `pages/`, which describes how each revision was made from the previous one. The
+//! whole history is built from these files. Its revision numbers rise with time across the wiki, as in
+//! MediaWiki. Pages are rendered again as in a wiki: when a page that they link to is created, and when the
 //! renderer is replaced.
 
 mod load;
@@ -45,19 +45,19 @@ pub(crate) fn domain() -> DomainName {
 /// Something that happened to the wiki.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// When.
+    /// Its time.
     pub(crate) time: Timestamp,
     /// The page.
     pub(crate) title: Title,
-    /// Its revision.
+    /// The revision.
     pub(crate) rev: Revision,
-    /// What was made of the revision's text.
+    /// The HTML rendered from the revision's text.
     pub(crate) html: String,
-    /// The edit; `None` where a revision that stands was only rendered again.
+    /// The edit. `None` if an existing revision was only rendered again.
     pub(crate) edit: Option<Edit>,
 }
 
-/// Somebody saved a page.
+/// An edit that saved a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) parent: Parent,
@@ -77,7 +77,7 @@ pub(crate) fn history() -> Result<Vec<Event>, SampleError> {
     Wiki::default().replay(saved)
 }
 
-/// What is wrong with the files of the sample wiki.
+/// An error in the files of the sample wiki.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SampleError {
     #[error("the sample wiki is not as it should be: {0}")]
@@ -86,7 +86,7 @@ pub(crate) enum SampleError {
     Revision { title: String, number: usize, problem: String },
 }
 
-/// A page as its file has it.
+/// The content of a page's file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PageFile {
@@ -95,7 +95,7 @@ struct PageFile {
     revisions: Vec<RevisionEntry>,
 }
 
-/// A revision as its file has it: exactly one of `text`, `append`, `replace` and `revert_to`.
+/// A revision in a page's file. It has exactly one of `text`, `append`, `replace` and `revert_to`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RevisionEntry {
@@ -106,11 +106,11 @@ struct RevisionEntry {
     minor: bool,
     /// The whole text.
     text: Option<String>,
-    /// What is added to the end of the text before.
+    /// Text to add to the end of the previous text.
     append: Option<String>,
-    /// What of the text before is replaced; each `old` stands there once.
+    /// Replacements in the previous text, in which each `old` must occur once.
     replace: Option<Vec<Replacement>>,
-    /// The revision of this page, counted from 1, whose text is taken back.
+    /// The revision of this page, counted from 1, whose text is restored.
     revert_to: Option<usize>,
 }
 
@@ -137,7 +137,7 @@ impl PageFile {
         Ok(toml::from_str(file)?)
     }
 
-    /// The texts, each made from the one before.
+    /// Makes the texts, each from the previous one.
     fn revisions(self) -> Result<Vec<SavedRevision>, SampleError> {
         let mut texts: Vec<String> = Vec::new();
         let mut saved = Vec::new();
@@ -185,7 +185,7 @@ impl RevisionEntry {
     }
 }
 
-/// The wiki as it stands while its history is replayed.
+/// The state of the wiki while its history is replayed.
 #[derive(Debug, Default)]
 struct Wiki {
     /// The latest revision of each page, and its text.
@@ -234,7 +234,7 @@ impl Wiki {
         });
     }
 
-    /// Renders the latest revisions again whose texts ask for it, a second after `time`, as a job queue would.
+    /// Renders the latest revisions whose texts match again, a second after `time`, as a job queue would.
     fn render_again(&mut self, time: Timestamp, renderer: Renderer, asks: impl Fn(&str) -> bool) {
         let time = time.saturating_add(std::time::Duration::from_secs(1));
         for (title, (rev, text)) in self.latest.iter().filter(|(_, (_, text))| asks(text)) {

@@ -5,7 +5,7 @@ fn edits(events: &[Event]) -> Vec<(&Event, &Edit)> {
 }
 
 #[test]
-fn the_sample_has_what_it_is_to_show() {
+fn sample_shows_every_feature() {
     let events = history().unwrap();
     let edits = edits(&events);
     let titles: BTreeSet<&str> = edits.iter().map(|(event, _)| event.title.as_str()).collect();
@@ -34,7 +34,7 @@ fn the_sample_has_what_it_is_to_show() {
 }
 
 #[test]
-fn numbers_rise_with_time_and_parents_stand_before() {
+fn numbers_rise_with_time_and_parents_come_first() {
     let events = history().unwrap();
     let mut latest: BTreeMap<&Title, Revision> = BTreeMap::new();
     let mut last = None;
@@ -60,7 +60,7 @@ fn every_link_leads_somewhere_in_the_end() {
 }
 
 #[test]
-fn a_page_that_links_to_a_new_one_is_rendered_again() {
+fn page_with_a_link_to_a_new_one_is_rendered_again() {
     let events = history().unwrap();
     let renders: Vec<&Event> = (events.iter())
         .filter(|event| event.title.as_str() == "The_Night_of_the_Marigold" && event.edit.is_none())
@@ -73,7 +73,7 @@ fn a_page_that_links_to_a_new_one_is_rendered_again() {
 }
 
 #[test]
-fn a_file_that_contradicts_itself_is_named() {
+fn contradictory_file_is_reported() {
     let file = |revision: &str| {
         format!(
             "title = 'T'\n[[revision]]\ntime = '2004-01-01T00:00:00Z'\nuser = 'U'\ncomment = ''\n{revision}"

@@ -1,11 +1,11 @@
-//! Just enough of wikitext for the sample wiki: headings, lists, indents, paragraphs, bold, italics, links and
-//! redirects. Everything else is text, and is escaped.
+//! Just enough of wikitext for the sample wiki: headings, lists, indents, paragraphs, bold, italics, links
+//! and redirects. Everything else is text, and is escaped.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What MediaWiki leaves as it is in the URL of a title.
+/// The characters that MediaWiki does not encode in the URL of a title.
 const RAW_IN_TITLES: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -22,7 +22,7 @@ const RAW_IN_TITLES: AsciiSet = NON_ALPHANUMERIC
     .remove(b',')
     .remove(b'/');
 
-/// A title as it stands in a URL, in its canonical spelling.
+/// A title as part of a URL, in its canonical spelling.
 pub(crate) fn title_in_url(title: &str) -> String {
     utf8_percent_encode(&title.replace(' ', "_"), &RAW_IN_TITLES).to_string()
 }
@@ -30,9 +30,9 @@ pub(crate) fn title_in_url(title: &str) -> String {
 /// The version of the renderer. As in a real wiki, a new one renders every page again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renderer {
-    /// The first.
+    /// The first renderer.
     One,
-    /// Headings can be linked to.
+    /// A renderer with anchors for headings.
     Two,
 }
 
@@ -56,13 +56,14 @@ pub(crate) fn links(text: &str) -> BTreeSet<String> {
     text.split("[[").skip(1).filter_map(|rest| rest.split_once("]]")).map(|(link, _)| target(link)).collect()
 }
 
-/// The title that is meant by the inside of a link.
+/// The title in the inside of a link.
 fn target(link: &str) -> String {
     link.split_once('|').map_or(link, |(target, _)| target).replace(' ', "_")
 }
 
 struct Page<'a> {
-    /// The way from the page up to where all titles begin, since a title may have slashes.
+    /// The relative path from the page up to the place where all titles begin, since a title may have
+    /// slashes.
     up: String,
     existing: &'a BTreeSet<String>,
     renderer: Renderer,
@@ -70,7 +71,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Lines between empty lines: list items, headings, and what is left is a paragraph.
+    /// Renders the lines between two empty lines: list items and headings, and the rest as a paragraph.
     fn block(&mut self, block: &str) {
         let mut open: Vec<&'static str> = Vec::new();
         for line in block.lines() {
@@ -120,7 +121,7 @@ impl Page<'_> {
                 html.push_str(&self.link(link));
                 rest = after;
             } else if let Some((elements, after)) = quotes(rest) {
-                // What was opened last is closed first.
+                // The element that was opened last is closed first.
                 if open.is_empty() {
                     elements.iter().for_each(|element| toggle(&mut html, &mut open, element));
                 } else {
@@ -128,7 +129,7 @@ impl Page<'_> {
                 }
                 rest = after;
             } else {
-                // Whatever it begins with is text; go on to what may mean something.
+                // The first character is text. Go on to the next mark that may mean something.
                 let first = rest.chars().next().map_or(1, char::len_utf8);
                 let next = ["[[", "''"].iter().filter_map(|mark| rest[first..].find(mark)).min();
                 let (plain, after) = rest.split_at(next.map_or(rest.len(), |at| first + at));
@@ -151,7 +152,7 @@ impl Page<'_> {
     }
 }
 
-/// The elements that a line stands in, from the outside, and what is left of it.
+/// The elements around a line, from the outermost on, and the rest of the line.
 fn line_kind(line: &str) -> (Vec<&'static str>, &str) {
     if let Some(item) = line.strip_prefix("* ") {
         return (vec!["ul"], item);
@@ -168,7 +169,7 @@ fn line_kind(line: &str) -> (Vec<&'static str>, &str) {
     (if alone { vec![] } else { vec!["p"] }, line)
 }
 
-/// A run of two, three or five quotes, and what it turns on or off.
+/// A run of two, three or five quotes, as the elements that it turns on or off, with the rest of the text.
 fn quotes(text: &str) -> Option<(&'static [&'static str], &str)> {
     let rest = text.trim_start_matches('\'');
     match text.len() - rest.len() {
@@ -179,7 +180,7 @@ fn quotes(text: &str) -> Option<(&'static [&'static str], &str)> {
     }
 }
 
-/// Turns an element on, or off where it is on already, and with it what was turned on inside.
+/// Turns an element on. If it is on already, turns it off with everything inside.
 fn toggle(html: &mut String, open: &mut Vec<&'static str>, element: &'static str) {
     let Some(at) = open.iter().position(|&one| one == element) else {
         let _ = write!(html, "<{element}>");
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wikitext_is_text() {
+    fn everything_else_is_text() {
         assert_eq!(body("T", "<script> ' & [[x", Renderer::One), "<p>\n&lt;script&gt; ' &amp; [[x\n</p>\n");
         assert_eq!(
             body("T", "'''''Both''''' '''b", Renderer::One),

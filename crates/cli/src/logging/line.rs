@@ -1,4 +1,4 @@
-//! Bounds each log line, whatever its fields repeat.
+//! Limits the length of each log line, whatever its fields repeat.
 
 use std::{
     borrow::Cow,
@@ -11,10 +11,10 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::LogFormat;
 
-/// The most bytes of a log line.
+/// The size limit of a log line in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// The most bytes that are kept of a string in a line of JSON that has too many bytes.
+/// How many bytes of a string are kept in a JSON line that is too long.
 const MAX_STRING_BYTES: usize = 1 << 10;
 
 /// Makes writers that shorten each line to [`MAX_LINE_BYTES`].
@@ -32,7 +32,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for BoundedLines<M> {
     }
 }
 
-/// A writer whose every call is one line.
+/// A writer for which every call writes one line.
 #[derive(Debug)]
 pub(super) struct LineWriter<W> {
     inner: W,
@@ -50,7 +50,7 @@ impl<W: Write> Write for LineWriter<W> {
     }
 }
 
-/// The line, shortened if it has too many bytes. JSON stays JSON.
+/// Shortens a line that is too long. A JSON line stays valid JSON.
 fn bounded(line: &[u8], format: LogFormat) -> Cow<'_, [u8]> {
     if line.len() <= MAX_LINE_BYTES {
         return Cow::Borrowed(line);

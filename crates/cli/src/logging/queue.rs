@@ -1,4 +1,4 @@
-//! Bounds the lines that wait until standard error is read, by their bytes.
+//! Limits the log lines that wait until standard error is read, by their bytes.
 
 use std::{
     io::{self, Write},
@@ -11,21 +11,21 @@ use std::{
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The most lines that wait.
+/// How many lines may wait.
 const MAX_LINES: usize = 10_000;
 
-/// The most bytes of the lines that wait.
+/// How many bytes of lines may wait.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// What a line counts at least, so that no more than [`MAX_LINES`] wait.
+/// The least that a line counts, so that no more than [`MAX_LINES`] wait.
 const MIN_LINE_BYTES: usize = MAX_BYTES.div_ceil(MAX_LINES);
 
-/// Writes lines to a thread that writes them to `inner`. Lines that find no room are dropped: nobody who asks the server
-/// waits until the log is read.
+/// Starts a thread that writes lines to `inner`. Lines that find no room in the queue are dropped, so that no
+/// client of the server waits until the log is read.
 pub(super) fn start(inner: impl Write + Send + 'static) -> (LineQueue, WorkerGuard) {
     let waiting = Arc::new(AtomicUsize::new(0));
     let (lines, guard) = NonBlockingBuilder::default()
-        // One is being written, and one says that the server ends.
+        // One more line is being written, and one tells the thread to end.
         .buffered_lines_limit(MAX_LINES + 2)
         .thread_name("log")
         .finish(Written { inner, waiting: Arc::clone(&waiting) });
@@ -36,11 +36,11 @@ const fn cost(line: &[u8]) -> usize {
     if line.len() > MIN_LINE_BYTES { line.len() } else { MIN_LINE_BYTES }
 }
 
-/// The end of the queue at which lines come in. Each call of `write` is a line.
+/// The input end of the queue. Each call of `write` is a line.
 #[derive(Debug, Clone)]
 pub(super) struct LineQueue {
     lines: NonBlocking,
-    /// The bytes that wait, as [`cost`] counts them.
+    /// The waiting bytes, as [`cost`] counts them.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> MakeWriter<'a> for LineQueue {
     }
 }
 
-/// The end of the queue at which lines are written. Each call of `write` is a line.
+/// The output end of the queue. Each call of `write` is a line.
 #[derive(Debug)]
 struct Written<W> {
     inner: W,
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes a line for each permit that comes, and keeps the bytes of each.
+    /// A writer that writes a line for each permit, and records the size of each line.
     struct Stalled {
         permits: Receiver<()>,
         written: Arc<Mutex<Vec<usize>>>,
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Lets everything be written that waits, and gives the bytes of each line.
+    /// Lets all waiting lines be written, and returns the sizes of all lines.
     fn read_all(
         (mut queue, guard, permits, written): (LineQueue, WorkerGuard, Sender<()>, Arc<Mutex<Vec<usize>>>),
     ) -> Vec<usize> {
@@ -143,7 +143,7 @@ mod tests {
             permits.send(()).unwrap();
         }
         wait_until_empty(&queue);
-        // There is room again.
+        // There is room in the queue again.
         queue.write_all(b"last").unwrap();
         wait_until_empty(&queue);
         drop(guard);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_wait_up_to_a_bound_of_bytes() {
+    fn waiting_lines_are_bounded_in_bytes() {
         let mut stalled = stalled();
         for _ in 0..MAX_LINES {
             stalled.0.write_all(&[b'x'; 16 << 10]).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lines_wait_up_to_a_bound_of_lines() {
+    fn waiting_lines_are_bounded_in_number() {
         let mut stalled = stalled();
         for _ in 0..2 * MAX_LINES {
             stalled.0.write_all(b"short").unwrap();

@@ -1,4 +1,4 @@
-//! A store that could not be reached when it was opened, and is waited for.
+//! A store that could not be reached when it was opened, and is tried until it can.
 
 use std::{
     fmt,
@@ -14,30 +14,31 @@ use rashomon_tables::{
 };
 use tokio::sync::Mutex;
 
-/// How long to wait before it is looked for again.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Reaches the store, or says why not.
+/// Connects to the store, or returns why that failed.
 pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
 
-/// Until the store answers, every call is `Unavailable`, except `create`: that table is created when the store answers.
+/// A store that returns `Unavailable` for every call until it can be reached. Only `create` succeeds; its
+/// table is created when the store answers.
 ///
-/// It says nothing of generations, and so stands in only for stores that others write to as well.
+/// It offers no partition versions, so it must only replace stores that others write to as well.
 pub(super) struct Awaited {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,
-    /// Why it was not found at the last look.
+    /// The error of the last attempt.
     absent: std::sync::Mutex<Outage>,
     wanted: Mutex<Vec<&'static Schema>>,
 }
 
 impl Awaited {
-    /// `absent` is why the store was not found before.
+    /// `absent` is the error of the first attempt.
     pub(super) fn new(connect: Connect, absent: Outage) -> Self {
         Self { connect, found: OnceLock::new(), absent: absent.into(), wanted: Mutex::default() }
     }
 
-    /// Looks for the store again and again, as long as it is `Unavailable`.
+    /// Repeats the attempt as long as the store is `Unavailable`.
     pub(super) async fn find(&self) -> Result<()> {
         let mut told = None;
         loop {
@@ -48,7 +49,7 @@ impl Awaited {
                     return Ok(());
                 }
                 Err(Error::Unavailable(reason)) => {
-                    // The same again and again would only fill the log.
+                    // Repeating the same message would only fill the log.
                     if told.as_ref() != Some(&reason) {
                         tracing::warn!("{reason}");
                         *self.absent.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
@@ -62,12 +63,12 @@ impl Awaited {
 
     async fn look(&self) -> Result<()> {
         let store = (self.connect)().await?;
-        // Held until calls go there, so that no table is wanted that is not made.
+        // The lock is held until calls go to the store, so that no requested table is missed.
         let wanted = self.wanted.lock().await;
         for schema in &*wanted {
             store.create(schema).await?;
         }
-        // Nobody else looks for it.
+        // No other task sets it.
         let _ = self.found.set(store);
         Ok(())
     }
@@ -148,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails so many times with one error, and then with nothing.
+    /// A store whose first `times` attempts fail with this error, and whose next one succeeds.
     fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<Awaited> {
         let looks = AtomicUsize::new(0);
         Arc::new(Awaited::new(
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn until_it_is_found_it_is_unavailable_and_then_it_works() {
+    async fn awaited_store_works_once_it_is_found() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let awaited = failing(3, Error::unavailable("no"), Arc::clone(&clock));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
@@ -171,7 +172,7 @@ mod tests {
         let error = buckets.ping().await.unwrap_err();
         assert!(matches!(error, rashomon_buckets::Error::Store(Error::Unavailable(_))), "{error:?}");
         awaited.find().await.unwrap();
-        // Its tables are made, those of before and those of now.
+        // The tables requested before and those requested now are created.
         buckets.ping().await.unwrap();
         let other = Box::leak(Box::new(
             Schema::builder("other").partition("key", rashomon_tables::ColumnType::Text).build(),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waiting_does_not_cure_is_told() {
+    async fn permanent_error_is_returned() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let awaited = failing(1, Error::Unsupported("other columns".to_owned()), clock);
         let error = awaited.find().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The store that a command works on, opened and closed in one place.
+//! Opens and closes the store of a command.
 
 mod awaited;
 
@@ -25,7 +25,7 @@ pub(crate) struct Store {
     backend: Backend,
 }
 
-/// What keeps the tables.
+/// The backend of the tables.
 #[derive(Debug)]
 enum Backend {
     Memory,
@@ -34,12 +34,12 @@ enum Backend {
     Awaited(Arc<Awaited>),
 }
 
-/// Whether a store may be made where there is none.
+/// Whether a missing store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// It is made.
+    /// The store is created.
     Make,
-    /// It is an error: who wants to look at a store has mistyped its name.
+    /// A missing store is an error: the user of a command that only reads has mistyped its name.
     Refuse,
 }
 
@@ -72,7 +72,7 @@ impl Store {
                 backend.close().await;
                 Err(match error {
                     rashomon_buckets::Error::Store(error) => CommandError::Open(error),
-                    // The store is not one for these settings.
+                    // The store does not fit these settings.
                     rashomon_buckets::Error::Invalid(what) => CommandError::Usage(what),
                     error => error.into(),
                 })
@@ -80,8 +80,8 @@ impl Store {
         }
     }
 
-    /// Opens the store of a server. A cluster that does not answer is told of, and [`Self::failure`] goes on
-    /// looking for it: machines come up in any order, and a server that gave up would have to be started again.
+    /// Opens the store of a server. If a cluster does not answer, this is logged, and [`Self::failure`] keeps
+    /// trying. Machines start in any order, and a server that gave up would have to be restarted.
     pub(crate) async fn open_to_serve(
         settings: &Settings,
         clock: Arc<dyn Clock>,
@@ -114,8 +114,8 @@ impl Store {
         Self::with(tables, Backend::Awaited(awaited), settings, clock).await
     }
 
-    /// Looks for a cluster that was not there when the store was opened, as long as waiting may help. Where it
-    /// does not, gives why; else it never ends.
+    /// Tries to reach a cluster that did not answer when the store was opened, as long as waiting may help.
+    /// Returns an error if it cannot help, and otherwise never returns.
     pub(crate) async fn failure(&self) -> CommandError {
         if let Backend::Awaited(awaited) = &self.backend
             && let Err(error) = awaited.find().await
@@ -128,7 +128,8 @@ impl Store {
         std::future::pending().await
     }
 
-    /// Opens the store for a command that is no server: what is in memory would be nobody's.
+    /// Opens the store for a command other than a server. Refuses a store in memory, whose content nobody
+    /// could use.
     pub(crate) async fn open_offline(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
@@ -158,7 +159,7 @@ impl Store {
         Ok(settings)
     }
 
-    /// Opens the store with the retention that the arguments say, above what the configuration does.
+    /// Opens the store with the retention settings of the arguments, which override the configuration.
     pub(crate) async fn open_retaining(
         arguments: &RetentionArguments,
         clock: Arc<dyn Clock>,
@@ -175,7 +176,7 @@ impl Store {
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
-    /// Opens the store with an archive, and makes it if it is not there.
+    /// Opens the store with an archive. Creates a missing store.
     pub(crate) async fn open_archiving(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
@@ -185,7 +186,7 @@ impl Store {
         Self::open(&settings, clock, Absent::Make).await
     }
 
-    /// Opens the store with an archive, as the arguments say above what the configuration does.
+    /// Opens the store with an archive, with the settings of the arguments, which override the configuration.
     pub(crate) async fn open_sealing(
         arguments: &SealArguments,
         clock: Arc<dyn Clock>,
@@ -200,12 +201,12 @@ impl Store {
         &self.buckets
     }
 
-    /// The tables below them.
+    /// The tables below the buckets.
     pub(crate) fn tables(&self) -> Arc<dyn TableStore> {
         Arc::clone(&self.tables)
     }
 
-    /// The files that they are kept in, where they are.
+    /// The SQLite store, if the tables are in one.
     pub(crate) fn sqlite(&self) -> Option<Arc<SqliteStore>> {
         match &self.backend {
             Backend::Sqlite(store) => Some(Arc::clone(store)),
@@ -213,7 +214,7 @@ impl Store {
         }
     }
 
-    /// The cluster that they are kept in, where they are.
+    /// The cluster, if the tables are in one.
     pub(crate) fn cluster(&self) -> Option<&CassandraStore> {
         match &self.backend {
             Backend::Cassandra(store) => Some(store),
@@ -221,7 +222,7 @@ impl Store {
         }
     }
 
-    /// Finishes what was accepted, and closes the store.
+    /// Completes accepted writes, and closes the store.
     pub(crate) async fn close(self) {
         self.backend.close().await;
     }
@@ -255,7 +256,7 @@ impl Backend {
     async fn close(self) {
         match self {
             Self::Sqlite(store) => store.shutdown().await,
-            // What a cluster has acknowledged is nothing of ours any more.
+            // A cluster keeps what it has acknowledged without any help.
             Self::Memory | Self::Cassandra(_) | Self::Awaited(_) => {}
         }
     }
@@ -268,14 +269,14 @@ fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterO
 
 fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
     match error {
-        // The settings were checked, so the cluster does not fit them.
+        // The settings were checked, so they do not fit the cluster.
         Error::Invalid(reason) => CommandError::Usage(format!("{}: {reason}", cluster.url())),
         error @ Error::Unavailable(_) => CommandError::NoCluster(error),
         error => CommandError::Open(error),
     }
 }
 
-/// Whether it is a directory, or may become one.
+/// Checks that the path is a directory, or may become one.
 fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
     if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
         let message =
@@ -297,7 +298,7 @@ fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
     }
 }
 
-/// Random bits, drawn from the system.
+/// Draws a random seed from the operating system.
 pub(crate) fn seed() -> Result<u64, CommandError> {
     getrandom::u64().map_err(|error| CommandError::Io {
         doing: "the system gives no random numbers".to_owned(),

@@ -1,5 +1,5 @@
-//! A service with few rights: somebody else makes the tables, connections are encrypted, and whoever may not
-//! come in is told so.
+//! A service with few rights: an administrator makes the tables, connections are encrypted, and a refused
+//! login is reported.
 
 use std::{collections::HashMap, fs, path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     wiki::dump,
 };
 
-/// Within which one is told that one may not come in.
+/// The time within which a refusal must be reported.
 const SOON: Duration = Duration::from_secs(5);
 
 const LITTLE: &str = "little.toml";
@@ -24,7 +24,7 @@ async fn execute(session: &Session, text: &str) {
     session.query_unpaged(text, ()).await.unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
-/// How the user is connected, as the node sees it: whether encrypted, and how compressed.
+/// The connections of a user, as the node sees them: whether each is encrypted, and its compression.
 async fn connections(session: &Session, user: &str) -> Vec<(bool, String)> {
     let text = "SELECT username, ssl_enabled, client_options FROM system_views.clients";
     let rows = session.query_unpaged(text, ()).await.unwrap().into_rows_result().unwrap();
@@ -36,7 +36,7 @@ async fn connections(session: &Session, user: &str) -> Vec<(bool, String)> {
         .collect()
 }
 
-/// The configuration of a user of its own, who wants all that can be wanted of a connection.
+/// The configuration of a user of its own, with every option of a connection.
 fn write_little(directory: &Path, user: &str, authorities: &Path) {
     let text = format!(
         "[store]\nuser = '{user}'\npassword_file = 'little'\ntls_ca_file = '{}'\ncompression = 'lz4'\n\
@@ -48,7 +48,7 @@ fn write_little(directory: &Path, user: &str, authorities: &Path) {
 }
 
 #[test]
-fn a_user_who_may_make_nothing_is_served_over_an_encrypted_and_compressed_connection() {
+fn user_without_create_rights_is_served_over_tls_with_compression() {
     let directory = tempdir().unwrap();
     let path = directory.path();
     let (Some(kept), Some(authorities)) = (Kept::new(path), authorities()) else { return };
@@ -90,10 +90,10 @@ fn a_user_who_may_make_nothing_is_served_over_an_encrypted_and_compressed_connec
 }
 
 #[test]
-fn whoever_is_refused_is_told_at_once_and_a_server_does_not_wait() {
+fn refused_login_ends_server_and_commands_at_once() {
     let directory = tempdir().unwrap();
     let path = directory.path();
-    // A node that has a certificate asks for a password, too.
+    // A node with a certificate also requires a password.
     let (Some(kept), Some(_)) = (Kept::new(path), authorities()) else { return };
     let store = kept.arguments("data");
     let known = fs::read_to_string(path.join(IMPATIENT)).unwrap();
@@ -109,7 +109,7 @@ fn whoever_is_refused_is_told_at_once_and_a_server_does_not_wait() {
             command.args(command_words).args(["--store", &store[1], "--config", configuration]);
             let started = clock.monotonic();
             let mut running = Running::start(&mut command);
-            // One that waits for a cluster says where it listens meanwhile.
+            // A server that waits for a cluster would print its address meanwhile.
             assert_eq!(running.line(), "");
             let ran = running.wait().ends_with(1);
             let took = clock.monotonic() - started;
@@ -120,7 +120,7 @@ fn whoever_is_refused_is_told_at_once_and_a_server_does_not_wait() {
 }
 
 #[test]
-fn who_only_looks_makes_no_tables() {
+fn read_only_commands_create_no_tables() {
     let directory = tempdir().unwrap();
     let Some(kept) = Kept::new(directory.path()) else { return };
     let keyspace = kept.keyspace("data");
@@ -138,10 +138,10 @@ fn who_only_looks_makes_no_tables() {
     let from = ["migrate", "--from", &store[1], "--to", "sqlite:copy", "--config", &store[3]];
     run(directory.path(), &from).ends_with(1).tells(&[&missing]);
     assert!(!directory.path().join("copy").exists());
-    let standing = ask(kept.node(), async |session| {
+    let tables = ask(kept.node(), async |session| {
         let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
         let rows = session.query_unpaged(text, (keyspace.as_str(),)).await.unwrap();
         rows.into_rows_result().unwrap().rows_num()
     });
-    assert_eq!(standing, 0);
+    assert_eq!(tables, 0);
 }

@@ -1,5 +1,5 @@
-//! `rashomon archive` is killed before each of its writes, while a server of the cluster is read: nothing that can be
-//! read is lost, and the next command does what was left.
+//! `rashomon archive` is killed before each of its writes, while a server of the cluster is read. No readable
+//! revision is lost, and the next command completes what was left.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,16 +17,16 @@ use crate::{
     process::{Ran, Running, rashomon},
 };
 
-/// Of each of them some is in every block.
+/// The pages. Every block has revisions of each.
 const PAGES: [&str; 2] = ["A", "B"];
 
-/// The revisions that a page gets at once.
+/// The number of revisions that a page gets at once.
 const MORE: u64 = 3;
 
-/// No command of so little writes more often.
+/// A limit of kills: a command with so few writes is not killed more often.
 const MOST: u64 = 30;
 
-/// A render as it was written: its page, its tid, its revision and its properties.
+/// A written render: its page, its tid, its revision and its properties.
 struct Render {
     page: &'static str,
     tid: String,
@@ -51,7 +51,7 @@ impl Wiki {
         Some(Self { home, server, address, latest: Cell::new(0), renders: RefCell::default() })
     }
 
-    /// Gives each page some more revisions.
+    /// Adds some revisions to each page.
     fn edit(&self) {
         let from = self.latest.get() + 1;
         self.latest.set(self.latest.get() + MORE);
@@ -74,7 +74,7 @@ impl Wiki {
         self.home.run(&[&["archive"], words].concat())
     }
 
-    /// Kills the command when so many of its writes passed. `false` where it made no more, and came to its end.
+    /// Kills the command after so many of its writes. Returns `false` if the command ended before.
     fn kill(&self, words: &[&str], writes: u64) -> bool {
         let kept = &self.home.kept;
         let proxy = KillingProxy::new(kept.node());
@@ -88,11 +88,12 @@ impl Wiki {
             ran.ends_with(0);
             return false;
         }
-        assert!(writes < MOST, "it writes without an end");
+        assert!(writes < MOST, "the command never stops writing");
         true
     }
 
-    /// Reads all that was ever written of these revisions. What is erased may be refused, and what was erased is.
+    /// Reads everything that was ever written of these revisions. A revision whose erasure has begun may be
+    /// refused, and an erased one must be.
     fn assert_readable(&self, revs: impl RangeBounds<u64>, erased: &[u64], begun: &[u64]) {
         let renders = self.renders.borrow();
         for Render { page, tid, rev, properties } in renders.iter().filter(|it| revs.contains(&it.rev)) {
@@ -108,7 +109,7 @@ impl Wiki {
         }
     }
 
-    /// Everything is as it is to be, and a process that has nothing in memory finds it so.
+    /// Checks the state with the server, and then with a process that has nothing in memory.
     fn assert_sound(self, erased: &[u64]) {
         self.assert_readable(.., erased, &[]);
         self.server.stop().ends_with(0);
@@ -125,7 +126,7 @@ impl Wiki {
 }
 
 #[test]
-fn sealing_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_the_next() {
+fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
     let Some(wiki) = Wiki::new() else { return };
     let mut writes = 0;
     loop {
@@ -139,14 +140,14 @@ fn sealing_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_
         }
         writes += 1;
     }
-    // A note, the block, a batch of each page, and that the note is not needed any more.
+    // The writes are an entry, the block, a batch for each page, and the deletion of the entry.
     assert!(writes >= 5, "{writes} writes");
     wiki.archive(&["stats"]).ends_with(0).prints(&["; 2 revisions not in blocks"]);
     wiki.assert_sound(&[]);
 }
 
 #[test]
-fn merging_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_the_next() {
+fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
     let Some(wiki) = Wiki::new() else { return };
     wiki.edit();
     wiki.home.seal().ends_with(0);
@@ -160,7 +161,7 @@ fn merging_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_
         if !was_killed {
             break;
         }
-        // Else there were more to be merged each time, and more to be written.
+        // Otherwise each round would have more to compact, and more to write.
         wiki.archive(&["merge"]).ends_with(0);
         writes += 1;
     }
@@ -172,21 +173,22 @@ fn merging_that_is_killed_before_any_of_its_writes_loses_nothing_and_is_done_by_
 }
 
 #[test]
-fn erasing_that_is_killed_before_any_of_its_writes_is_finished_by_the_same_command() {
+fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
     let Some(wiki) = Wiki::new() else { return };
     (0..12).for_each(|_| wiki.edit());
     wiki.home.seal().ends_with(0);
     let erase = ["erase", "--domain", "wiki", "--title", PAGES[0], "--rev"];
     let mut begun = Vec::new();
     loop {
-        // A process that was killed holds the page for some minutes, and its last batch may take effect for days.
+        // A killed process holds the page lease for some minutes, and its last batch may take effect days
+        // later.
         wiki.home.pass_late_writes();
         let writes = begun.len() as u64;
         let rev = writes + 1;
         begun.push(rev);
         let was_killed = wiki.kill(&[&erase[..], &[&rev.to_string()]].concat(), writes);
         let erased = [rev];
-        // The last that were begun, and some more.
+        // Read the last revisions whose erasure has begun, and some more.
         wiki.assert_readable(rev.saturating_sub(2)..=rev + 2, if was_killed { &[] } else { &erased }, &begun);
         if !was_killed {
             break;
@@ -194,7 +196,7 @@ fn erasing_that_is_killed_before_any_of_its_writes_is_finished_by_the_same_comma
     }
     assert!(begun.len() > 8, "{begun:?}");
     let status = wiki.archive(&["erase", "--status"]).ends_with(1);
-    // One was killed before it said that it began, and the last was not killed.
+    // One command was killed before it reported that it had begun, and the last was not killed.
     assert!(status.stdout.matches("NOT DONE: give the command again").count() >= 5, "{status:?}");
     let revs: Vec<String> = begun.iter().map(|rev| format!("--rev={rev}")).collect();
     let revs: Vec<&str> = revs.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What was erased leaves the files of a node, as docs/erasing.md tells those who run one.
+//! Erased content leaves the files of a node, in the way that docs/erasing.md describes for administrators.
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 
@@ -12,13 +12,14 @@ use crate::{
     wiki::dump,
 };
 
-/// The texts of the revisions that are erased: small ones, and one in chunks.
+/// The sizes of the erased texts: small ones, and one in chunks.
 const LENGTHS: [usize; 4] = [9_000, 700, 1_300_000, 30_000];
 
-/// So many pieces of them are found, where they are looked for in the right way.
+/// More pieces of the texts than this are found if the search is right.
 const MANY: usize = 10_000;
 
-/// Of one that was just written some are in the commit log, if it is looked at soon enough: sooner or later it is.
+/// More pieces than this of a new text are in the commit log, if it is read soon enough. Several attempts are
+/// made.
 const FEW: usize = 100;
 const LOOKS_AT_LOG: u64 = 8;
 
@@ -26,10 +27,10 @@ const LOOKS_AT_LOG: u64 = 8;
 const FILLING: usize = 5;
 const FILLING_BYTES: usize = 8 << 20;
 
-/// The bytes of all files below a folder, one after the other.
+/// Returns the content of all files below a folder, one after the other.
 fn files(folder: &Path) -> Vec<u8> {
     let mut all = Vec::new();
-    // A file may go while it is looked for.
+    // A file may be deleted meanwhile.
     for path in fs::read_dir(folder).into_iter().flatten().map_while(Result::ok).map(|entry| entry.path()) {
         all.extend(if path.is_dir() { files(&path) } else { fs::read(path).unwrap_or_default() });
     }
@@ -46,7 +47,7 @@ async fn tables(session: &Session, keyspace: &str) -> Vec<String> {
     rows.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect()
 }
 
-/// All values of bytes that stand in the tables.
+/// Returns all values of bytes in the tables.
 async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for table in tables(session, keyspace).await {
@@ -62,7 +63,7 @@ async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
     all
 }
 
-/// Looks until nothing is left: a node deletes its files a moment after it has no use for them.
+/// Checks repeatedly until nothing is left: a node deletes unused files a moment later.
 fn assert_goes(what: &str, left: impl Fn() -> usize) {
     const LOOKS: u32 = 60;
     for _ in 0..LOOKS {
@@ -75,11 +76,11 @@ fn assert_goes(what: &str, left: impl Fn() -> usize) {
 }
 
 #[test]
-fn what_was_erased_goes_from_a_nodes_tables_when_they_are_compacted_and_from_its_commit_log_by_segments() {
+fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let (Some(home), Some(storage)) = (Home::archiving(), storage()) else { return };
     let (node, keyspace) = (home.kept.node(), home.kept.keyspace("data"));
     let (tables_of_store, log) = (storage.join("data").join(&keyspace), storage.join("commitlog"));
-    // Bytes are to be found as they are stored, and no file is to go before its time.
+    // Bytes must be stored uncompressed to be found, and no file may be deleted too early.
     home.import(&dump("Other", &[("90", "first"), ("91", "second")]));
     ask(node, async |session| {
         for table in tables(&session, &keyspace).await {
@@ -96,7 +97,7 @@ fn what_was_erased_goes_from_a_nodes_tables_when_they_are_compacted_and_from_its
 
     let mut texts: Vec<String> =
         LENGTHS.iter().zip(1..).map(|(length, seed)| letters(seed, *length)).collect();
-    // Nobody erases this one, and it is made into the same blocks.
+    // This revision is not erased, and is sealed in the same blocks.
     let stays = letters(100, 20_000);
     let revisions: Vec<_> = ["1", "2", "3", "4"].into_iter().zip(texts.iter().map(String::as_str)).collect();
     home.import(&dump("A", &[&revisions[..], &[("5", stays.as_str()), ("6", "last")]].concat()));
@@ -114,17 +115,17 @@ fn what_was_erased_goes_from_a_nodes_tables_when_they_are_compacted_and_from_its
         all.iter().for_each(|bytes| wanted.add(bytes));
     };
     look(&mut wanted);
-    // Whoever writes beside us may fill the segment at any moment, and then it may go.
+    // Other writers of the node may fill the segment at any moment, and then it may be deleted.
     let mut is_logged = |seed: &u64| {
         post_html("Other?rev/91/", &letters(*seed, 12_000));
         look(&mut wanted);
         wanted.found_in(&files(&log)).len() > FEW
     };
-    assert!((300..300 + LOOKS_AT_LOG).any(|seed| is_logged(&seed)), "it is looked for where it is logged");
+    assert!((300..300 + LOOKS_AT_LOG).any(|seed| is_logged(&seed)), "new texts are found in the commit log");
     server.stop().ends_with(0);
     let assert_found = |wanted: &Wanted, folder: &Path| {
         let found = wanted.found_in(&files(folder)).len();
-        assert!(found > MANY, "they are looked for where they are: {found} in {}", folder.display());
+        assert!(found > MANY, "texts are found in files: {found} in {}", folder.display());
     };
     home.seal().ends_with(0).prints(&["wiki: sealed 6 revisions"]);
     look(&mut wanted);
@@ -143,22 +144,22 @@ fn what_was_erased_goes_from_a_nodes_tables_when_they_are_compacted_and_from_its
         .prints(&["the nodes' files have it until they are compacted"]);
     let mut erased = Wanted::new();
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
-    let standing: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
-    assert_eq!(erased.found_in(&standing).len(), 0, "nobody is given it");
-    // Of what stands some was there before, but no block that had it.
-    let stands = wanted.found_in(&standing);
-    assert!((1..MANY / 2).contains(&stands.len()), "{} pieces stand", stands.len());
+    let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
+    assert_eq!(erased.found_in(&in_tables).len(), 0, "no read returns erased content");
+    // Some of the stored pieces were there before, but no block that had erased content.
+    let current = wanted.found_in(&in_tables);
+    assert!((1..MANY / 2).contains(&current.len()), "{} pieces are in tables", current.len());
     let left = |folder: &Path| {
         let found = files(folder);
-        wanted.found_in(&found).difference(&stands).count() + erased.found_in(&found).len()
+        wanted.found_in(&found).difference(&current).count() + erased.found_in(&found).len()
     };
     nodetool(&["flush", &keyspace]);
-    assert!(left(&tables_of_store) > MANY, "the node has it still");
+    assert!(left(&tables_of_store) > MANY, "the node's files still have erased content");
     nodetool(&["compact", &keyspace]);
     assert_goes("the tables", || left(&tables_of_store));
     home.run(&["verify"]).ends_with(0).prints(&["sound: 2 pages, 10 revisions"]);
 
-    // A segment of the log goes when it is full, and all that it has is in the tables.
+    // A segment of the commit log is deleted when it is full and all of its data is in the tables.
     let filler = home.kept.keyspace("filler");
     ask(node, async |session| {
         let replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}";

@@ -1,5 +1,5 @@
-//! What is special about a cluster: it may go and come back, others use it too, and its tables may be made by
-//! somebody else.
+//! Properties of a cluster: it may stop and restart, others use it too, and an administrator may make its
+//! tables.
 
 use std::{thread::sleep, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
 const READ: &str = "/v1/wiki/page/Night?rev/latest/html";
 const WRITE: &str = "/v1/wiki/page/Night?rev/";
 
-/// Within which a server is to have found a cluster that is there, and made its tables, on a busy machine.
+/// The time within which a server must find a running cluster and make its tables, on a busy machine.
 const FOUND: Duration = Duration::from_secs(120);
 
-/// Asks until the answer has that status.
+/// Repeats a request until the answer has that status.
 #[track_caller]
 pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
     let clock = SystemClock::new();
@@ -36,7 +36,7 @@ pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
     }
 }
 
-/// Starts a server that reaches the node over a way that can be cut, and gives it with its address.
+/// Starts a server that reaches the node through a proxy that can be cut. Returns the server and its address.
 fn serve_over(proxy: &Proxy, kept: &Kept, directory: &std::path::Path) -> (Running, String) {
     let mut command = rashomon(directory);
     let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
@@ -54,7 +54,7 @@ fn serve_over(proxy: &Proxy, kept: &Kept, directory: &std::path::Path) -> (Runni
 }
 
 #[test]
-fn a_server_recovers_when_its_cluster_comes_and_when_it_comes_back() {
+fn server_recovers_when_its_cluster_starts_and_restarts() {
     let directory = tempdir().unwrap();
     let Some(kept) = Kept::new(directory.path()) else { return };
     let proxy = Proxy::cut_off(kept.node());
@@ -99,9 +99,9 @@ fn two_servers_of_one_keyspace_agree() {
     second.stop().ends_with(0);
 }
 
-/// Runs what `rashomon cassandra schema` printed, taken apart as cqlsh does it.
+/// Runs the output of `rashomon cassandra schema`, split as cqlsh splits it.
 pub(crate) async fn run_statements(session: &Session, schema: &str) {
-    // Without what is for people.
+    // Without comments.
     let statements: String =
         schema.lines().filter(|line| !line.starts_with("--")).map(|line| format!("{line}\n")).collect();
     for text in statements.split(";\n").filter(|text| !text.trim().is_empty()) {
@@ -111,7 +111,7 @@ pub(crate) async fn run_statements(session: &Session, schema: &str) {
     }
 }
 
-/// When each table of the keyspace was made, in Cassandra's own words for it.
+/// The id of each table in the keyspace, which contains the time of its creation.
 async fn tables(session: &Session, keyspace: &str) -> Vec<(String, uuid::Uuid)> {
     let text = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?";
     let rows = session.query_unpaged(text, (keyspace,)).await.unwrap().into_rows_result().unwrap();
@@ -119,7 +119,7 @@ async fn tables(session: &Session, keyspace: &str) -> Vec<(String, uuid::Uuid)> 
 }
 
 #[test]
-fn what_is_printed_makes_the_tables_that_a_server_needs() {
+fn printed_schema_makes_the_tables_that_a_server_needs() {
     let directory = tempdir().unwrap();
     let Some(kept) = Kept::new(directory.path()) else { return };
     let store = kept.arguments("data");
@@ -136,7 +136,7 @@ fn what_is_printed_makes_the_tables_that_a_server_needs() {
         assert!(made[0] == made[1] && made[0].len() >= 13, "{made:?}");
         made.swap_remove(0)
     });
-    // The service takes them as they are.
+    // The service uses the tables as they are.
     finish(rashomon(directory.path()).args(["stats"]).args(&store))
         .ends_with(0)
         .prints(&["cluster: Cassandra 5."]);

@@ -1,4 +1,4 @@
-//! A clock that shows processes an earlier time, and on which time passes when a test says so.
+//! A clock that shows processes an earlier time, and advances when a test asks for it.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-/// A library that adds to the time of day the seconds that a file has; the nodes of `cargo xtask cassandra faults`
-/// have it, too.
+/// A library that adds the seconds in a file to the time of day. The nodes of `cargo xtask cassandra faults`
+/// use it, too.
 const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/preload/ahead.c");
 
-/// So far behind it is at first: time may pass, and nobody writes in the future.
+/// How far behind the clock starts. Time may pass without a write in the future.
 const BEHIND: Duration = Duration::from_secs(1_000 * 24 * 3600);
 
-/// Starts so far behind that it never comes ahead.
+/// A clock that starts far behind, so that it never gets ahead.
 #[derive(Debug)]
 pub(crate) struct FalseClock {
     library: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct FalseClock {
 }
 
 impl FalseClock {
-    /// Its files lie in this folder.
+    /// Makes the clock. Its files are in this folder.
     pub(crate) fn new(folder: &Path) -> Self {
         let clock = Self {
             library: folder.join("clock.so"),
@@ -40,7 +40,7 @@ impl FalseClock {
         clock
     }
 
-    /// So much time passes at once, for processes that run as well.
+    /// Advances the clock by this time at once, also for running processes.
     pub(crate) fn pass(&self, time: Duration) {
         let mut behind = self.behind.lock().unwrap();
         *behind = behind.checked_sub(time).expect("it never comes ahead");
@@ -48,13 +48,13 @@ impl FalseClock {
     }
 
     fn set(&self, behind: Duration) {
-        // In place, since processes have this very file in their memory.
+        // The file is overwritten in place, since processes have mapped it.
         let file = OpenOptions::new().write(true).open(&self.offset).unwrap();
         let ahead = -behind.as_secs().cast_signed();
         file.write_all_at(&ahead.to_ne_bytes(), 0).unwrap();
     }
 
-    /// What a process needs in its environment.
+    /// The environment variables of a process.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         [("LD_PRELOAD", &self.library), ("CLOCK_AHEAD", &self.offset)]
             .map(|(name, path)| (name.to_owned(), path.to_str().expect("UTF-8").to_owned()))

@@ -21,35 +21,36 @@ use scylla::{
 
 use crate::false_clock::FalseClock;
 
-/// In which a dump of some megabytes is half imported.
+/// The time in which about half of a dump of some megabytes is imported.
 pub(crate) const A_MOMENT: Duration = Duration::from_secs(5);
 
-/// The address of the node for tests, `HOST:PORT`; `elsewhere` where another run of these tests has one.
+/// The variable with the address of the node for tests, `HOST:PORT`. It is `elsewhere` if another run of
+/// these tests has a node.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
-/// A PEM file with the certificate of the node.
+/// The variable with the path of the node's certificate, a PEM file.
 const AUTHORITIES: &str = "RASHOMON_TEST_CASSANDRA_AUTHORITIES";
 
-/// The path of a nodetool for that node.
+/// The variable with the path of a nodetool for that node.
 const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
 
-/// The folder in which that node has its tables and its commit log.
+/// The variable with the folder of the node's tables and commit log.
 const STORAGE: &str = "RASHOMON_TEST_CASSANDRA_STORAGE";
 
 /// The user that a new node knows, and its password.
 pub(crate) const USER: &str = "cassandra";
 
-/// What a configuration says of who asks.
+/// The part of a configuration with user and password.
 const LOGIN: &str = "[store]\nuser = 'cassandra'\npassword_file = 'password'\n";
-/// A node on a busy machine is no cluster that one waits for.
+/// The part of a configuration with long timeouts, since a node on a busy machine is slow.
 const PATIENCE: &str = "attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnect_timeout = '20s'\n";
 
-/// The configuration for a cluster that is there, slow as it may be.
+/// The configuration for a node that may be slow.
 pub(crate) const PATIENT: &str = "patient.toml";
-/// The configuration with the timeouts that there are without one.
+/// The configuration with the default timeouts.
 pub(crate) const IMPATIENT: &str = "impatient.toml";
 
-/// What a configuration says of an archive: all that was superseded an hour ago may be sealed.
+/// The part of a configuration with an archive: everything superseded for an hour may be sealed.
 const ARCHIVE: &str = "[archive]\nafter = '1h'\n";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -57,18 +58,18 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// `gc_grace_seconds` of the tables, by default.
 const GC_GRACE: Duration = Duration::from_secs(10 * 24 * 3600);
 
-/// Other processes may have the store, too: blocks that no page names are deleted later.
+/// Whether the store has only one process. It may have several here, so unreferenced blocks are deleted
+/// later.
 pub(crate) const ALONE: bool = false;
 
-/// What `archive erase --status` says of what was erased.
+/// The text of `archive erase --status` for an erased revision.
 pub(crate) const ERASED: &str =
     "deleted; gone from the nodes' files with a compaction, and for sure with one after 20";
 
-/// Dropping thirteen tables takes its time.
+/// The time limit for dropping the tables of a keyspace.
 const DROP_LIMIT: Duration = Duration::from_secs(60);
 
-/// The address of the node, if there is one. It says so plainly where there is none; on the build server
-/// (`CI=true`) that is a failure.
+/// The address of the node. If there is none, reports that; on the build server (`CI=true`) it is a failure.
 fn node() -> Option<String> {
     match std::env::var(NODE) {
         Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this runs elsewhere"),
@@ -78,14 +79,14 @@ fn node() -> Option<String> {
     None
 }
 
-/// Says plainly what is missing for a test; on the build server that is a failure, unless this runs elsewhere.
+/// Reports what a test lacks. On the build server that is a failure, unless another run has the node.
 fn skip(missing: &str) {
     let is = |variable, value: &str| std::env::var(variable).is_ok_and(|set| set == value);
     assert!(is(NODE, "elsewhere") || !is("CI", "true"), "{missing}");
     eprintln!("skipped: {missing}");
 }
 
-/// The file with the certificate of the node, if there is one.
+/// The path of the node's certificate, if there is one.
 pub(crate) fn authorities() -> Option<PathBuf> {
     let file = std::env::var_os(AUTHORITIES).map(PathBuf::from);
     if file.is_none() {
@@ -94,7 +95,7 @@ pub(crate) fn authorities() -> Option<PathBuf> {
     file
 }
 
-/// The folder in which the node has its files, if it can be looked into.
+/// The folder of the node's files, if it can be read.
 pub(crate) fn storage() -> Option<PathBuf> {
     let folder = std::env::var_os(STORAGE).map(PathBuf::from);
     if folder.is_none() {
@@ -103,7 +104,7 @@ pub(crate) fn storage() -> Option<PathBuf> {
     folder
 }
 
-/// Runs Cassandra's nodetool on the node, and gives what it printed. `None` where there is none.
+/// Runs nodetool on the node, and returns its output. `None`: there is no nodetool.
 pub(crate) fn nodetool(arguments: &[&str]) -> Option<String> {
     let Some(nodetool) = std::env::var_os(NODETOOL) else {
         skip(&format!("{NODETOOL} names no nodetool; `cargo xtask cassandra up --for-tests` prints one"));
@@ -125,7 +126,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// `None` where there is no node.
+    /// Returns `None` if there is no node.
     pub(crate) fn new(directory: &Path) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let node = node()?;
@@ -139,8 +140,8 @@ impl Kept {
         Some(Self { node, prefix, used: Mutex::default(), roles: Mutex::default(), clock: None })
     }
 
-    /// The stores have an archive, and time passes when a test says so: whoever shares a store with others has to wait
-    /// until he may seal anything.
+    /// Configures an archive for the stores, and a clock that the test advances. With several processes, a
+    /// seal must wait until values have been superseded for some time.
     pub(crate) fn archive(&mut self, directory: &Path) {
         for name in [PATIENT, IMPATIENT] {
             let known = fs::read_to_string(directory.join(name)).unwrap();
@@ -149,18 +150,18 @@ impl Kept {
         self.clock = Some(FalseClock::new(directory));
     }
 
-    /// What has `archive seal` take all that was superseded, when its time has come.
+    /// Arguments of `archive seal` for sealing everything eligible.
     #[allow(clippy::unused_self, reason = "elsewhere too")]
     pub(crate) fn sealing(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// A day passes.
+    /// Lets a day pass.
     pub(crate) fn pass_a_day(&self) {
         self.pass(DAY);
     }
 
-    /// So much time passes that a batch that failed can no longer take effect by itself, and a day more.
+    /// Lets so much time pass that a failed batch can no longer take effect, and a day more.
     pub(crate) fn pass_late_writes(&self) {
         self.pass(GC_GRACE + DAY);
     }
@@ -169,7 +170,7 @@ impl Kept {
         self.clock.as_ref().expect("it has an archive").pass(time);
     }
 
-    /// What commands have in their environment.
+    /// The environment variables of commands.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         self.clock.as_ref().map(FalseClock::environment).unwrap_or_default()
     }
@@ -178,21 +179,21 @@ impl Kept {
         &self.node
     }
 
-    /// The keyspace of a store; it is dropped at the end.
+    /// Returns the keyspace of a store. It is dropped at the end.
     pub(crate) fn keyspace(&self, store: &str) -> String {
         let keyspace = format!("{}_{store}", self.prefix);
         self.used.lock().unwrap().insert(keyspace.clone());
         keyspace
     }
 
-    /// The name of a role; it is dropped at the end.
+    /// Returns the name of a role. It is dropped at the end.
     pub(crate) fn role(&self, name: &str) -> String {
         let role = format!("{}_{name}", self.prefix);
         self.roles.lock().unwrap().insert(role.clone());
         role
     }
 
-    /// What names a store on the command line.
+    /// The arguments that name a store.
     pub(crate) fn arguments(&self, store: &str) -> Vec<String> {
         let url = format!("cassandra://{}/{}?replication=1", self.node, self.keyspace(store));
         ["--store", &url, "--config", PATIENT].map(str::to_owned).to_vec()
@@ -218,7 +219,7 @@ impl Drop for Kept {
     }
 }
 
-/// Asks the node past the binary.
+/// Asks the node directly, without the binary.
 pub(crate) fn ask<T>(node: &str, questions: impl AsyncFnOnce(Session) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

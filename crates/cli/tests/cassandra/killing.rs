@@ -1,4 +1,4 @@
-//! A way to the node on which a process is killed before a certain one of its writes passes.
+//! A proxy to the node that kills a process before a certain one of its writes passes.
 
 use std::{
     collections::HashSet,
@@ -10,33 +10,33 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Kinds of frames, as the native protocol has them (version 4, 2.4).
+/// The opcodes of frames in the native protocol (version 4, section 2.4).
 const RESULT: u8 = 0x08;
 const PREPARE: u8 = 0x09;
 const EXECUTE: u8 = 0x0a;
 const BATCH: u8 = 0x0d;
 
-/// The kind of a result by which a statement gets its id.
+/// The kind of result that gives a statement its id.
 const PREPARED: &[u8] = &[0, 0, 0, 4];
 
-/// Takes connections on an address of its own, and leads them to the node.
+/// A proxy that accepts connections on an address of its own, and forwards them to the node.
 pub(crate) struct KillingProxy {
     listener: TcpListener,
     node: String,
 }
 
-/// What passed of one process.
+/// The state of the proxy for one process.
 struct Passing {
-    /// Until it is killed: another one may have its number then.
+    /// The process, until it is killed: later another process may have its id.
     process: Option<Pid>,
-    /// Writes that pass still.
+    /// The number of writes that may still pass.
     left: u64,
-    /// The ids of statements that write.
+    /// The ids of prepared statements that write.
     writing: HashSet<Vec<u8>>,
 }
 
 impl KillingProxy {
-    /// Nobody passes yet; whoever connects waits.
+    /// Makes a proxy that does not forward yet: connecting processes wait.
     pub(crate) fn new(node: &str) -> Self {
         Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), node: node.to_owned() }
     }
@@ -45,17 +45,17 @@ impl KillingProxy {
         self.listener.local_addr().unwrap()
     }
 
-    /// Lets so many writes pass, and kills the process that they come from before the next one does.
+    /// Lets so many writes pass, and kills the process before its next write passes.
     pub(crate) fn kill_after(self, writes: u64, process: u32) {
         let process = Pid::from_raw(process.cast_signed());
         assert!(process.is_some(), "a process");
         let passing = Passing { process, left: writes, writing: HashSet::new() };
         let passing = Arc::new(Mutex::new(passing));
-        // It ends with the tests.
+        // The thread ends with the tests.
         thread::spawn(move || {
             for client in self.listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&self.node) else { return };
-                // The streams of a connection on which a statement that writes is being prepared.
+                // The streams of a connection on which a writing statement is being prepared.
                 let preparing: Arc<Mutex<HashSet<[u8; 2]>>> = Arc::default();
                 let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 let (there, known) = (Arc::clone(&passing), Arc::clone(&preparing));
@@ -68,7 +68,7 @@ impl KillingProxy {
 }
 
 impl Passing {
-    /// Whether a request passes.
+    /// Handles a request. Returns whether it passes.
     fn request(&mut self, frame: &Frame, preparing: &Mutex<HashSet<[u8; 2]>>) -> bool {
         let writes = match frame.kind() {
             PREPARE => {
@@ -91,7 +91,7 @@ impl Passing {
         true
     }
 
-    /// Answers pass all.
+    /// Handles an answer. All answers pass.
     fn answer(&mut self, frame: &Frame, preparing: &Mutex<HashSet<[u8; 2]>>) -> bool {
         if preparing.lock().unwrap().remove(&frame.stream())
             && frame.kind() == RESULT
@@ -103,17 +103,17 @@ impl Passing {
     }
 }
 
-/// Bytes behind their length in two bytes.
+/// Returns the bytes after a length of two bytes.
 fn short_bytes(bytes: &[u8]) -> &[u8] {
     let length = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
     &bytes[2..2 + length]
 }
 
-/// What goes over a connection at once.
+/// A frame of the protocol.
 struct Frame(Vec<u8>);
 
 impl Frame {
-    /// Version, flags, stream, kind, and the length of the body.
+    /// The size of the header: version, flags, stream, opcode, and the length of the body.
     const HEAD: usize = 9;
 
     fn read(from: &mut TcpStream) -> std::io::Result<Self> {
@@ -138,14 +138,14 @@ impl Frame {
     }
 }
 
-/// Takes frames from one side to the other as long as they pass, until either ends.
+/// Forwards frames from one side to the other as long as they pass, until either side ends.
 fn lead(mut from: TcpStream, mut to: TcpStream, mut passes: impl FnMut(&Frame) -> bool + Send + 'static) {
     thread::spawn(move || {
         while let Ok(frame) = Frame::read(&mut from)
             && passes(&frame)
             && to.write_all(&frame.0).is_ok()
         {}
-        // However it ends, so do both sides.
+        // When one direction ends, both sides are closed.
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
     });

@@ -1,4 +1,4 @@
-//! The binary on a real Cassandra: on the node that `RASHOMON_TEST_CASSANDRA` names, as `HOST:PORT`.
+//! The binary on a real Cassandra node, which `RASHOMON_TEST_CASSANDRA` names as `HOST:PORT`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,15 +15,15 @@ mod migrating;
 mod mutations;
 mod proxy;
 
-// How batches are counted is known to the tests of the store.
+// The tests of the store know how to count batches.
 #[path = "../../../tables-cassandra/tests/cassandra/batches.rs"]
 mod batches;
 
-// How one looks for what was erased is known to the tests of the archive.
+// The tests of the archive know how to search for erased content.
 #[path = "../../../buckets/tests/buckets/support/wanted.rs"]
 mod wanted;
 
-// What holds on every store is written down once, beside the tests on SQLite.
+// Tests for every store are defined once, beside the tests for SQLite.
 #[path = "../command_line/every_store/mod.rs"]
 mod every_store;
 #[path = "../command_line/home.rs"]

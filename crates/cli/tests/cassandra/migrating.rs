@@ -14,11 +14,11 @@ use crate::{
 
 /// Waits until a table of the keyspace has a row.
 async fn has_rows(session: Session, keyspace: &str, table: &str) {
-    /// Two minutes of them.
+    /// The number of attempts in two minutes.
     const LOOKS: u32 = 6_000;
     for _ in 0..LOOKS {
         let first = session.query_unpaged(format!("SELECT * FROM {keyspace}.{table} LIMIT 1"), ()).await;
-        // Until the keyspace and the table are made, that is an error.
+        // Until the keyspace and the table exist, the query is an error.
         if first.is_ok_and(|rows| rows.into_rows_result().is_ok_and(|rows| rows.rows_num() > 0)) {
             return;
         }
@@ -27,7 +27,7 @@ async fn has_rows(session: Session, keyspace: &str, table: &str) {
     panic!("nothing was copied to {table}");
 }
 
-/// What is printed of each table: its name, the number of its rows, and their digest.
+/// The printed lines about the tables: name, number of rows, and digest.
 fn digests(ran: &Ran) -> Vec<&str> {
     let digests: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("  ")).collect();
     assert!(digests.iter().any(|line| line.starts_with("  revisions: 600 rows, ")), "{ran:#?}");
@@ -35,7 +35,7 @@ fn digests(ran: &Ran) -> Vec<&str> {
 }
 
 #[test]
-fn a_wiki_goes_to_a_cluster_and_back_though_it_is_killed_on_the_way() {
+fn migration_to_a_cluster_and_back_survives_kills() {
     let directory = tempdir().unwrap();
     let Some(kept) = Kept::new(directory.path()) else { return };
     fs::write(directory.path().join("dump.xml"), pages(600)).unwrap();
@@ -48,7 +48,7 @@ fn a_wiki_goes_to_a_cluster_and_back_though_it_is_killed_on_the_way() {
 
     let there = migrate("sqlite:data", &cluster);
     let running = Running::start(rashomon(directory.path()).args(&there));
-    // That of revisions is copied by then, and that of titles is not.
+    // By then the table of revisions is copied, and the table of titles is not.
     ask(kept.node(), async |session| has_rows(session, &keyspace, "revision_content").await);
     running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);

@@ -1,13 +1,13 @@
-//! What a write is to Cassandra, by its own account.
+//! The number of Cassandra's mutations in a write, by its own metrics.
 
 use std::cell::Cell;
 
 use crate::{batches::assert_each_is_one_mutation, home::Home, http::post, kept::nodetool};
 
-/// A new revision with a render: the revision, its place in time, the render, its place among the tids, and its
-/// properties. Readers see all of it or nothing.
+/// A new revision with a render consists of the revision, its index entry by time, the render, its index
+/// entry by tid, and the properties. Readers see all of this or nothing.
 #[test]
-fn a_revision_with_its_render_its_properties_and_its_indexes_is_one_mutation() {
+fn new_revision_is_one_mutation() {
     const WRITES: u64 = 40;
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&[]);

@@ -1,4 +1,4 @@
-//! A way to the node that can be cut.
+//! A proxy to the node that can be cut.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// Takes connections on an address of its own and leads them to the node, while it is open.
+/// A proxy that accepts connections on an address of its own. It forwards them to the node while it is open.
 pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -20,16 +20,16 @@ struct State {
 }
 
 impl Proxy {
-    /// A way that is cut.
+    /// Makes a proxy that is cut.
     pub(crate) fn cut_off(node: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
         let (node, state) = (node.to_owned(), Arc::clone(&proxy.state));
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let mut state = state.lock().unwrap();
-                // Where it is cut, the connection is closed at once.
+                // While the proxy is cut, a connection is closed at once.
                 if state.open
                     && let Ok(server) = TcpStream::connect(&node)
                 {
@@ -47,26 +47,26 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Lets connections through.
+    /// Opens the proxy.
     pub(crate) fn open(&self) {
         self.state.lock().unwrap().open = true;
     }
 
-    /// Ends all connections, and lets none through.
+    /// Ends all connections, and forwards no new ones.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         state.open = false;
         for connection in state.connections.drain(..) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Takes what comes from one side to the other, until either ends.
+/// Forwards bytes from one side to the other, until either side ends.
 fn lead(mut from: TcpStream, mut to: TcpStream) {
     thread::spawn(move || {
-        // However it ends, so do both sides.
+        // When one direction ends, both sides are closed.
         let _ = io::copy(&mut from, &mut to);
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);

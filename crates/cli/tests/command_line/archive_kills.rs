@@ -1,5 +1,5 @@
-//! `rashomon archive` is killed with SIGKILL, again and again: nothing that can be read is lost, and what was erased
-//! stays so, or is erased by the same command again.
+//! `rashomon archive` is killed with SIGKILL many times. No readable revision is lost. Erased revisions stay
+//! erased, or are erased when the same command is repeated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,14 +16,14 @@ use crate::{
     process::{Running, rashomon, run},
 };
 
-/// Kills, unless the environment says more.
+/// The number of kills, unless the environment sets another one.
 const ROUNDS: u64 = 12;
 
-/// Pages, and the revisions that each gets a round.
+/// The number of pages, and the number of revisions that each gets in a round.
 const PAGES: u64 = 12;
 const MORE: u64 = 4;
 
-/// A round's text of a page: much of the one before, and words of its own.
+/// A page's text in a round: much of the previous text, and some new words.
 fn text(page: u64, rev: u64) -> String {
     let words = |from: u64, count: u64| {
         (from..from + count).map(|word| format!("w{:x}", word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40))
@@ -56,7 +56,7 @@ fn dump(round: u64) -> String {
     )
 }
 
-/// The revisions of a whole export, each with its line and those of its renders.
+/// The revisions of a whole export, each with its line and the lines of its renders.
 fn revisions(export: &str) -> BTreeMap<u64, Vec<Value>> {
     let mut all: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     let mut last = 0;
@@ -74,7 +74,7 @@ fn revisions(export: &str) -> BTreeMap<u64, Vec<Value>> {
     all
 }
 
-/// A number that follows no pattern.
+/// A pseudo-random number.
 fn chance(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -108,7 +108,7 @@ fn an_archive_survives_kills() {
         if round % 3 == 2 {
             begun.insert(rev);
         }
-        // Merging needs something that was sealed since.
+        // Compaction needs something that was sealed since the last one.
         if round % 3 == 1 {
             on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0);
         }
@@ -121,7 +121,7 @@ fn an_archive_survives_kills() {
         let ran = process.wait();
         killed += u64::from(ran.code.is_none());
         if ran.code == Some(0) {
-            // Earlier, the next time.
+            // The next kill comes earlier.
             longest = longest.min(clock.monotonic() - started);
         }
         on_a_file(&["verify"]);
@@ -135,7 +135,7 @@ fn an_archive_survives_kills() {
         if round % 3 != 2 {
             on_a_file(&["archive", "verify"]).ends_with(0).prints(&["sound"]);
         }
-        // The same again finishes it.
+        // Repeating the same command completes it.
         let again: Vec<&str> = command.iter().map(String::as_str).collect();
         on_a_file(&[&["archive"], &again[..]].concat()).ends_with(0);
         on_a_file(&["verify"]).ends_with(0).prints(&["sound"]);

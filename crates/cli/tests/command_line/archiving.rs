@@ -1,11 +1,11 @@
-//! `rashomon archive`: settings that do not go with it.
+//! `rashomon archive`: settings that contradict it.
 
 use tempfile::tempdir;
 
 use crate::process::run;
 
 #[test]
-fn settings_that_contradict_the_archive_are_told() {
+fn settings_that_contradict_the_archive_are_reported() {
     let directory = tempdir().unwrap();
     let check = |text: &str| {
         std::fs::write(directory.path().join("c.toml"), text).unwrap();

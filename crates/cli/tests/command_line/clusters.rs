@@ -1,4 +1,4 @@
-//! Clusters that are not there, and what is known of one without asking it.
+//! Unreachable clusters, and what can be known of a cluster without connecting to it.
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, thread, time::Duration};
 
@@ -11,15 +11,15 @@ use crate::{
     wiki::dump,
 };
 
-/// Within which it is told that a cluster is not there.
+/// The time within which an unreachable cluster must be reported.
 const SOON: Duration = Duration::from_secs(5);
 
-/// An address where nobody listens.
+/// An address on which nobody listens.
 fn nobody() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// Runs all of them side by side, and expects that each ends soon.
+/// Runs all commands concurrently, and expects that each ends soon.
 fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
     let directory = tempdir().unwrap();
     fs::write(directory.path().join("dump.xml"), dump("Page", &[("1", "one")])).unwrap();
@@ -45,9 +45,9 @@ fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_is_told_soon_by_every_command() {
+fn unreachable_cluster_is_reported_soon_by_every_command() {
     let nobody = nobody();
-    // Somebody who takes connections and never says a word.
+    // A listener that accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for address in [nobody, silent.local_addr().unwrap().to_string()] {
         let commands: &[&[&str]] = &[
@@ -65,7 +65,7 @@ fn a_cluster_that_is_not_there_is_told_soon_by_every_command() {
 }
 
 #[test]
-fn a_server_whose_cluster_is_not_there_says_so_and_waits() {
+fn server_reports_an_unreachable_cluster_and_waits() {
     let directory = tempdir().unwrap();
     let address = nobody();
     let mut command = rashomon(directory.path());
@@ -110,7 +110,7 @@ fn the_settings_of_a_cluster_are_checked_and_printed() {
     let ran = ran.tells(&["warning: everybody on this machine can read the password in password"]);
     let ran = ran.prints(&["[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n"]);
     assert!(!format!("{ran:?}").contains("secret"), "{ran:#?}");
-    // What is printed means the same.
+    // The printed configuration means the same.
     fs::write(path.join("printed.toml"), &ran.stdout).unwrap();
     let again = run(path, &["check-config", "printed.toml"]).ends_with(0);
     assert_eq!(again.stdout, ran.stdout);

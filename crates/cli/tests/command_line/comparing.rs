@@ -1,4 +1,4 @@
-//! The strategies, compared with a small history.
+//! Compares the strategies with a small history.
 
 use std::fs;
 
@@ -27,14 +27,14 @@ fn every_strategy_is_measured_and_drawn() {
     run(directory.path(), &compare).ends_with(2).tells(&["is there already"]);
     let missing = ["compare-strategies", "--input", "missing.xml"];
     run(directory.path(), &missing).ends_with(1).tells(&["cannot read missing.xml"]);
-    // Nobody waits for hours to be told that what was measured cannot be written.
+    // An unwritable target is reported before hours of measuring.
     fs::write(directory.path().join("kept.json"), "before").unwrap();
     for flag in ["--json", "--svg"] {
         run(directory.path(), &[&missing[..], &[flag, "nowhere/x"]].concat())
             .ends_with(2)
             .tells(&["cannot write nowhere/x", "in a directory that is there"]);
     }
-    // A look leaves nothing, and what was there.
+    // The check leaves no new file, and keeps existing ones.
     run(directory.path(), &[&missing[..], &["--json", "kept.json", "--svg", "new.svg"]].concat())
         .ends_with(1);
     assert_eq!(read("kept.json"), "before");

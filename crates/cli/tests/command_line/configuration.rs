@@ -5,7 +5,7 @@ use tempfile::tempdir;
 use crate::process::{finish, rashomon, run};
 
 #[test]
-fn flags_stand_above_the_environment_and_that_above_the_file() {
+fn flags_override_environment_and_environment_overrides_file() {
     let directory = tempdir().unwrap();
     let file = "listen = '127.0.0.1:1'\nskew = '1s'\nbody_limit = '1 MiB'\n";
     std::fs::write(directory.path().join("c.toml"), file).unwrap();
@@ -19,7 +19,7 @@ fn flags_stand_above_the_environment_and_that_above_the_file() {
         "body_limit = \"1 MiB\"",
         "store = \"memory:\"",
     ]);
-    // The short flag stands above the variable of the long one.
+    // The short flag overrides the variable of the long one.
     let ran = finish(command.args(["--data", "d"])).ends_with(0);
     ran.prints(&["store = \"sqlite:d\""]);
 }
@@ -34,7 +34,7 @@ fn the_configuration_can_be_named_by_the_environment() {
 }
 
 #[test]
-fn whatever_is_wrong_with_a_file_is_said_by_every_command_that_reads_it() {
+fn every_command_reports_a_wrong_file() {
     let directory = tempdir().unwrap();
     std::fs::write(directory.path().join("dump.xml"), "").unwrap();
     std::fs::write(directory.path().join("c.toml"), "skew = '1s'\n[domains.a]\nhost = ['a.org']\n").unwrap();
@@ -66,7 +66,7 @@ fn a_wrong_value_names_where_it_came_from() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_warned_of() {
+fn unknown_variable_is_warned_of() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     command.arg("check-config").env("RASHOMON_LISTN", "x").env("RASHOMON_SERVICE_HOST", "10.0.0.1");
@@ -75,7 +75,7 @@ fn a_variable_that_is_no_setting_is_warned_of() {
 }
 
 #[test]
-fn two_ways_to_name_the_store_are_one_too_many() {
+fn two_names_of_the_store_are_refused() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &["serve", "--data", "a", "--store", "memory:"]).ends_with(2);
     ran.tells(&["--data DIR is short for --store sqlite:DIR"]);
@@ -86,7 +86,7 @@ fn two_ways_to_name_the_store_are_one_too_many() {
 }
 
 #[test]
-fn others_are_let_in_only_in_words() {
+fn other_addresses_require_access_rights() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]).ends_with(2);
     ran.tells(&["others can reach 0.0.0.0:0", "--access open"]);

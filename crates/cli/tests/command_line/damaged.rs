@@ -1,4 +1,4 @@
-//! An archive that is damaged: what can be read of it comes out, and what cannot is said.
+//! A damaged archive: readable revisions are exported, and the rest is reported.
 
 use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ fn damage(directory: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     });
 }
 
-/// The name of each block of a store, and its bytes.
+/// The id and the bytes of each block of a store.
 fn blocks(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -51,7 +51,8 @@ fn blocks(directory: &Path) -> Vec<(String, Vec<u8>)> {
     })
 }
 
-/// Changes a bit of how long a row says that its block is: what is wrong within a block the store leaves to that.
+/// Changes a bit in the length of a row's block. The store leaves faults within a block to the block's own
+/// checks.
 fn rot(directory: &Path, block: &[u8]) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
@@ -60,7 +61,7 @@ fn rot(directory: &Path, block: &[u8]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// The row of a block cannot be read: that block is named with its pages, and so is every other.
+/// If the row of a block cannot be read, the block is named with its pages, and so is every other one.
 #[test]
 fn each_block_whose_row_cannot_be_read_is_named() {
     let Some(home) = Home::new() else { return };
@@ -75,7 +76,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
     let rotten = home.path().join("rotten");
     let blocks = blocks(&rotten);
     assert_eq!(blocks.len(), 4);
-    // Two that are listed behind the first, and one before the last.
+    // Two blocks behind the first, and one of them before the last.
     for (_, bytes) in &blocks[1..3] {
         rot(&rotten, bytes);
     }
@@ -100,7 +101,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
 }
 
 #[test]
-fn an_export_and_statistics_go_on_beside_damage() {
+fn export_and_statistics_continue_beside_damage() {
     let Some(home) = Home::new() else { return };
     let texts: Vec<(String, String)> =
         (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
@@ -108,14 +109,14 @@ fn an_export_and_statistics_go_on_beside_damage() {
         texts.iter().map(|(rev, text)| (rev.as_str(), text.as_str())).collect();
     home.write("a.xml", &dump("A", &revisions));
     home.write("b.xml", &dump("B", &[("41", "one"), ("42", "two"), ("43", "three")]));
-    // These are about a file.
+    // These commands work on an SQLite file.
     let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "archived"]].concat());
     on_a_file(&["import", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
     on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0).prints(&["sealed 31 revisions"]);
     let whole = on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let archived = home.path().join("archived");
 
-    // Of most bits of a block some texts depend, of others all of it.
+    // Most bits of a block affect some of its texts, and a few bits affect all of them.
     let mut original = Vec::new();
     damage(&archived, |block| original.clone_from(block));
     let ran = (0..original.len()).step_by(29).find_map(|place| {
@@ -135,7 +136,7 @@ fn an_export_and_statistics_go_on_beside_damage() {
     let part: Vec<_> = ran.stdout.lines().filter(|line| line.contains("<text")).collect();
     assert!(part.iter().all(|line| whole.contains(line)), "{}", ran.stdout);
 
-    // Nothing of it can be read.
+    // Nothing of this block can be read.
     damage(&archived, |block| block.truncate(100));
     let ran = on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).ends_with(3);
     ran.tells(&[
@@ -172,7 +173,7 @@ fn an_export_and_statistics_go_on_beside_damage() {
     on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).tells(&["2 revisions of 2 pages"]);
 }
 
-/// A block that a later version wrote is not damaged: it is named as what it is, and nothing of it is given up.
+/// A block of a later version is not damaged: it is reported as such, and nothing of it is given up.
 #[test]
 fn a_block_of_a_later_version_is_not_given_up() {
     let Some(home) = Home::new() else { return };
@@ -182,7 +183,7 @@ fn a_block_of_a_later_version_is_not_given_up() {
     on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0);
     let whole = on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let later = home.path().join("later");
-    // The version, and the codec.
+    // The bytes of the version and of the codec.
     for place in [4, 5] {
         let mut known = 0;
         damage(&later, |block| known = std::mem::replace(&mut block[place], 9));
@@ -205,11 +206,12 @@ fn a_block_of_a_later_version_is_not_given_up() {
     assert_eq!(on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout, whole);
 }
 
-/// Flips a bit of the checksum of the row that has a title among the titles of its wiki.
+/// Flips a bit in the checksum of a title's row, in the table of titles.
 fn flip_title(directory: &Path, title: &str) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
-    // The title ends the key, behind the number of a shard: behind the name of a bucket it is that of a page's row.
+    // In a key of that table the title comes last, after a shard number. In a key of a page's rows the title
+    // comes after the name of a bucket.
     let is_the_key = |at: &usize| {
         file[*at..].starts_with(title.as_bytes())
             && !file[at - 14..*at].windows(4).any(|four| four == b"page")
@@ -217,15 +219,15 @@ fn flip_title(directory: &Path, title: &str) {
     let places: Vec<_> = (14..file.len() - 40).filter(is_the_key).collect();
     assert!(!places.is_empty(), "the title is in the file");
     for place in places {
-        // The end of the key is followed by the time of the write, and that by the checksum.
+        // After the key come the write time and the checksum.
         file[place + title.len() + 12] ^= 1;
     }
     std::fs::write(path, file).unwrap();
 }
 
-/// No number of pages or revisions depends on the row, and the buckets do not read it to count.
+/// The row affects no count of pages or revisions, and the buckets do not read it for counting.
 #[test]
-fn statistics_tell_of_a_damaged_index_row() {
+fn statistics_report_a_damaged_index_row() {
     let Some(home) = Home::new() else { return };
     let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "indexes"]].concat());
     home.write("one.xml", &dump("Unmistakable title", &[("1", "one"), ("2", "two")]));
@@ -236,12 +238,12 @@ fn statistics_tell_of_a_damaged_index_row() {
     let number = u16::try_from(number.expect("a table") + 1).expect("few tables").to_be_bytes();
     let path = home.path().join("indexes/rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
-    // The title of a page ends with two zeros in a key, and the number of the table follows.
+    // In a key the title ends with two zeros, and the number of the table follows.
     let key = [b"Unmistakable_title\0\0", &number[..]].concat();
     let places: Vec<_> = (0..file.len() - 60).filter(|at| file[*at..].starts_with(&key)).collect();
     assert!(!places.is_empty(), "the row is in the file");
     for place in places {
-        // Behind the time of the edit, the revision, and the time of the write there is the checksum.
+        // After the time of the edit, the revision, and the write time comes the checksum.
         file[place + key.len() + 16 + 12] ^= 1;
     }
     std::fs::write(path, file).unwrap();
@@ -252,7 +254,8 @@ fn statistics_tell_of_a_damaged_index_row() {
     ]);
 }
 
-/// The key has the title: all goes on, the damage is told, and a repair restores the row.
+/// The row's key contains the title. So all commands continue, the damage is reported, and a repair restores
+/// the row.
 #[test]
 fn damaged_title_row_stops_nothing_and_is_repaired() {
     let Some(home) = Home::new() else { return };
@@ -297,7 +300,8 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
     assert_eq!(on_a_file(&export).ends_with(0).stdout, whole);
 }
 
-/// A store with the rows of three pages and a second domain, and the keys of the rows of one table, in the file's order.
+/// A store with three pages and a second domain. Returns the keys of one table's rows, in the order of the
+/// file.
 fn wiki_with_keys(home: &Home, data: &str, table: &str) -> Vec<Vec<u8>> {
     for (domain, title) in [("wiki", "Alpha"), ("wiki", "Middle_title"), ("wiki", "Omega"), ("other", "Beta")]
     {
@@ -309,12 +313,12 @@ fn wiki_with_keys(home: &Home, data: &str, table: &str) -> Vec<Vec<u8>> {
         file.query_row("SELECT number FROM schemas WHERE name = ?1", [table], |row| row.get(0)).unwrap();
     let mut keys = file.prepare("SELECT key FROM rows ORDER BY key").unwrap();
     let keys = keys.query_map((), |row| row.get::<_, Vec<u8>>(0)).unwrap().map(Result::unwrap);
-    // The number of the table is behind the end of the partition's last column, if that is a text.
+    // The number of the table follows the end of the partition's last column, if that column is a text.
     let mark = [&[0, 0][..], &number.to_be_bytes()].concat();
     keys.filter(|key| key.windows(4).any(|four| four == mark)).collect()
 }
 
-/// Flips a bit of a key, wherever the file has it.
+/// Flips a bit of a key at every place in the file.
 fn flip_key(directory: &Path, key: &[u8], byte: usize, mask: u8) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
@@ -324,13 +328,14 @@ fn flip_key(directory: &Path, key: &[u8], byte: usize, mask: u8) {
     std::fs::write(path, file).unwrap();
 }
 
-/// A flipped bit in a key: every other revision is exported and sealed, the damage is named, and a repair puts it back.
+/// A flipped bit in a key: every other revision is exported and sealed, the damage is named, and a repair
+/// restores the key.
 #[test]
-fn flipped_bit_in_a_key_stops_nothing_and_is_put_back() {
+fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
     let Some(home) = Home::new() else { return };
     let last = |key: &[u8]| key.len() - 1;
     let domain = |key: &[u8]| key.windows(4).position(|four| four == b"wiki").unwrap();
-    // The table, the byte of its key, the bit, and the revisions that an export lacks.
+    // The table, the byte of its key, the bit, and the number of revisions that an export lacks.
     type Byte = fn(&[u8]) -> usize;
     let (last, domain): (Byte, Byte) = (last, domain);
     for (number, (table, byte, mask, lost)) in [
@@ -374,7 +379,7 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_put_back() {
     }
 }
 
-/// A page of rows in the place of another: a write could damage more.
+/// A page of the file in the place of another one: a write could increase the damage.
 #[test]
 fn repair_is_refused_while_pages_are_in_wrong_places() {
     let Some(home) = Home::new() else { return };

@@ -1,4 +1,4 @@
-//! `rashomon demo`: the lines that it prints are pasted, and work.
+//! `rashomon demo`: the lines that it prints work when they are pasted.
 
 use std::{net::TcpListener, path::Path, process::Command, thread::sleep, time::Duration};
 
@@ -6,7 +6,7 @@ use tempfile::tempdir;
 
 use crate::process::{Running, rashomon};
 
-/// Starts the demo, and gives it with all that it says at its start.
+/// Starts the demo. Returns it with the output of its start.
 fn demo(directory: &Path, arguments: &[&str]) -> (Running, String) {
     let mut demo = Running::start(rashomon(directory).arg("demo").args(arguments));
     let mut said = String::new();
@@ -19,7 +19,7 @@ fn demo(directory: &Path, arguments: &[&str]) -> (Running, String) {
     (demo, said)
 }
 
-/// Runs a line as a shell does, and gives its answer; an answer of 400 and more fails.
+/// Runs a line in a shell, and returns the answer. Fails if the status is 400 or higher.
 fn paste(line: &str) -> String {
     let line = line.replacen("curl ", "curl --silent --show-error --fail-with-body ", 1);
     let output = Command::new("sh").args(["-c", &line]).output().expect("there is a shell");
@@ -33,7 +33,7 @@ fn curl_lines(said: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_lines_that_are_printed_work() {
+fn printed_lines_work() {
     let directory = tempdir().unwrap();
     let (demo, said) = demo(directory.path(), &["--listen", "127.0.0.1:0"]);
     let lines = curl_lines(&said);
@@ -44,10 +44,10 @@ fn the_lines_that_are_printed_work() {
         let answer = paste(line);
         assert!(answer.contains(word), "{line}\n{answer}");
     }
-    // Pasted again, the one that writes changes nothing.
+    // Pasted again, the line that writes changes nothing.
     assert!(paste(lines[4]).contains("Accounts/Yours"));
 
-    // Its pages link to one another under /wiki/ too.
+    // The pages under /wiki/ link to one another, too.
     let base = said.lines().map(str::trim).find(|line| line.starts_with("http://")).unwrap();
     assert!(paste(&format!("curl {base}")).contains("lighthouse"));
     assert!(paste(&format!("curl -L {base}wiki/Main_Page")).contains("Hollin Skerry wiki"));
@@ -55,13 +55,14 @@ fn the_lines_that_are_printed_work() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
 }
 
-/// Ten seconds of looks.
+/// The number of attempts in ten seconds.
 const LOOKS: u32 = 1_000;
 
 #[test]
-fn where_the_port_is_taken_it_takes_the_next() {
+fn demo_takes_the_next_free_port() {
     let directory = tempdir().unwrap();
-    // Another run of the tests may have the port for a moment. A process that keeps it does as well.
+    // Another run of the tests may have the port for a moment. Any other process that has the port serves the
+    // purpose as well.
     let _taken = (0..LOOKS).find_map(|_| {
         let taken = TcpListener::bind("127.0.0.1:7231").ok();
         if taken.is_none() {
@@ -76,7 +77,7 @@ fn where_the_port_is_taken_it_takes_the_next() {
 }
 
 #[test]
-fn it_can_be_kept() {
+fn demo_can_be_kept() {
     let directory = tempdir().unwrap();
     let arguments = ["--data", "data", "--listen", "127.0.0.1:0"];
     let (first, said) = demo(directory.path(), &arguments);

@@ -1,5 +1,5 @@
-//! A server whose disk is full, becomes read-only, or fails: reads go on, and the answers, `/readyz` and the log name
-//! the file. The file systems are real ones, which takes the right to mount.
+//! A server whose disk is full, becomes read-only, or fails: reads continue, and answers, `/readyz` and the
+//! log name the file. The file systems are real ones, so the tests need the right to mount.
 
 use std::{
     fs,
@@ -17,10 +17,10 @@ use crate::{
     process::{Running, rashomon, run},
 };
 
-/// Within which a server sees that its disk can be written again, on a busy machine.
+/// The time within which a server must notice that its disk can be written again, on a busy machine.
 const RECOVERED: Duration = Duration::from_secs(120);
 
-/// Bytes of a body. They do not compress well, so that some revisions fill a disk.
+/// The size of a body. Bodies do not compress well, so that some revisions fill a disk.
 const BODY_BYTES: usize = 300_000;
 
 /// No disk of these tests has room for so many revisions.
@@ -35,7 +35,8 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a file system. `None` and a plain line where this process may not, except on the build server.
+    /// Mounts a file system. If this process may not, prints a line and returns `None`; on the build server
+    /// it fails.
     #[allow(clippy::print_stderr)] // What is skipped is said.
     fn new(at: &Path, arguments: &[&str]) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
@@ -50,18 +51,18 @@ impl Mounted {
         None
     }
 
-    /// A file system in memory.
+    /// Mounts a file system in memory.
     fn in_memory(at: &Path, megabytes: u32) -> Option<Self> {
         Self::new(at, &["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
     }
 
-    /// A file system on a block device of its own, which the system takes for read-only after an error.
+    /// Mounts a file system on a block device of its own, which becomes read-only after an error.
     fn on_device(at: &Path, image: &Path, options: &str) -> Option<Self> {
         let image = image.to_str().unwrap();
         Self::new(at, &["-t", "ext4", "-o", &format!("loop,{options}"), image])
     }
 
-    /// The device that it is on has met an error that makes it read-only.
+    /// Makes the device report an error, so that the file system becomes read-only.
     fn fail(&self) {
         let source = Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(&self.at).output().unwrap();
         let source = String::from_utf8(source.stdout).unwrap();
@@ -88,14 +89,14 @@ fn make_image(image: &Path, megabytes: u64) {
     assert!(made, "mkfs.ext4 is in the package e2fsprogs");
 }
 
-/// Repairs the file system in a file, as is done after an error before it is mounted again.
+/// Repairs the file system in a file, as administrators do after an error before they mount it again.
 fn repair(image: &Path) {
     let repaired = Command::new("e2fsck").args(["-f", "-y"]).arg(image).output().unwrap();
-    // 1: there was something to repair.
+    // 1: something was repaired.
     assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
 }
 
-/// A server of a store, and the revisions that it acknowledged.
+/// A server of a store, and its acknowledged revisions.
 struct Server {
     running: Running,
     address: String,
@@ -117,7 +118,7 @@ impl Server {
         Self { running, address, store: store.to_owned(), acknowledged: Vec::new() }
     }
 
-    /// Writes a revision, and gives the answer.
+    /// Writes a revision, and returns the answer.
     fn write(&mut self, rev: u32) -> String {
         let form = format!("_rev={rev}&html={}", body(rev));
         let answer = post(&self.address, "/v1/wiki/page/Night?rev/", &form);
@@ -127,7 +128,7 @@ impl Server {
         answer
     }
 
-    /// Writes until a write fails, and gives that answer and the next revision.
+    /// Writes until a write fails. Returns that answer and the number of the next revision.
     fn write_until_failure(&mut self, first: u32) -> (String, u32) {
         for rev in first..MAX_REVISIONS {
             let answer = self.write(rev);
@@ -138,7 +139,7 @@ impl Server {
         panic!("the disk has no end");
     }
 
-    /// All that was acknowledged is read.
+    /// Checks that all acknowledged revisions can be read.
     #[track_caller]
     fn check_reads(&self) {
         for &rev in &self.acknowledged {
@@ -149,7 +150,8 @@ impl Server {
         }
     }
 
-    /// The answer to a write says this of the file, and so does `/readyz`.
+    /// Checks that the answer to a write describes the failure and names the file, and that `/readyz` does
+    /// so, too.
     #[track_caller]
     fn check_failure(&self, answer: &str, status: &str, kind: &str, word: &str) {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
@@ -162,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Ends the server. Its log has so many failures and recoveries, and names the file.
+    /// Ends the server, and checks that its log has so many failures and recoveries, and names the file.
     #[track_caller]
     fn stop(self, failures: usize, recoveries: usize) -> Vec<u32> {
         let ran = self.running.stop().ends_with(0);
@@ -188,7 +190,7 @@ fn body(rev: u32) -> String {
     digits.take(BODY_BYTES).collect()
 }
 
-/// Starts the server again, which has all that was acknowledged, and whose store is whole.
+/// Restarts the server. It must have all acknowledged revisions, and a sound store.
 #[track_caller]
 fn check_restarted(directory: &Path, store: &Path, acknowledged: Vec<u32>) {
     let mut server = Server { acknowledged, ..Server::start(directory, store) };
@@ -216,7 +218,7 @@ fn full_disk_is_named_and_recovered_from_without_traffic() {
     assert!(next > 3, "{answer}");
     server.check_failure(&answer, "507", "insufficient-storage", "the disk is full");
     server.check_reads();
-    // One line in the log, however many writes fail.
+    // The log has one line, however many writes fail.
     for rev in next..next + 3 {
         let answer = server.write(rev);
         server.check_failure(&answer, "507", "insufficient-storage", "the disk is full");
@@ -282,7 +284,7 @@ fn read_only_file_system_is_named() {
     check_restarted(directory.path(), &store, acknowledged);
 }
 
-/// The server again answers that it is ready.
+/// Waits until the server is ready again.
 #[track_caller]
 fn wait_until_ready(server: &Server) {
     let clock = SystemClock::new();
@@ -293,7 +295,8 @@ fn wait_until_ready(server: &Server) {
     }
 }
 
-/// SQLite says of a page that the disk cannot read that the file is damaged. The answers name the disk, and no backup.
+/// If the disk cannot read a page, SQLite reports a damaged file. The answers must name the disk, and no
+/// backup.
 #[test]
 fn io_errors_of_reads_are_named_and_are_no_damage() {
     let directory = tempdir().unwrap();
@@ -318,7 +321,7 @@ fn io_errors_of_reads_are_named_and_are_no_damage() {
         ..Server::start_with(directory.path(), &store, &environment)
     };
     let file = store.join("rashomon.sqlite").display().to_string();
-    // After a commit, each connection drops the pages that it has in memory.
+    // After a commit, each connection drops its cached pages.
     let other_page = post(&server.address, "/v1/wiki/page/Day?rev/", "_rev=1&html=x");
     assert!(other_page.starts_with("HTTP/1.1 201"), "{other_page}");
     fs::write(&flag, "").unwrap();
@@ -335,7 +338,7 @@ fn io_errors_of_reads_are_named_and_are_no_damage() {
     server.check_reads();
     assert!(server.write(32).starts_with("HTTP/1.1 201"));
 
-    // Reads alone fail, and nothing is written.
+    // Only reads fail, and nothing is written.
     fs::write(&flag, "").unwrap();
     let answer = get(&server.address, "/v1/wiki/page/Night?rev/3/html");
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains(&file), "{answer}");
@@ -349,7 +352,8 @@ fn io_errors_of_reads_are_named_and_are_no_damage() {
     check_restarted(directory.path(), &store, acknowledged);
 }
 
-/// The device lies in a file of another file system. When that takes no writes, those to the device fail.
+/// The device is a file on another file system. When that file system refuses writes, writes to the device
+/// fail.
 #[test]
 fn io_errors_of_a_block_device_are_named() {
     let (directory, mount) = setting();

@@ -1,5 +1,5 @@
-//! Stores that an earlier version of the program wrote, under each strategy of retention and with an archive: they
-//! open, they are sound, and they have the same rows and the same histories as then.
+//! Stores that an earlier version of the program wrote, under each strategy of retention and with an archive.
+//! They must open and be sound, and their rows and histories must be unchanged.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use tempfile::{TempDir, tempdir};
 
 use crate::process::{Ran, run};
 
-/// Where the stores are, each in a folder of its own.
+/// The folder of the stores, each in a folder of its own.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/stores")
 }
@@ -25,22 +25,22 @@ fn unpacked(fixture: &Path) -> TempDir {
     directory
 }
 
-/// The digests of the tables, and the exports: of the latest revisions, and of the histories.
+/// The digests of the tables, and the exports of the latest revisions and of the histories.
 fn described(directory: &Path) -> (String, String) {
     let of_store = ["--config", "rashomon.toml", "--data", "data"];
     run(directory, &[&["verify"], &of_store[..]].concat()).ends_with(0);
-    // Before the exports: with retention, a read of a superseded value stores a copy.
+    // The digests come first: with retention, a read of a superseded value stores a copy.
     let copied = run(directory, &["migrate", "--from", "sqlite:data", "--to", "sqlite:copy", "--verify"]);
     let digests = copied.ends_with(0).stdout;
-    // The first line and the last one say how long it took.
+    // The first line and the last one contain times.
     let digests = digests.lines().filter(|line| line.starts_with("  ")).collect::<Vec<_>>().join("\n") + "\n";
     let mut exports = String::new();
     for scope in [&[][..], &["--history"]] {
         let export = ["export", "--domain", "enwiki", "--format", "jsonl"];
         let Ran { code, stdout, stderr } = run(directory, &[&export, scope, &of_store[..]].concat());
         exports += &stdout;
-        // An export names the revisions of which bodies have been culled, and ends with 3. With table-per-query, it ends
-        // with an error at the first body that has expired.
+        // An export names the revisions whose bodies have been culled, and ends with 3. With table-per-query,
+        // it ends with an error at the first expired body.
         let named =
             stderr.lines().filter(|line| ["left out", "error"].iter().any(|word| line.starts_with(word)));
         named.for_each(|line| exports += &format!("{line}\n"));
@@ -49,8 +49,8 @@ fn described(directory: &Path) -> (String, String) {
     (digests, exports)
 }
 
-/// To add stores, name a folder with `RASHOMON_BLESS_STORES`. Each folder in it that has `old/store` becomes one of
-/// that name: `cargo xtask same` leaves such folders below `target/xtask/same`.
+/// To add stores, name a folder with `RASHOMON_BLESS_STORES`. Each of its folders that has `old/store`
+/// becomes a store of that name. `cargo xtask same` leaves such folders below `target/xtask/same`.
 fn bless(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

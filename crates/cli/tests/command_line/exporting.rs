@@ -1,4 +1,4 @@
-//! `rashomon export`: formats, targets, and what is left when it does not come to its end.
+//! `rashomon export`: formats, targets, and what is left after an interruption.
 
 use std::{fs, io::Read as _, path::Path, process::Stdio, thread::sleep, time::Duration};
 
@@ -28,7 +28,7 @@ fn every_compression_holds_the_same() {
 }
 
 #[test]
-fn a_target_that_cannot_be_written_is_named() {
+fn unwritable_target_is_named() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one")]));
     home.export(&["--output", "a.xml.7z"]).ends_with(2).tells(&[".gz, .bz2 or .zst"]);
@@ -42,7 +42,7 @@ fn a_target_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn numbers_that_come_twice_are_told_with_the_cure() {
+fn duplicate_numbers_are_reported_with_the_cure() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one")]));
     home.import(&dump("B", &[("1", "other")]));
@@ -55,7 +55,7 @@ fn numbers_that_come_twice_are_told_with_the_cure() {
     home.export(&["--format", "jsonl"]).ends_with(0);
 }
 
-/// The names in a directory that an export may have left.
+/// The files in a directory that an export may have left.
 fn left(directory: &Path) -> Vec<String> {
     let names =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -63,7 +63,7 @@ fn left(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_export_that_is_ended_leaves_no_file_under_its_name() {
+fn interrupted_export_leaves_no_file_under_its_name() {
     let Some(home) = Home::new() else { return };
     let path = home.path();
     home.import(&large_dump(300, 50_000));
@@ -81,12 +81,12 @@ fn an_export_that_is_ended_leaves_no_file_under_its_name() {
         assert!(!names.contains(&"out.xml.bz2".to_owned()), "{names:?}");
         assert_eq!(names.len(), remains, "{names:?}");
     }
-    // What the first could not clear away, the second has.
+    // The second export has deleted what the first one left.
     assert!(left(path).is_empty());
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_panic() {
+fn closed_output_causes_no_panic() {
     let Some(home) = Home::new() else { return };
     let path = home.path();
     home.import(&large_dump(50, 50_000));
@@ -99,7 +99,7 @@ fn a_reader_that_goes_away_is_no_panic() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("stopped before its end") && !told.contains("panicked"), "{told}");
 
-    // A command that only prints has nothing to tell.
+    // A command that only prints reports nothing.
     let mut command = rashomon(path);
     let mut child =
         command.args(["completions", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

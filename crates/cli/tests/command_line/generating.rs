@@ -17,8 +17,8 @@ use crate::{
 
 const PAGE: &str = "/v1/wiki/page/Night";
 
-/// Renders every revision, but fails with the third, and never answers for the second. Gives its port, and how often it
-/// was asked.
+/// A renderer that renders every revision, but fails for the third, and never answers for the second. Returns
+/// its port, and a counter of its requests.
 fn renderer() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
@@ -46,12 +46,12 @@ fn renderer() -> (u16, Arc<AtomicUsize>) {
     (port, asked)
 }
 
-/// The answer at the end of its redirects.
+/// The answer after all redirects.
 fn follow(address: &str, target: &str) -> String {
     let answer = get(address, target);
     let location = answer.lines().find_map(|line| line.strip_prefix("location: ").map(str::to_owned));
     match location {
-        // What it leads to is said as seen from the page.
+        // The location is relative to the page.
         Some(location) if answer.starts_with("HTTP/1.1 302 ") => {
             follow(address, &format!("{PAGE}{location}"))
         }
@@ -60,7 +60,7 @@ fn follow(address: &str, target: &str) -> String {
 }
 
 #[test]
-fn what_is_stored_nowhere_is_made_once_and_kept() {
+fn missing_property_is_generated_once_and_stored() {
     let Some(home) = Home::new() else { return };
     let (port, asked) = renderer();
     home.write(
@@ -85,7 +85,7 @@ fn what_is_stored_nowhere_is_made_once_and_kept() {
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     let failed = follow(&address, &format!("{PAGE}?rev/3/html"));
     assert!(failed.starts_with("HTTP/1.1 502 "), "{failed}");
-    // Not that the store took too long.
+    // The error is not that the store took too long.
     let late = follow(&address, &format!("{PAGE}?rev/2/html"));
     assert!(late.starts_with("HTTP/1.1 504 "), "{late}");
     let latest = follow(&address, &format!("{PAGE}?rev/latest/html"));
@@ -100,7 +100,7 @@ fn what_is_stored_nowhere_is_made_once_and_kept() {
         assert!(metrics.contains(&format!("\n{line}")), "{line}: {metrics}");
     }
     server.stop().ends_with(0);
-    // From where it was kept.
+    // The property is read from the store.
     let (server, address) = home.serve(&["--config", "made.toml"]);
     let kept = follow(&address, &format!("{PAGE}?rev/1/html"));
     assert!(kept.ends_with("<p>made: GET /Night/1 HTTP/1.1"), "{kept}");

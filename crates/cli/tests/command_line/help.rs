@@ -1,4 +1,4 @@
-//! The texts that people meet first.
+//! The first texts that a new user sees.
 
 use tempfile::tempdir;
 
@@ -42,7 +42,7 @@ fn each_command_has_a_manual() {
 }
 
 #[test]
-fn what_is_mistyped_gets_a_suggestion() {
+fn mistyped_words_get_a_suggestion() {
     let directory = tempdir().unwrap();
     run(directory.path(), &["improt"]).ends_with(2).tells(&["'import'"]);
     run(directory.path(), &["serve", "--lissten", "x"]).ends_with(2).tells(&["'--listen'"]);

@@ -1,4 +1,4 @@
-//! A directory for one test, and the stores that it keeps something in.
+//! A directory for one test, with its stores.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,22 +9,22 @@ use crate::{
     process::{Ran, Running, finish, rashomon},
 };
 
-/// A directory in which the binary runs, and where its stores are.
+/// The directory in which the binary runs, and the stores of the test.
 #[derive(Debug)]
 pub(crate) struct Home {
-    // Stores go before the directory that may hold them.
+    // Stores are dropped before the directory that may contain them.
     pub(crate) kept: Kept,
     directory: TempDir,
 }
 
 impl Home {
-    /// `None`, and a plain line, where there is no place for stores.
+    /// Returns `None`, and prints a line, if there is no place for stores.
     pub(crate) fn new() -> Option<Self> {
         let directory = tempdir().unwrap();
         Some(Self { kept: Kept::new(directory.path())?, directory })
     }
 
-    /// One whose stores have an archive.
+    /// Makes a home whose stores have an archive.
     pub(crate) fn archiving() -> Option<Self> {
         let mut home = Self::new()?;
         home.kept.archive(home.directory.path());
@@ -40,12 +40,12 @@ impl Home {
         fs::write(self.path().join(name), text).unwrap();
     }
 
-    /// A command on the test's store.
+    /// Makes a command on the test's store.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         self.command_on("data", words)
     }
 
-    /// A command on another store.
+    /// Makes a command on another store.
     pub(crate) fn command_on(&self, store: &str, words: &[&str]) -> Command {
         let mut command = rashomon(self.path());
         command.args(words).args(self.kept.arguments(store)).envs(self.kept.environment());
@@ -62,13 +62,13 @@ impl Home {
         finish(&mut self.command_on(store, words))
     }
 
-    /// Imports a dump that is in a file of its own.
+    /// Imports a dump from a file.
     pub(crate) fn import_file(&self, dump: &str) -> Ran {
         self.write("dump.xml", dump);
         self.run(&["import", "--domain", "wiki", "dump.xml"])
     }
 
-    /// Imports a dump, and expects that all of it goes in.
+    /// Imports a dump, and expects that every revision is stored.
     #[track_caller]
     pub(crate) fn import(&self, dump: &str) {
         self.import_file(dump).ends_with(0);
@@ -79,29 +79,29 @@ impl Home {
         self.run(&[&["export", "--domain", "wiki"], words].concat())
     }
 
-    /// The whole store as JSON lines.
+    /// Exports the whole store as JSON lines.
     #[track_caller]
     pub(crate) fn everything(&self) -> String {
         self.export(&["--history", "--format", "jsonl"]).ends_with(0).stdout
     }
 
-    /// Seals all that was superseded.
+    /// Seals everything superseded.
     pub(crate) fn seal(&self) -> Ran {
         self.pass_a_day();
         self.run(&[&["archive", "seal"], self.kept.sealing()].concat())
     }
 
-    /// What has to be waited for is over after that.
+    /// Lets a day pass, after which all waiting periods are over.
     pub(crate) fn pass_a_day(&self) {
         self.kept.pass_a_day();
     }
 
-    /// Garbage collection may delete everything that nothing names now.
+    /// Lets so much time pass that garbage collection may delete everything unreferenced.
     pub(crate) fn pass_late_writes(&self) {
         self.kept.pass_late_writes();
     }
 
-    /// Starts a server of the store, and gives it with its address.
+    /// Starts a server of the store. Returns it with its address.
     pub(crate) fn serve(&self, words: &[&str]) -> (Running, String) {
         let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());
         let mut server = Running::start(&mut command);

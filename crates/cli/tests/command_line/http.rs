@@ -1,16 +1,16 @@
-//! HTTP as it goes over the wire.
+//! HTTP requests and answers as text.
 
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
 };
 
-/// The whole answer to a GET.
+/// Returns the whole answer to a GET.
 pub(crate) fn get(address: &str, target: &str) -> String {
     request(address, "GET", target, "")
 }
 
-/// The whole answer to a request without a body, with these lines in its head.
+/// Returns the whole answer to a request without a body, with these lines in its head.
 pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) -> String {
     exchange(
         address,
@@ -18,12 +18,12 @@ pub(crate) fn request(address: &str, method: &str, target: &str, lines: &str) ->
     )
 }
 
-/// The whole answer to a POST of a form.
+/// Returns the whole answer to a POST of a form.
 pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
     post_bytes(address, target, "Content-Type: application/x-www-form-urlencoded\r\n", form.as_bytes())
 }
 
-/// The whole answer to a POST of bytes, with these lines in its head.
+/// Returns the whole answer to a POST of bytes, with these lines in its head.
 pub(crate) fn post_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
@@ -38,7 +38,7 @@ fn exchange(address: &str, request: impl AsRef<[u8]>) -> String {
     answer(stream)
 }
 
-/// What comes until the other side closes.
+/// Reads until the other side closes the connection.
 pub(crate) fn answer(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

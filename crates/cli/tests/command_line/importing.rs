@@ -1,4 +1,4 @@
-//! `rashomon import`: what is said of files and servers, and of revisions that are odd.
+//! `rashomon import`: reports about files, servers and strange revisions.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[test]
-fn what_has_no_number_is_named_and_the_rest_goes_in() {
+fn revision_without_a_number_is_named_and_others_are_stored() {
     let Some(home) = Home::new() else { return };
     let ran = home.import_file(&dump("Page", &[("1", "one"), ("0", "none"), ("3", "three")])).ends_with(3);
     ran.tells(&["dump.xml, line ", "left out", "not a positive number"]).prints(&["2 stored", "1 left out"]);
@@ -53,7 +53,7 @@ fn the_files_after_a_damaged_one_are_named() {
 }
 
 #[test]
-fn what_is_no_dump_is_told_before_anything_is_done() {
+fn unreadable_files_are_reported_before_the_import() {
     let directory = tempdir().unwrap();
     let import = |file: &str| run(directory.path(), &["import", "--data", "data", "--domain", "wiki", file]);
     import("none.xml").ends_with(2).tells(&["cannot read none.xml: No such file"]);
@@ -68,9 +68,10 @@ fn what_is_no_dump_is_told_before_anything_is_done() {
 }
 
 #[test]
-fn what_an_archive_declares_does_not_end_the_process() {
+fn sizes_declared_by_an_archive_do_not_end_the_process() {
     let directory = tempdir().unwrap();
-    // A 7z archive of 32 bytes whose other header has 2^46 bytes; one of 2^60 files; lzma with 4 GiB of dictionary.
+    // A 7z archive of 32 bytes whose header at the end has 2^46 bytes; one with 2^60 files; lzma with a
+    // dictionary of 4 GiB.
     let header = b"7z\xbc\xaf\x27\x1c\x00\x04\xf4\xee\xde\x4b\x00\x00\x00\x00\x00\x00\x00\x00\
         \x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00";
     let files = b"7z\xbc\xaf\x27\x1c\x00\x04\xd3\xd7\xa3\xff\x00\x00\x00\x00\x00\x00\x00\x00\
@@ -89,7 +90,7 @@ fn what_an_archive_declares_does_not_end_the_process() {
 }
 
 #[test]
-fn a_store_that_a_server_has_open_is_refused_with_the_way_to_import() {
+fn locked_store_is_refused_with_the_way_to_import() {
     let Some(home) = Home::new() else { return };
     let (server, _) = home.serve(&[]);
     let ran = home.import_file(&dump("Page", &[("1", "one")])).ends_with(1);
@@ -102,7 +103,7 @@ fn a_store_that_a_server_has_open_is_refused_with_the_way_to_import() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told() {
+fn missing_server_is_reported() {
     let directory = tempdir().unwrap();
     fs::write(directory.path().join("dump.xml"), dump("Page", &[("1", "one")])).unwrap();
     let import = |url: &str| run(directory.path(), &["import", "--to", url, "--domain", "wiki", "dump.xml"]);
@@ -118,12 +119,12 @@ fn a_server_that_is_not_there_is_told() {
 }
 
 #[test]
-fn a_server_that_closes_early_is_heard_nevertheless() {
+fn answer_of_a_server_that_closes_early_is_read() {
     let directory = tempdir().unwrap();
     fs::write(directory.path().join("dump.xml"), "x".repeat(20_000_000)).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    // Whether the client is just sending when the connection closes is chance: so several times.
+    // Whether the client is sending when the connection closes is chance, so this is repeated.
     const TIMES: usize = 10;
     let server = std::thread::spawn(move || {
         for _ in 0..TIMES {
@@ -131,7 +132,8 @@ fn a_server_that_closes_early_is_heard_nevertheless() {
             stream.read_exact(&mut vec![0; 1_000_000]).unwrap();
             let detail = r#"{"detail": "the reason"}"#;
             let length = detail.len();
-            // In one piece: what the system holds back is lost when the connection closes.
+            // The answer is sent in one piece: data that the system holds back is lost when the connection
+            // closes.
             let answer = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {length}\r\n\r\n{detail}");
             stream.write_all(answer.as_bytes()).unwrap();
         }
@@ -145,13 +147,13 @@ fn a_server_that_closes_early_is_heard_nevertheless() {
 }
 
 #[test]
-fn a_signal_ends_an_import_that_waits() {
+fn signal_ends_a_waiting_import() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     command.args(["import", "--data", "data", "--domain", "wiki", "-"]).stdin(Stdio::piped());
     let mut import = Running::start(&mut command);
     let _stdin = import.stdin();
-    // It listens for signals before it opens the store.
+    // The command listens for signals before it opens the store.
     while !directory.path().join("data").exists() {
         sleep(Duration::from_millis(1));
     }

@@ -2,13 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-/// In which a dump of some megabytes is half imported.
+/// The time in which about half of a dump of some megabytes is imported.
 pub(crate) const A_MOMENT: Duration = Duration::from_secs(1);
 
-/// One process alone has a store: what it needs no more it deletes at once.
+/// Whether the store has only one process. It deletes unreferenced blocks at once.
 pub(crate) const ALONE: bool = true;
 
-/// What `archive erase --status` says of what was erased.
+/// The text of `archive erase --status` for an erased revision.
 pub(crate) const ERASED: &str = "gone";
 
 #[derive(Debug)]
@@ -20,16 +20,16 @@ impl Kept {
         Some(Self)
     }
 
-    /// What names a store on the command line.
+    /// The arguments that name a store.
     pub(crate) fn arguments(&self, store: &str) -> Vec<String> {
         ["--data", store].map(str::to_owned).to_vec()
     }
 
-    /// Whoever has the store alone says with the command how it is archived, and when.
+    /// Nothing to configure: a command that alone uses the store gets its archive settings as flags.
     #[allow(clippy::unused_self, reason = "elsewhere there is something to be changed")]
     pub(crate) fn archive(&mut self, _: &Path) {}
 
-    /// What has `archive seal` take all that was superseded.
+    /// Arguments of `archive seal` for sealing everything superseded.
     #[allow(clippy::unused_self, reason = "elsewhere it has to be waited for")]
     pub(crate) fn sealing(&self) -> &'static [&'static str] {
         &["--after", "0s"]
@@ -39,11 +39,11 @@ impl Kept {
     #[allow(clippy::unused_self, reason = "elsewhere there is a clock")]
     pub(crate) fn pass_a_day(&self) {}
 
-    /// Nothing is waited for.
+    /// Nothing has to be waited for.
     #[allow(clippy::unused_self, reason = "elsewhere too")]
     pub(crate) fn pass_late_writes(&self) {}
 
-    /// What commands have in their environment.
+    /// The environment variables of commands.
     #[allow(clippy::unused_self, reason = "elsewhere there is a clock")]
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         Vec::new()

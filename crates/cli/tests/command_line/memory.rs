@@ -1,4 +1,4 @@
-//! The memory that the server takes for what clients send.
+//! The memory that the server uses for the requests of clients.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -16,20 +16,20 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// Clients that send a part of a write and stop.
+/// The number of clients that send a part of a write and then stop.
 const CLIENTS: usize = 24;
 
-/// The properties of 1 MB that each of them sends of the 60 that it has promised.
+/// How many properties of 1 MB each client sends of the 60 that its request announces.
 const SENT: usize = 15;
 
-/// What the server takes beside the budget: threads that compress, what SQLite has in memory while it writes, and what the
-/// allocator has not given back.
+/// The server's memory in addition to the budget: threads that compress, SQLite's memory during writes, and
+/// what the allocator has not returned.
 const BESIDE: u64 = 96 * MIB;
 
-/// How often the server is asked what it holds.
+/// The interval between two reads of the metrics.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Bytes of a field of the process's status, such as `VmHWM`.
+/// The bytes in a field of the process's status, such as `VmHWM`.
 fn status(process: u32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
@@ -43,7 +43,7 @@ fn metric(address: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
 }
 
-/// Bytes that no compression makes smaller.
+/// Bytes that do not compress.
 fn noise(size: usize) -> Vec<u8> {
     let mut state = 7_u64;
     std::iter::repeat_with(|| {
@@ -54,7 +54,7 @@ fn noise(size: usize) -> Vec<u8> {
     .collect()
 }
 
-/// Sends the beginning of a write, and gives the status line of the answer.
+/// Sends the beginning of a write, and returns the status line of the answer.
 fn send_half(address: &str, page: usize, noise: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -66,7 +66,7 @@ fn send_half(address: &str, page: usize, noise: &[u8]) -> String {
          Content-Type: multipart/form-data; boundary=b\r\n\r\n"
     );
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    // The server does not read on where it has no memory for it: its answer is what counts.
+    // The server stops reading if it has no memory for the body. Only its answer counts.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| {
         (0..SENT)
             .try_for_each(|number| stream.write_all(&part(number)).and_then(|()| stream.write_all(noise)))
@@ -79,7 +79,7 @@ fn send_half(address: &str, page: usize, noise: &[u8]) -> String {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn writes_that_stop_half_way_take_no_more_memory_than_the_budget() {
+fn stalled_writes_take_no_more_memory_than_the_budget() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     let mut server = Running::start(command.args([

@@ -1,4 +1,4 @@
-//! `rashomon migrate`, between two stores of files: it does not know what stores it copies.
+//! `rashomon migrate` between two SQLite stores: the command does not depend on the kinds of stores.
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 
@@ -23,7 +23,7 @@ fn migrate(directory: &Path) -> Ran {
     run(directory, &COMMAND)
 }
 
-/// What an export of a store says.
+/// The export of a store.
 #[track_caller]
 fn exported(directory: &Path, store: &str) -> String {
     let arguments = ["export", "--data", store, "--domain", "wiki", "--history", "--format", "jsonl"];
@@ -31,7 +31,7 @@ fn exported(directory: &Path, store: &str) -> String {
 }
 
 #[test]
-fn a_copy_holds_what_the_store_holds() {
+fn copy_has_the_content_of_its_source() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one"), ("2", "two")]));
     let ran = migrate(directory.path()).ends_with(0);
@@ -43,7 +43,7 @@ fn a_copy_holds_what_the_store_holds() {
 }
 
 #[test]
-fn a_store_is_known_by_where_it_is_and_not_by_how_it_is_named() {
+fn store_is_identified_by_its_place() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one")]));
     migrate(directory.path()).ends_with(0);
@@ -55,7 +55,7 @@ fn a_store_is_known_by_where_it_is_and_not_by_how_it_is_named() {
 }
 
 #[test]
-fn a_difference_is_named_and_no_success() {
+fn difference_is_named_and_fails() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one")]));
     migrate(directory.path()).ends_with(0);
@@ -82,7 +82,7 @@ fn a_target_with_other_data_is_refused() {
 }
 
 #[test]
-fn a_source_that_is_not_there_makes_no_target() {
+fn missing_source_makes_no_target() {
     let directory = tempdir().unwrap();
     migrate(directory.path()).ends_with(2).tells(&["there is no store in data"]);
     run(directory.path(), &["migrate", "--from", "memory:", "--to", "sqlite:copy"]).ends_with(2);
@@ -90,7 +90,7 @@ fn a_source_that_is_not_there_makes_no_target() {
 }
 
 #[test]
-fn a_source_that_a_server_has_open_is_refused() {
+fn locked_source_is_refused() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one")]));
     let arguments = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
@@ -101,11 +101,11 @@ fn a_source_that_a_server_has_open_is_refused() {
     server.stop();
 }
 
-/// Starts a migration, and lets it come some way, or to its end where that is sooner.
+/// Starts a migration, and waits until it has copied some tables, or has ended.
 fn some_way(directory: &Path) -> Running {
-    /// So much of the target's log is written when some tables are copied, and some are not.
+    /// The size of the target's log when some tables are copied, and others are not.
     const SOME_WAY: u64 = 3_000_000;
-    /// A minute and more of them.
+    /// The number of attempts in more than a minute.
     const LOOKS: u32 = 60_000;
     let running = Running::start(rashomon(directory).args(COMMAND));
     let log = directory.join("copy/rashomon.sqlite-wal");
@@ -113,7 +113,7 @@ fn some_way(directory: &Path) -> Running {
     let came_some_way = (0..LOOKS).any(|_| {
         sleep(Duration::from_millis(1));
         let log = fs::metadata(&log).ok();
-        // It goes when the target is closed.
+        // The log is deleted when the target is closed.
         let has_ended = was_there && log.is_none();
         was_there |= log.is_some();
         has_ended || log.is_some_and(|log| log.len() >= SOME_WAY)
@@ -122,8 +122,8 @@ fn some_way(directory: &Path) -> Running {
     running
 }
 
-/// Attempts something in the midst of a migration. It may have come to its end meanwhile, where the attempt gives
-/// false and is made again with more to copy.
+/// Attempts something during a migration. If the migration has ended too early, the attempt returns false,
+/// and is repeated with more data.
 fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> T {
     let mut count = 2_000;
     loop {
@@ -137,7 +137,7 @@ fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> 
     }
 }
 
-/// A migration that was sent a signal while it copied, and the next one.
+/// A migration that got a signal while it copied, and the next one.
 fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
     in_its_midst(directory, |running| {
         running.signal(signal);
@@ -156,7 +156,7 @@ fn assert_goes_on(next: Ran, directory: &Path) {
 }
 
 #[test]
-fn one_that_is_killed_is_gone_on_with() {
+fn killed_migration_is_continued() {
     let directory = tempdir().unwrap();
     let (ran, next) = cut_off(directory.path(), Signal::KILL);
     assert_eq!((ran.code, ran.stdout.as_str()), (None, ""));
@@ -164,7 +164,7 @@ fn one_that_is_killed_is_gone_on_with() {
 }
 
 #[test]
-fn one_that_is_interrupted_says_how_to_go_on() {
+fn interrupted_migration_says_how_to_continue() {
     let directory = tempdir().unwrap();
     let (ran, next) = cut_off(directory.path(), Signal::INT);
     ran.ends_with(130).tells(&["the same command goes on from there"]);
@@ -172,10 +172,10 @@ fn one_that_is_interrupted_says_how_to_go_on() {
 }
 
 #[test]
-fn how_far_it_has_come_is_told_every_few_seconds() {
+fn progress_is_printed_every_few_seconds() {
     let directory = tempdir().unwrap();
     let ran = in_its_midst(directory.path(), |running| {
-        // However quick the machine, it takes so long.
+        // The command takes so long on any machine.
         running.signal(Signal::STOP);
         sleep(Duration::from_secs(6));
         running.signal(Signal::CONT);

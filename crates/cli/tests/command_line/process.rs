@@ -1,4 +1,4 @@
-//! Runs the binary in a directory of its own, and looks at what it said and how it ended.
+//! Runs the binary in a directory of its own, and checks its output and its exit code.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal};
 
-/// The binary with no settings but what the test gives it, in `directory`.
+/// The binary in `directory`, with no settings but those of the test.
 pub(crate) fn rashomon(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rashomon"));
     let settings = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("RASHOMON_"));
@@ -20,10 +20,10 @@ pub(crate) fn rashomon(directory: &Path) -> Command {
     command
 }
 
-/// What a run of the binary said, and how it ended.
+/// The output and the exit code of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// The exit code; `None` where a signal ended it.
+    /// The exit code; `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -35,28 +35,28 @@ impl Ran {
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Fails unless it ended with this exit code.
+    /// Asserts that it ended with this exit code.
     #[track_caller]
     pub(crate) fn ends_with(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self.shows_no_internals()
     }
 
-    /// Fails unless standard error has all these words.
+    /// Asserts that standard error contains all these texts.
     #[track_caller]
     pub(crate) fn tells(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stderr.contains(word), "no {word:?} in {self:#?}"));
         self
     }
 
-    /// Fails unless standard output has all these words.
+    /// Asserts that standard output contains all these texts.
     #[track_caller]
     pub(crate) fn prints(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stdout.contains(word), "no {word:?} in {self:#?}"));
         self
     }
 
-    /// Whatever goes wrong, a person reads it: no panic, no debug output of a type.
+    /// Asserts that standard error has no panic and no debug output, since people read it.
     #[track_caller]
     fn shows_no_internals(self) -> Self {
         for internal in ["panicked", "RUST_BACKTRACE", "Err(", "Some(", "Error {", "kind:", "Os {"] {
@@ -92,14 +92,14 @@ impl Running {
         Self { child: Some(child), stdout }
     }
 
-    /// The next line of standard output, without its end; empty when there are no more.
+    /// Returns the next line of standard output without its line end. Empty at the end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("UTF-8");
         line.trim_end().to_owned()
     }
 
-    /// Where its standard input is fed from, where that was piped.
+    /// The writer of its standard input, if that was piped.
     pub(crate) fn stdin(&mut self) -> ChildStdin {
         self.child.as_mut().and_then(|child| child.stdin.take()).expect("it is piped")
     }
@@ -120,14 +120,14 @@ impl Running {
         let child = self.child.take().expect("it runs");
         let mut stdout = Vec::new();
         let output = thread::scope(|scope| {
-            // Beside the other pipe: it does not end while nobody takes what it says.
+            // Both pipes are read concurrently: the process does not end while one of them is full.
             scope.spawn(|| self.stdout.read_to_end(&mut stdout).expect("a pipe can be read"));
             child.wait_with_output().expect("it ends")
         });
         Ran::of(Output { stdout, ..output })
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks the process to end, and waits for its end.
     pub(crate) fn stop(self) -> Ran {
         self.signal(Signal::TERM);
         self.wait()
@@ -137,7 +137,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,4 +1,4 @@
-//! What was superseded goes: by a server in its own time, and by a command at once.
+//! Superseded values are culled: by a server in time, and by a command at once.
 
 use std::{thread::sleep, time::Duration};
 
@@ -18,11 +18,11 @@ const GRACE: Duration = Duration::from_secs(2);
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Two minutes of looks: on a machine that is so busy that its clocks seem to jump, nothing is culled for one grace after
-/// another.
+/// The number of attempts in two minutes. On a machine that is so busy that its clocks seem to jump, culling
+/// pauses for one grace after another.
 const LOOKS: u32 = 480;
 
-/// [`GRACE`], and no more than half a second longer.
+/// A configuration with [`GRACE`], and at most half a second more.
 const SHORT: &str =
     "skew = '100ms'\n[retention]\ngrace = '2s'\nttl = '2s'\nslack = '500ms'\nskew = '100ms'\n";
 
@@ -36,7 +36,7 @@ fn list(address: &str) -> Value {
     serde_json::from_str(body(&answer)).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// The page is never written again; so it is the sweep that has to come.
+/// The page is never written again, so only the sweep can cull.
 #[test]
 fn a_server_culls_a_page_that_is_never_written_again() {
     let Some(home) = Home::new() else { return };
@@ -45,7 +45,7 @@ fn a_server_culls_a_page_that_is_never_written_again() {
     });
 }
 
-/// The same with the timeline in Redis, which forgets all it knows at the worst time.
+/// The same with the timeline in Redis, which loses all of its entries at the worst time.
 #[test]
 fn a_server_culls_with_the_timeline_in_a_redis() {
     let Some(home) = Home::new() else { return };
@@ -58,10 +58,10 @@ fn a_server_culls_with_the_timeline_in_a_redis() {
     });
 }
 
-/// One that is gone, or hangs, costs nobody his save, and nothing goes sooner or later for it. What it did not take is
-/// not counted as noted.
+/// A Redis that is gone or hangs makes no write fail, and nothing is culled sooner or later because of it.
+/// Entries that it did not accept are not counted.
 #[test]
-fn a_server_culls_where_its_redis_is_gone() {
+fn server_culls_without_its_redis() {
     let Some(home) = Home::new() else { return };
     let Some(mut redis) = Redis::start() else { return };
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
@@ -71,7 +71,7 @@ fn a_server_culls_where_its_redis_is_gone() {
     });
 }
 
-/// Two revisions are written, and the first goes, not before its time, while the second stays.
+/// Writes two revisions. The first must be culled, but not before its time, while the second must stay.
 fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
     home.write("short.toml", config);
     let (server, address) = home.serve(&["--config", "short.toml"]);
@@ -108,13 +108,13 @@ fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
 }
 
 #[test]
-fn the_command_says_what_goes_and_culls_it() {
+fn command_reports_and_culls() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     sleep(Duration::from_secs(1));
     let dry = home.run(&["retention", "--dry-run"]).ends_with(0);
     dry.prints(&["24h after they were superseded", "wiki: would free 0 B of 13 B", "nothing was changed"]);
-    // Who forgets --config deletes nothing by a policy that nobody gave.
+    // Without --config nothing is deleted by a policy that nobody configured.
     for flags in [&[][..], &["--min-keep", "2"], &["--domain", "wiki"]] {
         home.run(&[&["retention", "--now"], flags].concat()).ends_with(2).tells(&[
             "no policy is configured",
@@ -122,7 +122,7 @@ fn the_command_says_what_goes_and_culls_it() {
             "--grace TIME",
         ]);
     }
-    // The shortest whose slack is the skew that there is by default, five seconds.
+    // The shortest grace whose slack is the default skew, five seconds.
     let short = ["--grace", "20s", "--min-keep", "2"];
     let dry = home.run(&[&["retention", "--dry-run"], &short[..]].concat()).ends_with(0);
     dry.prints(&["the newest 2 revisions of each page stay", "wiki: would free 0 B of 13 B"]);
@@ -151,14 +151,14 @@ fn the_command_says_what_goes_and_culls_it() {
         .tells(&["nothing of the domain nowhere"]);
 }
 
-/// What an editor and a proxy rely on: HEAD and 304 count as reads, and what was read is had with all of its render,
-/// from another process too, while what nobody asked for has gone.
+/// What an editor and a proxy rely on: HEAD and 304 count as reads. A value that was read stays readable with
+/// its whole render, from another process too. Values that nobody read are gone.
 #[test]
-fn what_was_asked_for_outlives_its_grace_and_the_server() {
+fn read_copy_outlives_its_grace_and_the_server() {
     let Some(home) = Home::new() else { return };
     home.write(
         "kept.toml",
-        // All is read in this time that is to stay, on a busy machine too.
+        // Within this time everything that is to stay is read, on a busy machine too.
         "skew = '100ms'\n[retention]\ngrace = '15s'\nttl = '1h'\nslack = '1s'\nskew = '100ms'\n",
     );
     let (server, address) = home.serve(&["--config", "kept.toml"]);
@@ -171,7 +171,7 @@ fn what_was_asked_for_outlives_its_grace_and_the_server() {
     };
     let first = write(1);
     let second = write(2);
-    // It is the latest still.
+    // It is still the latest.
     let etag = etag(&get(&address, &format!("{second}/html")));
     let third = write(3);
     write(4);
@@ -206,9 +206,9 @@ fn etag(answer: &str) -> String {
     line.unwrap_or_else(|| panic!("{answer}"))[6..].to_owned()
 }
 
-/// What goes is gone for good: what a configuration may not say a flag may not either.
+/// Culled values are gone permanently, so flags must not say what a configuration must not say.
 #[test]
-fn flags_that_no_configuration_may_say_delete_nothing() {
+fn flags_that_no_configuration_may_have_delete_nothing() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     home.write("all.toml", "[retention]\nstrategy = 'table-per-query'\n");
@@ -239,9 +239,9 @@ fn flags_that_no_configuration_may_say_delete_nothing() {
     home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 3 bodies"]);
 }
 
-/// What its times would be says nothing, as long as it says that everything is kept.
+/// The configured times do not matter if the configuration keeps everything.
 #[test]
-fn a_configuration_that_keeps_everything_is_kept_to() {
+fn configuration_that_keeps_everything_is_respected() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     let times = "grace = '100ms'\nttl = '1s'\nslack = '100ms'\nskew = '0s'\n";
@@ -265,16 +265,16 @@ fn a_configuration_that_keeps_everything_is_kept_to() {
             "--dry-run",
         ]);
     }
-    // Before it is turned on, one may look.
+    // Before retention is turned on, --dry-run is allowed.
     home.run(&["retention", "--dry-run", "--config", "kept.toml", "--min-keep", "2"])
         .ends_with(0)
         .prints(&["wiki: would free 3 B of 13 B", "the newest 2 revisions"]);
     home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 3 bodies"]);
 }
 
-/// Each domain goes by its own, and only what is asked for goes by the flags.
+/// Each domain has its own policy, and flags apply to the requested domain alone.
 #[test]
-fn the_policy_of_each_domain_is_said() {
+fn policy_of_each_domain_is_printed() {
     let Some(home) = Home::new() else { return };
     for domain in ["v", "w", "x"] {
         home.write("dump.xml", &dump("A", &[("1", "one"), ("2", "three")]));
@@ -298,7 +298,7 @@ fn the_policy_of_each_domain_is_said() {
     let policy = |domain: &str| report["domains"][domain]["policy"].as_str().unwrap().to_owned();
     assert!(policy("v").contains("go 2s after") && policy("w").contains("go 1h after"), "{report}");
     assert!(report["policy"].is_null(), "{report}");
-    // Where there is one it is said once.
+    // If there is only one policy, it is printed once.
     let ran = each(&["--dry-run", "--domain", "w"]);
     assert!(ran.stdout.starts_with("superseded revisions and renders go 1h after"), "{ran:?}");
     let ran = each(&["--dry-run", "--domain", "w", "--json"]);

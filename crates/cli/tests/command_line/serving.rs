@@ -1,4 +1,4 @@
-//! `rashomon serve`: how it starts, and what it says.
+//! `rashomon serve`: its start and its output.
 
 use std::{io::Write as _, net::TcpStream, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn an_address_that_is_taken_is_told() {
+fn address_in_use_is_reported() {
     let directory = tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -35,7 +35,7 @@ fn a_second_server_of_one_store_is_refused_by_name() {
 }
 
 #[test]
-fn logs_are_json_where_that_is_asked_for() {
+fn logs_are_json_if_configured() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--log-format", "json", "--access-log", "all"]);
     let answer = get(&address, "/v1/wiki/page/None?rev/latest/html");
@@ -51,9 +51,9 @@ fn logs_are_json_where_that_is_asked_for() {
     assert!(ran.stderr.lines().any(|line| line.contains(&id) && line.contains("404")), "{}", ran.stderr);
 }
 
-/// A pipe holds 64 KiB, and a line here is longer than 300 bytes.
+/// A pipe has 64 KiB, and a line here is longer than 300 bytes.
 #[test]
-fn a_server_whose_log_nobody_reads_goes_on_serving() {
+fn unread_log_does_not_block_the_server() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--access-log", "all"]);
     let path = format!("/v1/wiki/page/{}?rev/latest/html", "None".repeat(60));
@@ -65,7 +65,7 @@ fn a_server_whose_log_nobody_reads_goes_on_serving() {
     }
     let ran = server.stop().ends_with(0);
     let logged = ran.stderr.lines().filter(|line| line.contains("NoneNone")).count();
-    assert_eq!(logged, 500, "and when it is read, it is all there");
+    assert_eq!(logged, 500, "all lines are there when the log is read");
 }
 
 #[test]

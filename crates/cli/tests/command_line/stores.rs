@@ -1,4 +1,4 @@
-//! Files of SQLite: what is said of them, damaged ones, and such as are none.
+//! SQLite files: their statistics, damaged ones, and others that are no stores.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[test]
-fn stats_say_how_large_the_files_are() {
+fn stats_show_the_sizes_of_the_files() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three")]));
     home.run(&["stats"]).ends_with(0).prints(&["files: ", "revisions: 2 rows"]);
@@ -32,7 +32,7 @@ fn a_flipped_bit_is_found_and_named() {
     home.import(&large_dump(20, 50_000));
     let path = home.path().join("data/rashomon.sqlite");
     let mut file = File::options().read(true).write(true).open(&path).unwrap();
-    // In the midst of the bodies, which are most of the file.
+    // In the middle of the bodies, which are most of the file.
     let middle = file.metadata().unwrap().len() / 2 + 1_000;
     let mut byte = [0];
     file.seek(SeekFrom::Start(middle)).unwrap();
@@ -45,8 +45,8 @@ fn a_flipped_bit_is_found_and_named() {
 }
 
 #[test]
-fn what_only_the_file_itself_contradicts_is_found_too() {
-    /// Where SQLite keeps the number of pages that hold nothing.
+fn faults_of_the_file_structure_are_found() {
+    /// The offset at which SQLite stores the number of free pages.
     const FREE_PAGES: u64 = 36;
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one")]));
@@ -56,7 +56,7 @@ fn what_only_the_file_itself_contradicts_is_found_too() {
 }
 
 #[test]
-fn where_there_is_no_store_none_is_made() {
+fn missing_store_is_not_created() {
     let directory = tempdir().unwrap();
     for command in ["verify", "stats"] {
         let ran = run(directory.path(), &[command]).ends_with(2);
@@ -67,7 +67,7 @@ fn where_there_is_no_store_none_is_made() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// Writes bytes at a place of the store's file.
+/// Writes bytes at an offset of the store's file.
 fn patch(directory: &Path, at: u64, bytes: &[u8]) {
     let path = directory.join("data/rashomon.sqlite");
     let mut file = File::options().write(true).open(path).unwrap();
@@ -77,7 +77,7 @@ fn patch(directory: &Path, at: u64, bytes: &[u8]) {
 
 #[test]
 fn a_store_of_an_unknown_version_is_refused() {
-    /// Where SQLite keeps the number that we keep the version of the format in.
+    /// The offset at which SQLite stores the user version, which is the version of the store's format.
     const USER_VERSION: u64 = 60;
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one")]));
@@ -89,7 +89,7 @@ fn a_store_of_an_unknown_version_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_store_is_refused() {
+fn other_sqlite_file_is_refused() {
     let directory = tempdir().unwrap();
     fs::create_dir(directory.path().join("data")).unwrap();
     fs::write(directory.path().join("data/rashomon.sqlite"), "a diary, say\n".repeat(1000)).unwrap();

@@ -1,4 +1,4 @@
-//! Small dumps, written here.
+//! Small dumps for the tests.
 
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ fn wrapped(pages: &str) -> String {
     )
 }
 
-/// A dump that takes a moment to be read and written: a page of many revisions that cannot be made smaller.
+/// A dump that takes a moment to read and write: a page of many revisions that do not compress.
 pub(crate) fn large_dump(revisions: u64, bytes: usize) -> String {
     let texts: Vec<(String, String)> =
         (1..=revisions).map(|rev| (rev.to_string(), noise(rev, bytes))).collect();
@@ -50,7 +50,7 @@ pub(crate) fn large_dump(revisions: u64, bytes: usize) -> String {
     dump("Noise", &revisions)
 }
 
-/// Letters without any order.
+/// Random letters.
 fn noise(seed: u64, bytes: usize) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let letter = |_| {

@@ -1,4 +1,4 @@
-//! The stores that are damaged: small ones of different shapes, with copies of their files after each step.
+//! The stores to damage: small ones of different shapes, with copies of their files after each step.
 
 mod shapes;
 mod writer;
@@ -39,7 +39,7 @@ impl Files {
     }
 }
 
-/// A store as a commit left it, and how it answers.
+/// A store after one of its commits, with its answers.
 #[derive(Debug)]
 pub struct State {
     /// Its files.
@@ -47,14 +47,14 @@ pub struct State {
     answers: OnceLock<Asked>,
 }
 
-/// A store that is damaged.
+/// A store to damage.
 #[derive(Debug)]
 pub struct Victim {
     /// Its files.
     pub files: Files,
-    /// What the pages are, in a store without a log.
+    /// The roles of the pages, for a store without a log.
     pub layout: Option<Layout>,
-    /// The states that it went through, by their numbers. The last is its own.
+    /// The numbers of the states that the store went through. The last is the store itself.
     pub chain: Vec<usize>,
     /// Files of the same store at other times, in order.
     pub older: Vec<Files>,
@@ -63,35 +63,36 @@ pub struct Victim {
 /// One store, in all its states.
 #[derive(Debug)]
 pub struct Base {
-    /// What it is like, in a word.
+    /// The name of its shape.
     pub name: &'static str,
     /// Whether it is served with an archive.
     pub is_archived: bool,
-    /// The time at which it is asked.
+    /// The time by the clock while it is asked.
     pub now: Timestamp,
-    /// What it is asked.
+    /// The questions for it.
     pub questions: Vec<Question>,
-    /// All its states.
+    /// All states.
     pub states: Vec<State>,
-    /// What can be damaged.
+    /// The stores to damage.
     pub victims: Vec<Victim>,
 }
 
-/// What is sealed, in a store with an archive: everything that was superseded for a day.
+/// A store with an archive seals everything that has been superseded for this long.
 pub const ARCHIVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 impl Base {
-    /// Writes all of them.
+    /// Writes all base stores.
     pub fn all() -> Result<Vec<Self>> {
         let bases = ask::runtime()?.block_on(shapes::all())?;
-        // The answers are needed sooner or later, and a whole store that is not whole is a fault of the tool.
+        // All answers are needed in any case. A problem in an undamaged store is a fault of this tool, so it
+        // is found here.
         for base in &bases {
             for victim in &base.victims {
                 let own = *victim.chain.last().context("a victim without a state")?;
                 let asked = base.answers(own)?;
                 anyhow::ensure!(
                     asked.opened.is_ok() && !asked.names_damage(),
-                    "a whole store of the base {} is not sound: {:?} {:?}",
+                    "an undamaged store of the base {} has problems: {:?} {:?}",
                     base.name,
                     asked.opened,
                     asked.verified
@@ -101,13 +102,13 @@ impl Base {
         Ok(bases)
     }
 
-    /// The settings that it is served with.
+    /// The settings with which the store is served.
     #[must_use]
     pub fn settings(&self) -> Settings {
         settings(self.is_archived)
     }
 
-    /// How a state answers.
+    /// The answers of a state.
     pub fn answers(&self, state: usize) -> Result<&Asked> {
         let state = &self.states[state];
         if let Some(asked) = state.answers.get() {
@@ -120,7 +121,7 @@ impl Base {
     }
 }
 
-/// A directory for copies of stores: in memory, where there is such a file system.
+/// A directory for copies of stores, in a memory file system if there is one.
 pub fn scratch() -> Result<tempfile::TempDir> {
     let in_memory = Path::new("/dev/shm");
     let builder = || tempfile::Builder::new();

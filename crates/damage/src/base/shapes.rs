@@ -19,7 +19,8 @@ pub(super) async fn all() -> Result<Vec<Base>> {
     Ok(vec![wiki().await?, deep().await?, large().await?, culled().await?, archived().await?])
 }
 
-/// Several domains and pages, long titles, second renders, replaced properties, what imports say.
+/// Several domains and pages, long titles, several renders of a revision, replaced properties, and imported
+/// metadata.
 async fn wiki() -> Result<Base> {
     let mut writer = Writer::new(settings(false)).await?;
     let first = page("en.example.org", "Main_Page")?;
@@ -70,7 +71,7 @@ async fn wiki() -> Result<Base> {
     writer.finish("wiki", false).await
 }
 
-/// Enough rows for several levels of pages, some of them long enough for pages of their own.
+/// Enough rows for trees of several levels. Some rows are so long that they need overflow pages.
 async fn deep() -> Result<Base> {
     let mut writer = Writer::new(settings(false)).await?;
     let mut rev = 0;

@@ -23,16 +23,16 @@ use crate::{ask::Question, layout::Layout, wal};
 /// 2026-01-01T00:00:00Z
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// How long nothing is written before the store writes its log into its file.
+/// How long the store must be idle before it writes its log into its file.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the store may take to write its log into its file.
 const CHECKPOINT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A page that was written, with its renders.
+/// A page with its renders.
 type WrittenPage = (Page, Vec<(Revision, Tid)>);
 
-/// A store that is being written.
+/// A store to which steps are written.
 pub(super) struct Writer {
     directory: TempDir,
     clock: Arc<ManualClock>,
@@ -101,7 +101,7 @@ impl Writer {
         self.states.len() - 1
     }
 
-    /// Ends a step: closes the store, keeps a copy, and opens it again.
+    /// Ends a step: closes the store, keeps a copy of its files, and opens it again.
     pub(super) async fn step(&mut self) -> Result<()> {
         self.close().await;
         let files = self.read()?;
@@ -114,8 +114,8 @@ impl Writer {
         self.reopen(self.settings.clone()).await
     }
 
-    /// Ends the base with a process that is killed: before its log is written into its file, after that, and after
-    /// further writes in a log that began again.
+    /// Ends the base with a process that is killed. It is killed at three points: before its log is written
+    /// into its file, after that, and after further writes in a restarted log.
     pub(super) async fn killed(&mut self) -> Result<()> {
         let chain: Vec<_> = (0..self.states.len()).collect();
         let mut older: Vec<_> = self.closed.last().cloned().into_iter().collect();
@@ -129,7 +129,7 @@ impl Writer {
         let chain = self.add_killed(&before.file, &before, &chain, &older)?;
         older.push(before.clone());
 
-        // The log is written into the file while nothing else is written.
+        // The store writes the log into the file while it is idle.
         let waited = SystemClock::new();
         let written = loop {
             let files = self.read()?;
@@ -152,7 +152,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a victim with a log that began over this file, and a state for each commit of the log.
+    /// Adds a store to damage, whose log began over this file. Adds a state for each commit of the log, too.
     fn add_killed(
         &mut self,
         file: &Arc<Vec<u8>>,
@@ -172,7 +172,7 @@ impl Writer {
         Ok(chain)
     }
 
-    /// Properties of so many bytes, which no others have.
+    /// Makes properties of these sizes, with content that no other property has.
     async fn properties(&self, page: &Page, rev: i64, bodies: &[(&str, usize)]) -> Result<Vec<NewProperty>> {
         let mut properties = Vec::new();
         for (name, length) in bodies {
@@ -257,7 +257,7 @@ pub(super) fn page(domain: &str, title: &str) -> Result<Page> {
     Ok(Page { domain: DomainName::new(domain)?, bucket: BucketName::page(), title: Title::new(title)? })
 }
 
-/// So many bytes of words, which depend on a seed. They do not compress well.
+/// Makes text of this length, which depends on a seed. The text does not compress well.
 pub(super) fn text(seed: &str, length: usize) -> String {
     let seed = seed.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -16,7 +16,7 @@ const MAX_FLIPS: usize = 4;
 impl Drawn<'_> {
     pub(super) fn harm_log(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         let log = self.victim.files.log.as_ref()?;
-        // What is behind the last commit is not read.
+        // SQLite does not read what follows the last commit.
         let end = *commit_ends(log).last()?;
         let mut damaged = log.to_vec();
         let what = match kind {

@@ -8,7 +8,7 @@ use crate::{
     wal::PAGE_BYTES,
 };
 
-/// The most bits that are flipped at once, and pages that are older.
+/// The most bits that are flipped at once, and the most pages that are replaced by older ones.
 const MAX_FLIPS: usize = 12;
 const MAX_OLDER_PAGES: usize = 8;
 
@@ -19,7 +19,7 @@ const MAX_RUN_BYTES: usize = 600;
 const HEAD_BYTES: usize = 256;
 
 impl Drawn<'_> {
-    /// Damages the file, and says how.
+    /// Damages the file, and returns a description.
     pub(super) fn harm_file(&self, kind: Kind, file: &mut Vec<u8>, random: &mut Rng) -> Option<String> {
         match kind {
             Kind::SwappedChildren => swap_children(self.victim.layout.as_ref()?, file, random),
@@ -62,7 +62,7 @@ impl Drawn<'_> {
         format!("page {}{role}", page + 1)
     }
 
-    /// Two pages, often of the same tree, since these are taken for each other.
+    /// Draws two pages. They are often of the same tree, since such pages are easily taken for each other.
     fn two_pages(&self, file: &[u8], random: &mut Rng) -> Option<(usize, usize)> {
         let count = file.len() / PAGE_BYTES;
         let (from, mut to) = (random.usize(..count), random.usize(..count));
@@ -76,7 +76,7 @@ impl Drawn<'_> {
         (from != to).then_some((from, to))
     }
 
-    /// Writes pages of an earlier state over those of the file: at most so many that differ.
+    /// Writes pages of an earlier state over those of the file: at most `most` pages that differ.
     fn older_pages(&self, file: &mut [u8], most: usize, random: &mut Rng) -> Option<String> {
         if self.victim.older.is_empty() || self.victim.files.log.is_some() {
             return None;
@@ -117,7 +117,7 @@ fn swap_children(layout: &Layout, file: &mut [u8], random: &mut Rng) -> Option<S
     Some(format!("bytes {} ({}) and {} ({})", one.1, tree(one.0), other.1, tree(other.0)))
 }
 
-/// A place in the file: any, or near the beginning of a page, where its structure is.
+/// Draws an offset in the file. It is often near the beginning of a page, where the page's structure is.
 fn place(length: usize, random: &mut Rng) -> usize {
     if random.u8(..3) == 0 {
         let page = random.usize(..length.div_ceil(PAGE_BYTES)) * PAGE_BYTES;
@@ -127,7 +127,7 @@ fn place(length: usize, random: &mut Rng) -> usize {
     }
 }
 
-/// Flips bits, and says where.
+/// Flips bits, and returns a description of where.
 pub(super) fn flip(bytes: &mut [u8], count: usize, random: &mut Rng) -> String {
     let mut places = Vec::new();
     for _ in 0..count {

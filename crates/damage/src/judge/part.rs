@@ -1,4 +1,4 @@
-//! Answers that say that something is damaged: everything else in them has to be right.
+//! Answers that name damage: everything else in such an answer has to be right.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::ask::{Answer, Question};
 use rashomon_dumps::Format;
 
-/// Whether an answer says that something is damaged, and is otherwise a part of the whole answer.
+/// Whether an answer names damage, and is otherwise a part of the answer of the undamaged store.
 pub(super) fn names_damage(question: &Question, answer: &Answer, whole: &Answer) -> bool {
     let (Answer::Given { text, names_damage }, Answer::Given { text: whole, .. }) = (answer, whole) else {
         return false;
@@ -29,7 +29,7 @@ fn response_names_damage(text: &[u8], whole: &[u8]) -> bool {
     }
     match (serde_json::from_slice::<Value>(body), serde_json::from_slice::<Value>(whole)) {
         (Ok(body), Ok(whole)) => has_damage(&body) && is_part(&body, &whole),
-        // A page for people: what is damaged is named in it.
+        // An HTML page names what is damaged.
         _ => count(body, b"damaged") > count(whole, b"damaged"),
     }
 }
@@ -57,15 +57,16 @@ fn is_damaged(members: &Map<String, Value>) -> bool {
     members.get("damaged") == Some(&Value::Bool(true))
 }
 
-/// Whether all members and items are those of the whole, but for what is damaged: that has a number at most.
+/// Whether all members and items are those of the undamaged store. Damaged items are excepted: they may have
+/// nothing but a number.
 fn is_part(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), Value::Object(whole)) => {
             let damaged = is_damaged(part);
-            // Of a revision whose own row is damaged, only the number is known.
+            // If a revision's own row is damaged, only its number is known.
             let is_unreadable = damaged && whole.contains_key("timestamp") && !part.contains_key("timestamp");
             let is_right = |(name, value): (&String, &Value)| {
-                // Of what is damaged, sizes and counts are of the rest.
+                // Sizes and counts of something damaged cover the undamaged rest.
                 let is_of_rest = damaged && matches!(name.as_str(), "damaged" | "size" | "renders" | "tid");
                 let says_nothing = is_unreadable && !matches!(name.as_str(), "rev" | "href");
                 is_of_rest || says_nothing || whole.get(name).is_some_and(|whole| is_part(value, whole))
@@ -79,13 +80,13 @@ fn is_part(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Whether an answer says that there is no such thing.
+/// Whether an answer says that something does not exist.
 pub(super) fn is_missing(answer: &Answer) -> bool {
     matches!(answer, Answer::Given { text, .. } if text.starts_with(b"404\n"))
 }
 
-/// Whether all parts of an answer are parts of answers of some commits: the lines of a text, the items of a list. Counts
-/// are of whatever is there.
+/// Whether all parts of an answer are parts of the answers of some commits: lines of a text, or items of a
+/// list. Counts may have any value.
 pub(super) fn is_blend(question: &Question, answer: &Answer, wholes: &[&Answer]) -> bool {
     let Answer::Given { text, .. } = answer else { return false };
     let wholes: Vec<_> = wholes
@@ -122,7 +123,8 @@ fn parts(body: &[u8]) -> Vec<String> {
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => add_parts(&value, &mut parts),
         Err(_) => {
-            // The first and the last of a timemap say so, and a comma follows each but the last.
+            // In a timemap the first and the last line are marked, and a comma follows each line but the
+            // last.
             let plain = |line: &str| line.trim_end_matches(',').replace("first ", "").replace("last ", "");
             parts.extend(String::from_utf8_lossy(body).lines().map(plain));
         }
@@ -136,7 +138,7 @@ fn add_parts(value: &Value, parts: &mut Vec<String>) {
             for (name, value) in members {
                 match value {
                     Value::Array(_) => add_parts(value, parts),
-                    // Where a list goes on depends on what is in it.
+                    // The start of the next result page depends on the content of the list.
                     _ if name == "next" => {}
                     _ => parts.push(format!("{name}: {value}")),
                 }
@@ -147,7 +149,8 @@ fn add_parts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Whether each line is one of the whole, or lacks properties of one. The last has counts, of what is there.
+/// Whether each line is one of the undamaged export, or lacks properties of such a line. The last line has
+/// counts, which may differ.
 fn lines_are_part(text: &[u8], whole: &[u8]) -> bool {
     let lines = |text: &[u8]| {
         text.split(|byte| *byte == b'\n')
@@ -178,7 +181,7 @@ fn is_line_of(line: &Value, whole: &Value) -> bool {
     })
 }
 
-/// Whether each line is one of the whole.
+/// Whether each line is one of the undamaged export.
 fn lines_are_among(text: &[u8], whole: &[u8]) -> bool {
     let whole: HashSet<_> = whole.split(|byte| *byte == b'\n').collect();
     text.split(|byte| *byte == b'\n').all(|line| whole.contains(line))

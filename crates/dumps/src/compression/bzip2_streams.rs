@@ -1,22 +1,23 @@
-//! bzip2 data of any number of streams, of which empty ones cost next to nothing.
+//! bzip2 data of any number of streams, in which empty streams cost almost nothing.
 //!
-//! A decoder of bzip2 allocates 4 MB before it sees that its stream is empty. An empty stream has 14 bytes, so that a
-//! small input could occupy a processor for minutes.
+//! A bzip2 decoder allocates 4 MB before it sees that its stream is empty. An empty stream has 14 bytes. So
+//! with a decoder for each stream, a small input could occupy a processor for minutes.
 
 use std::io::{self, BufRead, Chain, Cursor, Read};
 
 use bzip2::bufread::BzDecoder;
 
-/// The bytes of an empty stream, which is the shortest that there is.
+/// The size of an empty stream, which is the shortest possible stream.
 const EMPTY_BYTES: usize = 14;
 
-/// What follows the magic bytes and the level in an empty stream: the mark of the end, and a checksum of nothing.
+/// The rest of an empty stream after the magic bytes and the level: the end mark, and the checksum of no
+/// data.
 const EMPTY_END: &[u8] = &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0];
 
 /// The first bytes of a stream, and the rest of the input.
 type Stream<R> = Chain<Cursor<Vec<u8>>, R>;
 
-/// Reads what any number of streams hold, one after another.
+/// Reads the content of any number of streams, one after another.
 pub(super) struct Bzip2Streams<R> {
     state: State<R>,
 }
@@ -56,7 +57,7 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
                         self.state = State::Within(decoder);
                         return Ok(count);
                     }
-                    // Each stream has the bytes of an empty one at least, so that the first bytes are used up.
+                    // Every stream is at least as long as an empty one, so the first bytes are used up.
                     self.state = State::Between(decoder.into_inner().into_inner().1);
                 }
                 State::Failed => return Err(io::Error::other("the bzip2 data is damaged before this")),
@@ -65,7 +66,7 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
     }
 }
 
-/// Reads past empty streams. Returns the first bytes of the next stream, or none at the end.
+/// Skips empty streams. Returns the first bytes of the next stream, or none at the end.
 fn pass_over_empty(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut first = Vec::with_capacity(EMPTY_BYTES);
     loop {
@@ -95,13 +96,13 @@ mod tests {
 
     fn unpack(input: &[u8]) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        // Buffers of every length put ends of streams at every place.
+        // Buffers of every length put the ends of streams at every offset.
         let input = io::BufReader::with_capacity(1 + input.len() % 40, input);
         Bzip2Streams::new(input).read_to_end(&mut content).map(|_| content)
     }
 
     #[test]
-    fn streams_of_which_some_are_empty_are_read_as_one() {
+    fn streams_with_empty_ones_between_are_read_as_one() {
         let (empty, one) = (packed(b""), packed(b"one"));
         assert_eq!(empty.len(), EMPTY_BYTES);
         assert_eq!(unpack(b"").unwrap(), b"");
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error_after_what_is_whole() {
+    fn damage_is_an_error_after_the_complete_streams() {
         let (empty, one) = (packed(b""), packed(b"one"));
         let cut = [&empty[..], &one[..one.len() - 1]].concat();
         assert_eq!(unpack(&cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
@@ -133,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn empty_streams_cost_next_to_nothing() {
+    fn empty_streams_cost_almost_nothing() {
         let input = packed(b"").repeat(300_000);
         let clock = SystemClock::new();
         let begun = clock.monotonic();
         assert_eq!(Bzip2Streams::new(&input[..]).read(&mut [0; 10]).unwrap(), 0);
-        // With a decoder for each, it takes a minute.
+        // With a decoder for each stream, this would take a minute.
         let took = clock.monotonic() - begun;
         assert!(took < Duration::from_secs(10), "{took:?}");
     }

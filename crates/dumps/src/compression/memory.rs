@@ -1,14 +1,14 @@
-//! The limit of memory, which holds for every format.
+//! The memory limit of decompression, for every format.
 
 use std::io::{self, Read};
 
-/// What zstd calls a window that is larger than its decoder may take. The crate gives no code for it.
+/// zstd's message for a window that exceeds the limit of its decoder. The crate has no code for it.
 const ZSTD_WINDOW_TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
-/// The memory that zstd takes beside a window, rounded up.
+/// The memory that zstd uses in addition to a window, rounded up.
 const ZSTD_MEMORY: u64 = 1 << 20;
 
-/// An error where decompressing takes more memory than `limit`, in bytes.
+/// Fails if decompressing needs more memory than `limit`, in bytes.
 pub(super) fn check(format: &str, needed: u64, limit: u64) -> io::Result<()> {
     if needed <= limit {
         return Ok(());
@@ -16,9 +16,9 @@ pub(super) fn check(format: &str, needed: u64, limit: u64) -> io::Result<()> {
     Err(too_large(&format!("decompressing this {format} data takes {needed} bytes of memory"), limit))
 }
 
-/// The largest window of zstd that fits, as a power of two.
+/// The largest zstd window that fits into the limit, as a power of two.
 pub(super) fn zstd_window_log(limit: u64) -> u32 {
-    // The range that the library takes.
+    // The range that the library accepts.
     limit.saturating_sub(ZSTD_MEMORY).checked_ilog2().unwrap_or_default().clamp(10, 31)
 }
 
@@ -32,7 +32,7 @@ fn too_large(what: &str, limit: u64) -> io::Error {
     )
 }
 
-/// A decoder whose own errors about memory say what to do.
+/// A decoder whose errors about memory tell users what to do.
 pub(super) struct MemoryErrors<R> {
     decoder: R,
     format: &'static str,

@@ -1,8 +1,8 @@
-//! Reading what is compressed, and writing compressed.
+//! Reading and writing compressed data.
 //!
-//! What comes in is told by its first bytes, never by its name: a name is missing on standard input, and
-//! wrong often enough. What goes out is told by the ending of its name, since nothing else says what is
-//! wanted.
+//! The format of an input is recognised by its first bytes, never by its name: standard input has no name,
+//! and names are often wrong. The format of an output is chosen by the suffix of its name, since nothing else
+//! tells what the user wants.
 
 mod bzip2_streams;
 mod memory;
@@ -24,26 +24,26 @@ use self::{
 };
 pub use self::{output::Output, source::Source, spool::SpoolSpace};
 
-/// How something is compressed.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// RFC 1952, of any number of members.
+    /// RFC 1952, with any number of members.
     Gzip,
-    /// Of any number of streams.
+    /// bzip2, with any number of streams.
     Bzip2,
-    /// Of any number of streams.
+    /// xz, with any number of streams.
     Xz,
-    /// The older format of xz, with neither magic bytes nor a checksum.
+    /// The older format of xz, without magic bytes and checksum.
     Lzma,
-    /// RFC 8878, of any number of frames.
+    /// RFC 8878, with any number of frames.
     Zstd,
-    /// An archive with one file in it, compressed in one step.
+    /// A 7z archive with one file, compressed in one step.
     SevenZip,
 }
 
-/// The bytes that tell how something is compressed.
+/// The number of bytes by which a format is recognised.
 const MAGIC: usize = 6;
 
 impl Compression {
@@ -54,20 +54,21 @@ impl Compression {
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => Self::SevenZip,
-            // The properties that every encoder uses unless told otherwise, and a dictionary of 64 KiB or more.
+            // The default properties of all encoders, and a dictionary of 64 KiB or more.
             [0x5d, 0, 0, ..] => Self::Lzma,
             _ => Self::None,
         }
     }
 }
 
-/// What a compressed input may ask for.
+/// Limits on the resources that decompression may use.
 #[derive(Debug, Clone)]
 pub struct DecompressionLimits {
-    /// The most memory that decompressing may take, in bytes, whatever the format is: what an input declares
-    /// is compared with it before memory is reserved. gzip and bzip2 never take more than 5 MB.
+    /// The most memory that decompressing may use, in bytes, in any format. The amount that an input declares
+    /// is compared with this before memory is reserved. gzip and bzip2 never use more than 5 MB.
     pub memory: u64,
-    /// Where 7z archives that come as streams wait for their end, which has their table of contents.
+    /// The disk space for 7z archives that come as streams. Such an archive must be complete before it can be
+    /// read, since its table of contents is at the end.
     pub spool: Arc<SpoolSpace>,
 }
 
@@ -79,11 +80,11 @@ impl Default for DecompressionLimits {
     }
 }
 
-/// Hands what the source holds, decompressed, to `read`, and says how it is compressed.
+/// Calls `read` with the decompressed content of the source and the detected format.
 ///
-/// What `read` sees as the end is the end: where the compressed data is cut short or damaged, or something
-/// follows it that does not belong to it, reading fails. The error's kind is `UnexpectedEof` where it is cut
-/// short; [`source_failed`] tells an error of the source itself.
+/// The reader reaches its end only if the data is complete. Reading fails if the compressed data is cut short
+/// or damaged, or if unrelated data follows it. If the data is cut short, the error's kind is
+/// `UnexpectedEof`. [`source_failed`] recognises an error of the source itself.
 pub fn read<T>(
     source: Source,
     limits: &DecompressionLimits,
@@ -113,8 +114,7 @@ pub fn read<T>(
     }
 }
 
-/// Whether an error of a reader that [`read`] gave out came from the source itself, rather than from what is
-/// in it.
+/// Whether an error of a reader from [`read`] came from the source itself, rather than from its content.
 #[must_use]
 pub fn source_failed(error: &io::Error) -> bool {
     error.get_ref().and_then(|inner| inner.downcast_ref::<source::SourceFailed>()).is_some()
@@ -157,7 +157,8 @@ fn stream<T>(
     Ok(read(&mut reader, compression))
 }
 
-/// The older format of lzma has no way to go on, so its decoder does not look at what follows.
+/// The lzma format cannot be concatenated, so its decoder does not check what follows. This reader checks
+/// that nothing follows.
 struct ToTheEnd<R>(liblzma::bufread::XzDecoder<R>);
 
 impl<R: BufRead> Read for ToTheEnd<R> {

@@ -1,4 +1,4 @@
-//! Writing, compressed as the name's ending says.
+//! Writes files, compressed in the format of their name's suffix.
 
 use std::{
     fmt,
@@ -9,11 +9,11 @@ use std::{
 
 use crate::AtomicFile;
 
-/// The level of zstd: its own default, several times as fast as a disk.
+/// The zstd level: zstd's default, several times as fast as a disk.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A file that is being written, compressed as the ending of its name says: `.zst`, `.bz2`, `.gz`, else not
-/// at all. The file appears under its name when it is whole: see [`AtomicFile`].
+/// A file that is being written, in the format of its name's suffix: `.zst`, `.bz2`, `.gz`, or else
+/// uncompressed. The file appears under its name when it is complete: see [`AtomicFile`].
 #[derive(Debug)]
 pub struct Output {
     file: AtomicFile,
@@ -39,7 +39,7 @@ impl fmt::Debug for Encoder {
 }
 
 impl Output {
-    /// Begins to write a file of this name.
+    /// Creates a file to be written under this name.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = AtomicFile::create(path)?;
         let handle = file.handle()?;
@@ -58,7 +58,7 @@ impl Output {
         Ok(Self { file, encoder })
     }
 
-    /// All has been written: the file is synced, and gets its name. Without this there is no file.
+    /// Completes the file: syncs it, and renames it. Without this call there is no file.
     pub fn finish(self) -> io::Result<()> {
         match self.encoder {
             Encoder::None(writer) => drop(writer.into_inner()?),

@@ -1,4 +1,4 @@
-//! Where an import comes from.
+//! The sources of imports.
 
 use std::{
     fmt,
@@ -13,23 +13,23 @@ use std::{
 use tokio::io::AsyncRead;
 use tokio_util::io::SyncIoBridge;
 
-/// Where an import comes from, compressed or not.
+/// The source of an import, compressed or not.
 pub struct Source {
     input: Input,
     size: Option<u64>,
     consumed: Arc<AtomicU64>,
 }
 
-/// What is read from.
+/// The kinds of inputs.
 pub(super) enum Input {
-    /// A file in which one can go back.
+    /// A seekable file.
     File(File),
     /// Anything else.
     Stream(Box<dyn Read + Send>),
 }
 
 impl Source {
-    /// A file. One in which nobody can go back, such as a pipe that has a name, is read as a stream.
+    /// A source from a file. A file that is not seekable, such as a named pipe, is read as a stream.
     pub fn file(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -38,32 +38,33 @@ impl Source {
         Ok(Self { input: Input::File(file), size: Some(metadata.len()), consumed: Arc::default() })
     }
 
-    /// A stream, such as standard input. It is read on a thread that may be blocked.
+    /// A source from a stream, such as standard input. It is read on a thread that may block.
     #[must_use]
     pub fn stream(input: impl Read + Send + 'static) -> Self {
         Self { input: Input::Stream(Box::new(input)), size: None, consumed: Arc::default() }
     }
 
-    /// A stream of tokio, such as the body of a request. To be called within a runtime.
+    /// A source from an asynchronous stream, such as the body of a request. Must be called within a runtime
+    /// of tokio.
     #[must_use]
     pub fn asynchronous(input: impl AsyncRead + Send + Unpin + 'static) -> Self {
         Self::stream(SyncIoBridge::new(input))
     }
 
-    /// Its size as it lies there, where that is known.
+    /// The size of the source, in its compressed form, if it is known.
     #[must_use]
     pub const fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// Says its size, where the caller knows it.
+    /// Sets the size, if the caller knows it.
     #[must_use]
     pub const fn with_size(mut self, size: Option<u64>) -> Self {
         self.size = size;
         self
     }
 
-    /// Counts the bytes that have been read of it, as they lie there.
+    /// Returns the counter of the bytes read so far, in their compressed form.
     #[must_use]
     pub fn consumed(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.consumed)
@@ -83,12 +84,12 @@ impl fmt::Debug for Source {
     }
 }
 
-/// The source could not be read: the disk or the network failed, not what is in the file.
+/// The source could not be read: the disk or the network failed, and the content is not to blame.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct SourceFailed(io::Error);
 
-/// A reader that counts how far it is.
+/// A reader that counts the bytes that it has read.
 pub(super) struct Counted<R> {
     inner: R,
     consumed: Arc<AtomicU64>,

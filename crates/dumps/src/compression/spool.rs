@@ -1,4 +1,4 @@
-//! Space on disk for archives that arrive as streams and can only be read from their end.
+//! Disk space for archives that arrive as streams, and can only be read from their end.
 
 use std::{
     fs::File,
@@ -9,13 +9,13 @@ use std::{
     },
 };
 
-/// The bytes that are copied, and reserved, at once.
+/// The number of bytes that are reserved and copied at once.
 const PIECE: usize = 1 << 18;
 
-/// Why an archive that arrives as a stream cannot be kept, although it may be right.
+/// Why an archive that arrives as a stream cannot be stored, although it may be valid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
-    /// Other archives take the space that all of them may have.
+    /// Other archives use the space that all of them share.
     #[error(
         "the {0} bytes of disk for 7z archives that come as streams are in use: try again when other imports are done, \
          or send what is in it as .xz or .zst, which need no space on the disk"
@@ -27,20 +27,20 @@ pub(crate) enum SpoolError {
          TMPDIR"
     )]
     Disk {
-        /// Where temporary files are.
+        /// The folder of temporary files.
         folder: String,
-        /// Why.
+        /// The error of the disk.
         error: io::Error,
     },
 }
 
 impl SpoolError {
-    /// The temporary file failed, not the archive.
+    /// An error of the temporary file, not of the archive.
     pub(crate) fn disk(error: io::Error) -> Self {
         Self::Disk { folder: std::env::temp_dir().display().to_string(), error }
     }
 
-    /// Whether the disk has no room.
+    /// Whether the disk is full.
     pub(crate) fn is_full_disk(&self) -> bool {
         matches!(self, Self::Disk { error, .. } if is_full(error))
     }
@@ -60,8 +60,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Space on disk for 7z archives that arrive as streams. Imports that share one have their archives counted
-/// together.
+/// Disk space for 7z archives that arrive as streams. Imports that share a `SpoolSpace` share its limit.
 #[derive(Debug)]
 pub struct SpoolSpace {
     archive: u64,
@@ -70,7 +69,7 @@ pub struct SpoolSpace {
 }
 
 impl SpoolSpace {
-    /// At most `archive` bytes of an archive, and at most `total` bytes of all of them at once.
+    /// Limits an archive to `archive` bytes, and all archives at the same time to `total` bytes.
     #[must_use]
     pub const fn new(archive: u64, total: u64) -> Self {
         Self { archive, total, used: AtomicU64::new(0) }
@@ -82,7 +81,7 @@ impl SpoolSpace {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// An error where an archive of so many bytes can never be kept.
+    /// Fails if an archive of so many bytes can never be stored.
     pub(super) fn check(&self, bytes: u64) -> io::Result<()> {
         let most = self.archive.min(self.total);
         if bytes <= most {
@@ -97,7 +96,7 @@ impl SpoolSpace {
         ))
     }
 
-    /// Keeps a stream in a temporary file, which is gone when it is closed.
+    /// Copies a stream to a temporary file, which is deleted when it is closed.
     pub(super) fn fill(self: &Arc<Self>, mut stream: impl Read) -> io::Result<SpooledFile> {
         let mut spooled = SpooledFile {
             file: tempfile::tempfile().map_err(SpoolError::disk)?,
@@ -120,7 +119,7 @@ impl SpoolSpace {
     }
 }
 
-/// A stream in a temporary file, and the space that it takes until this is dropped.
+/// A stream in a temporary file. It occupies its space until it is dropped.
 #[derive(Debug)]
 pub(super) struct SpooledFile {
     file: File,
@@ -129,7 +128,7 @@ pub(super) struct SpooledFile {
 }
 
 impl SpooledFile {
-    /// Another handle of the file.
+    /// Returns another handle of the file.
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }

@@ -39,7 +39,7 @@ fn zstd_with_checksum(text: &[u8]) -> Vec<u8> {
 
 type Compress = fn(&[u8]) -> Vec<u8>;
 
-/// Those of which several may follow one another.
+/// The formats whose data can be concatenated.
 const CONCATENABLE: [(Compression, Compress); 4] = [
     (Compression::Gzip, gzip),
     (Compression::Bzip2, bzip2),
@@ -62,7 +62,7 @@ fn text() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_compressed_is_told_by_its_first_bytes() {
+fn formats_are_recognised_by_their_first_bytes() {
     for (compression, compress) in CONCATENABLE {
         let input = compress(&text());
         assert_eq!(Compression::of(&input[..MAGIC]), compression);
@@ -84,14 +84,14 @@ fn several_streams_are_read_as_one() {
 }
 
 #[test]
-fn a_frame_of_zstd_that_is_to_be_skipped_is() {
+fn skippable_zstd_frame_is_skipped() {
     let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let input = [skippable.clone(), zstd_with_checksum(TEXT), skippable].concat();
     assert_eq!(decompressed(input).unwrap(), TEXT);
 }
 
 #[test]
-fn what_is_cut_short_is_an_error_wherever_it_is_cut() {
+fn truncated_data_is_an_error_at_every_length() {
     let all: Vec<_> = CONCATENABLE.into_iter().chain([(Compression::Lzma, lzma as Compress)]).collect();
     for (compression, compress) in all {
         let whole = compress(&text());
@@ -105,7 +105,7 @@ fn what_is_cut_short_is_an_error_wherever_it_is_cut() {
 }
 
 #[test]
-fn what_follows_and_does_not_belong_to_it_is_an_error() {
+fn unrelated_data_after_the_end_is_an_error() {
     let others = [(Compression::Lzma, lzma as Compress), (Compression::SevenZip, seven_zip as Compress)];
     for (compression, compress) in CONCATENABLE.into_iter().chain(others) {
         assert_eq!(decompressed(compress(TEXT)).unwrap(), TEXT);
@@ -127,7 +127,7 @@ fn a_damaged_byte_is_an_error() {
 }
 
 #[test]
-fn long_windows_are_read_where_they_are_allowed() {
+fn long_windows_are_read_if_the_limit_allows_them() {
     let mut encoder = ::zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     encoder.long_distance_matching(true).unwrap();
     encoder.window_log(28).unwrap();
@@ -156,7 +156,7 @@ fn the_limit_of_memory_holds_for_every_format() {
 }
 
 #[test]
-fn frames_of_old_zstd_are_no_way_around_the_limits() {
+fn frames_of_old_zstd_versions_are_refused() {
     // The magic numbers of versions 0.4 to 0.7, behind a frame of this version.
     for old in 0x24..=0x27_u8 {
         let input = [zstd_with_checksum(TEXT), vec![old, 0xb5, 0x2f, 0xfd], vec![0xff; 100]].concat();
@@ -174,7 +174,7 @@ fn seven_zip(text: &[u8]) -> Vec<u8> {
     seven_zip_fixture::archive(&["dump.xml"], text)
 }
 
-/// A 7z archive of stored files, as the format's description has it.
+/// A 7z archive of stored files, as the description of the format defines it.
 mod seven_zip_fixture {
     fn crc(bytes: &[u8]) -> [u8; 4] {
         let mut crc = flate2::Crc::new();
@@ -186,7 +186,7 @@ mod seven_zip_fixture {
         let count = u8::try_from(names.len()).unwrap();
         let size = u8::try_from(content.len()).unwrap();
         let mut header = vec![0x01, 0x04];
-        // Where the packed streams are, and their sizes.
+        // The offset of the packed streams, and their sizes.
         header.extend([0x06, 0, count, 0x09]);
         header.extend(vec![size; names.len()]);
         header.push(0x00);
@@ -197,7 +197,7 @@ mod seven_zip_fixture {
         header.extend(vec![size; names.len()]);
         header.extend([0x0a, 1]);
         header.extend(names.iter().flat_map(|_| crc(content)));
-        // Nothing more of the streams in them: one each.
+        // No further description of the streams: one content each.
         header.extend([0x00, 0x08, 0x00, 0x00]);
         // The files' names.
         let names_utf16: Vec<u8> =
@@ -254,7 +254,7 @@ fn an_archive_that_is_no_dump_is_refused() {
 }
 
 #[test]
-fn what_has_been_read_is_counted_as_it_lies_there() {
+fn consumed_bytes_are_counted_in_compressed_form() {
     let input = gzip(&text());
     let size = input.len() as u64;
     let source = Source::file(file_of(&input)).unwrap();
@@ -266,7 +266,7 @@ fn what_has_been_read_is_counted_as_it_lies_there() {
 }
 
 #[test]
-fn a_source_that_fails_is_told_from_what_is_in_it() {
+fn failed_source_is_told_from_damaged_content() {
     struct Failing;
     impl Read for Failing {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -285,7 +285,7 @@ fn a_source_that_fails_is_told_from_what_is_in_it() {
 }
 
 #[test]
-fn what_is_written_is_compressed_as_its_name_ends() {
+fn output_is_compressed_as_its_suffix_says() {
     let folder = tempfile::tempdir().unwrap();
     for (name, compression) in [
         ("a.xml.zst", Compression::Zstd),

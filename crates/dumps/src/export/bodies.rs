@@ -5,23 +5,24 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, Revisioned, Tid};
 
-/// Reads the bodies of properties that belong to revisions, for a run of revisions, in order: as many as the
-/// bucket gives at once.
+/// Reads the bodies of properties of revisions. It reads ahead, in order, as many revisions as the bucket
+/// returns at once.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     runs: HashMap<PropertyName, Run>,
 }
 
-/// Bodies of revisions that follow one another.
+/// Bodies of consecutive revisions.
 #[derive(Debug)]
 struct Run {
     bodies: BTreeMap<Revision, Body>,
-    /// The last of them. What was asked for before it, and did not come, is not there.
+    /// The last revision of the run. A body before it that did not come is not stored.
     last: Option<Revision>,
 }
 
 impl Bodies {
-    /// The body of a property of a revision. Those up to `last` are expected to be asked for next.
+    /// Returns the body of a property of a revision. The caller is expected to ask for the revisions up to
+    /// `last` next.
     pub(super) async fn of_revision(
         &mut self,
         buckets: &Revisioned,
@@ -45,7 +46,7 @@ impl Bodies {
     }
 }
 
-/// The body of a property of a render.
+/// Returns the body of a property of a render.
 pub(super) async fn of_render(
     buckets: &Revisioned,
     page: &Page,

@@ -1,7 +1,7 @@
-//! A whole history out: `export`.
+//! `export`: writes a whole history.
 //!
-//! Pages are read one after another and written to a buffer; full buffers go through a bounded channel to a
-//! thread of their own, which compresses and writes them.
+//! Pages are read one after another, and written to a buffer. Full buffers go through a bounded channel to a
+//! separate thread, which compresses and writes them.
 
 mod bodies;
 mod pages;
@@ -16,38 +16,39 @@ pub use self::report::{ExportError, ExportProgress, ExportReport, Loss, Unreadab
 use self::{pages::PageExport, pipe::Pipe};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 
-/// Titles that are asked for at once.
+/// How many titles are requested at once.
 const TITLES: usize = 500;
 
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// MediaWiki's XML, version 0.11: the text of revisions, and what MediaWiki knows of them.
+    /// MediaWiki's XML, version 0.11: the text of revisions, and their metadata in MediaWiki.
     Xml,
-    /// JSON lines, which hold everything.
+    /// JSON lines, which contain everything.
     JsonLines,
 }
 
 /// What to export, and how.
 #[derive(Debug, Clone)]
 pub struct ExportOptions {
-    /// These pages only; `None`: all.
+    /// The pages to export; `None`: all.
     pub titles: Option<Vec<Title>>,
-    /// All revisions, else the latest of each page.
+    /// Whether all revisions are exported, rather than the latest of each page.
     pub history: bool,
     /// The format.
     pub format: Format,
 }
 
-/// Writes the pages of a domain, titles in byte order and revisions from the lowest number on, and gives back
-/// what it was written to, still to be finished.
+/// Writes the pages of a domain: titles in byte order, revisions in ascending order of their numbers. Returns
+/// the writer, which is still to be finished.
 ///
-/// `progress` is called after each part of a page. To be called within a runtime of tokio; `writer` is written
-/// to on one of its blocking threads. What is written to the store meanwhile may be there or not.
+/// `progress` is called after each part of a page. Must be called within a runtime of tokio; `writer` is used
+/// on one of its blocking threads. Writes to the store during the export may be included or not.
 ///
-/// What the store has lost is left out, each revision or render as a whole, and the report says so. So it is with damaged
-/// rows; a title whose row is damaged is taken from its key. Of a damaged block of
-/// the archive that is so where [`Revisioned::pass_over_damage`] was called; else an error ends the export.
+/// Data that the store has lost is left out, each revision or render as a whole, and the report names it. The
+/// same holds for damaged rows; a title whose row is damaged is taken from its key. Damaged blocks of the
+/// archive are handled in this way only after a call of [`Revisioned::pass_over_damage`]. Otherwise such a
+/// block ends the export with an error.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &Revisioned,
     catalog: &Catalog,
@@ -104,7 +105,7 @@ pub async fn export<W: Write + Send + 'static>(
     export.finish().await
 }
 
-/// An export that is under way.
+/// An export in progress.
 struct Export<'a, W> {
     buckets: &'a Revisioned,
     catalog: &'a Catalog,
@@ -116,7 +117,7 @@ struct Export<'a, W> {
     numbers: report::Numbers,
 }
 
-/// What pages are written to: a buffer, from which full parts are taken.
+/// The output of pages: a buffer, from which full parts are taken.
 enum Sink {
     Xml(XmlWriter<Vec<u8>>),
     JsonLines(JsonLinesWriter<Vec<u8>>),
@@ -139,7 +140,7 @@ impl Sink {
 }
 
 impl<W: Write + Send + 'static> Export<'_, W> {
-    /// Writes a page; `false` where there is none.
+    /// Writes a page. Returns `false` if it does not exist.
     async fn page(
         &mut self,
         page: Page,
@@ -156,7 +157,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         }
     }
 
-    /// Passes on what has been written, once there is enough of it.
+    /// Passes on the written data if there is enough of it.
     async fn pass_on(&mut self, all: bool) -> Result<(), ExportError> {
         let buffer = self.sink.buffer();
         if all || buffer.len() >= pipe::PART {

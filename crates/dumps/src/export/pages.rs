@@ -1,4 +1,4 @@
-//! One page of an export.
+//! The export of one page.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,8 @@ use crate::{
     xml::{self, Outcome, WrittenRevision, WrittenSlot, WrittenText},
 };
 
-/// Revisions that are asked for at once, and whose bodies are then read ahead: at most a megabyte of each.
+/// How many revisions are requested at once. Their bodies are then read ahead, at most a megabyte of each
+/// property.
 const REVISIONS: usize = 64;
 
 /// Writes one page, part by part.
@@ -27,19 +28,19 @@ pub(super) struct PageExport<'a, 'b, W> {
     info: Option<PageInfo>,
     after: Option<Revision>,
     bodies: Bodies,
-    /// What has been lost of the revisions that were written last.
+    /// Reasons why bodies of the last written revisions could not be read.
     lost: BTreeMap<Revision, String>,
-    /// The blocks of which it has been said that nothing can be read.
+    /// The completely unreadable blocks that have been reported.
     lost_blocks: BTreeSet<String>,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing of it has been written.
+    /// Nothing of the page has been written.
     NotBegun,
     Begun,
-    /// The format cannot hold it.
+    /// The format cannot represent the page.
     LeftOut,
 }
 
@@ -67,7 +68,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 Err(ExportError::Store(Error::Store(StoreError::Corrupt(why)))) => {
                     let what = format!("the latest revision of {} is left out: {why}", this.page.title);
                     this.export.report.damaged.add(what);
-                    // Nothing comes behind it.
+                    // No revision follows.
                     this.after = Some(Revision::MAX);
                 }
                 after => this.after = after?,
@@ -76,7 +77,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(this)
     }
 
-    /// The number below that of the latest revision, so that it is the first that comes.
+    /// The number before that of the latest revision, so that the latest is the first that is read.
     async fn before_latest(&self) -> Result<Option<Revision>, ExportError> {
         match self.export.buckets.latest_render(&self.page).await {
             Ok(render) => Ok(Revision::new(render.record.rev.get() - 1)),
@@ -85,7 +86,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }
     }
 
-    /// Writes the next revisions; `false` where there are no more.
+    /// Writes the next revisions. Returns `false` if there are no more.
     pub(super) async fn part(&mut self) -> Result<bool, ExportError> {
         let more = self.revisions().await?;
         self.note_lost();
@@ -114,7 +115,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(part.next.is_some())
     }
 
-    /// The page is written; `false` where there is none.
+    /// Completes the page. Returns `false` if it does not exist.
     pub(super) fn end(self) -> Result<bool, ExportError> {
         if self.state == State::Begun
             && let Sink::Xml(writer) = &mut self.export.sink
@@ -159,7 +160,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }
     }
 
-    /// Reports what could not be read since this was last called.
+    /// Reports the damage that reads have met since the last call.
     fn note_lost(&mut self) {
         for passed in self.export.buckets.passed_over() {
             if passed.page != self.page {
@@ -167,7 +168,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             }
             let (first, last) = passed.revisions;
             if first == last && passed.count == 1 {
-                // It says more than that something is missing.
+                // This reason says more than that something is missing.
                 self.lost.insert(first, passed.why);
             } else if self.lost_blocks.insert(passed.block) {
                 let title = self.page.title.clone();
@@ -201,7 +202,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(())
     }
 
-    /// `None`: its own bodies cannot be read, and it is left out.
+    /// Returns `None` if a property of the revision cannot be read: the revision is left out.
     async fn json_lines(
         &mut self,
         revision: &StoredRevision,
@@ -222,7 +223,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             kept &= render.stored;
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
                 let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await;
-                // All of its properties are there, or none is.
+                // A render is exported with all of its properties, or not at all.
                 let Some(body) = self.unless_lost(revision.record.rev, body)? else { continue 'renders };
                 of_render.push((name, info, body));
             }
@@ -237,8 +238,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(Some(Outcome::Written))
     }
 
-    /// `None`: a text of it cannot be read, and it is left out. Its record may say of the text what follows from the text,
-    /// such as its SHA-1.
+    /// Returns `None` if a text of the revision cannot be read: the revision is left out. The record may get
+    /// values computed from the text, such as its SHA-1.
     async fn xml(
         &mut self,
         revision: &StoredRevision,
@@ -285,7 +286,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }))
     }
 
-    /// A body of a revision. `None`: it cannot be read.
+    /// Returns a body of a revision. `None`: it cannot be read.
     async fn body(
         &mut self,
         name: &PropertyName,
@@ -300,7 +301,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(body)
     }
 
-    /// `None`: it belongs to a revision, and is damaged.
+    /// Turns damage of a revision's body into `None`. Other errors stay errors.
     fn unless_lost<T>(
         &mut self,
         rev: Revision,

@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! The thread that writes an export.
 
 use std::io::{self, Write};
 
@@ -6,12 +6,12 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::ExportError;
 
-/// The bytes after which a part is passed on.
+/// The size at which a part is passed on.
 pub(super) const PART: usize = 1 << 18;
-/// Parts that wait.
+/// How many parts may wait.
 const QUEUE: usize = 4;
 
-/// Passes parts on to a thread that writes them.
+/// Passes parts to a thread that writes them.
 pub(super) struct Pipe<W> {
     sender: Option<mpsc::Sender<Vec<u8>>>,
     thread: JoinHandle<io::Result<W>>,
@@ -37,7 +37,7 @@ impl<W: Write + Send + 'static> Pipe<W> {
         if sent {
             return Ok(());
         }
-        // The thread has stopped, and says why.
+        // The thread has stopped; its result says why.
         self.sender = None;
         match (&mut self.thread).await {
             Ok(Err(error)) => Err(error.into()),

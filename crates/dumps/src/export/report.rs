@@ -1,4 +1,4 @@
-//! What became of an export.
+//! The report of an export.
 
 use std::{io, sync::Arc};
 
@@ -7,73 +7,75 @@ use roaring::RoaringTreemap;
 
 use crate::Named;
 
-/// What became of an export.
+/// The report of an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportReport {
-    /// Pages that were written.
+    /// The number of written pages.
     pub pages: u64,
-    /// Revisions that were written.
+    /// The number of written revisions.
     pub revisions: u64,
-    /// The bytes that were written, before they were compressed.
+    /// The number of written bytes, before compression.
     pub bytes: u64,
-    /// Pages that were asked for and are not there.
+    /// Requested pages that do not exist.
     pub missing: Vec<Title>,
-    /// What the format cannot hold and was left out: pages and revisions.
+    /// Pages and revisions that were left out because the format cannot represent them.
     pub left_out: Named<Warning>,
-    /// What was written although the schema does not allow it.
+    /// Values that were written although the schema does not allow them.
     pub invalid: Named<Warning>,
-    /// Properties of revisions and renders, such as html, that XML has no place for. JSON lines have.
+    /// The number of left out properties, such as html, which XML cannot contain. JSON lines can.
     pub properties_left_out: u64,
-    /// Damaged rows that belong to no revision, each in a sentence: of titles, which are taken from their keys, of what an
-    /// import said of a page or of the wiki, and of pages whose latest revision cannot be told.
+    /// Damaged rows that belong to no revision, each described in a sentence. These are rows of titles, which
+    /// are taken from their keys instead, and imported metadata of a page or the wiki. Pages whose latest
+    /// revision is unknown because of damage are listed as well.
     pub damaged: Named<String>,
-    /// Revisions that the store has lost and the export lacks. Their repair needs more than the first few.
+    /// Revisions that the store has lost and that are missing from the export. Their repair needs more than
+    /// the first few.
     pub unreadable: Named<Unreadable, 10_000>,
 }
 
-/// Revisions that cannot be read, or not all of them.
+/// A run of revisions of which some or all cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// The page.
     pub title: Title,
-    /// The lowest and the highest.
+    /// The lowest and the highest revision.
     pub revisions: (Revision, Revision),
-    /// How many they are. Where several lie in one block that cannot be read at all, some of them may stand elsewhere
-    /// as well, and be in the export.
+    /// The number of revisions. If they are in one block that cannot be read at all, some of them may also be
+    /// stored elsewhere, and be in the export.
     pub count: u64,
-    /// What is wrong, as a sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// Something that the format cannot hold.
+/// Something that the format cannot represent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// The page.
     pub title: Title,
-    /// The revision; `None`: the page itself.
+    /// The revision. `None`: it is about the page itself.
     pub rev: Option<Revision>,
-    /// What it is.
+    /// What cannot be represented.
     pub loss: Loss,
 }
 
-/// What XML, or the schema of exports, cannot hold.
+/// Something that XML, or the schema of exports, cannot represent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
     /// A character that XML 1.0 forbids, even as a reference.
     #[error("{field}: XML cannot hold the character U+{:04X}", u32::from(*character))]
     Character {
-        /// Where it is.
+        /// The field with the character.
         field: String,
         /// The character.
         character: char,
     },
-    /// A field is longer than those of exports are.
+    /// A field is longer than exports allow.
     #[error("{field} has more than {limit} bytes")]
     TooLong {
         /// The field.
         field: String,
-        /// The most bytes of it.
+        /// The limit in bytes.
         limit: usize,
     },
     /// A text is not UTF-8.
@@ -82,14 +84,14 @@ pub enum Loss {
         /// The slot.
         slot: String,
     },
-    /// There is no text, and nothing that says why.
+    /// There is no text, and no reason for that.
     #[error("it has no text for slot {slot}")]
     NoText {
         /// The slot.
         slot: String,
     },
-    /// It was superseded, and its bodies, or those of some of its renders, went by the bucket's retention or were left
-    /// out by the archive's policy.
+    /// The revision was superseded, and bodies of it or of some of its renders are gone: culled by retention,
+    /// or left out by the archive's policy.
     #[error(
         "what was superseded is not all kept here: its bodies, or those of some of its renders, have gone"
     )]
@@ -102,10 +104,10 @@ pub enum Loss {
         /// Its value.
         value: String,
     },
-    /// The schema wants numbers that are unique in the export.
+    /// The schema requires numbers that are unique in the export.
     #[error("its {field} {number} has come before in this export, where the schema wants it once only")]
     NotUnique {
-        /// What is numbered.
+        /// The kind of number.
         field: &'static str,
         /// The number.
         number: i64,
@@ -113,31 +115,31 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// A value that the schema does not allow.
+    /// Makes the loss for a value that the schema does not allow.
     pub(crate) fn invalid(field: &str, value: &str) -> Self {
         Self::Schema { field: field.to_owned(), value: crate::LeftOut::shown(value) }
     }
 }
 
-/// How far an export is.
+/// The progress of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportProgress {
-    /// Pages that were begun.
+    /// The number of pages begun.
     pub pages: u64,
-    /// Revisions that were written.
+    /// The number of written revisions.
     pub revisions: u64,
-    /// The bytes that were written, before they are compressed.
+    /// The number of written bytes, before compression.
     pub bytes: u64,
 }
 
-/// An export did not come to its end.
+/// The error that ended an export.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
     /// The store failed.
     #[error("cannot read the store: {0}")]
     Store(#[from] rashomon_buckets::Error),
-    /// It could not be written.
+    /// The output could not be written.
     #[error("cannot write: {0}")]
     Write(Arc<io::Error>),
 }
@@ -149,7 +151,7 @@ impl From<io::Error> for ExportError {
 }
 
 impl ExportReport {
-    /// Whether everything that was asked for was written, as far as it is what the format is for.
+    /// Whether everything requested was written, apart from what the format is not made for.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.missing.is_empty()
@@ -168,7 +170,7 @@ impl ExportReport {
     }
 }
 
-/// The numbers that have been written: a few bits each, since wikis count on.
+/// The numbers that have been written. They take a few bits each, since wikis number consecutively.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     pages: RoaringTreemap,
@@ -176,13 +178,13 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Notes the number of a page; a loss where it came before.
+    /// Records the number of a page. Returns a loss if the number has occurred before.
     pub(super) fn page(&mut self, number: i64) -> Option<Loss> {
         let is_new = self.pages.insert(number.unsigned_abs());
         (!is_new).then_some(Loss::NotUnique { field: "page id", number })
     }
 
-    /// Notes the number of a revision; a loss where it came before.
+    /// Records the number of a revision. Returns a loss if the number has occurred before.
     pub(super) fn revision(&mut self, rev: Revision) -> Option<Loss> {
         let is_new = self.revisions.insert(rev.get().unsigned_abs());
         (!is_new).then_some(Loss::NotUnique { field: "revision id", number: rev.get() })

@@ -1,4 +1,4 @@
-//! Whether bodies are what the SHA-1 that came with them says.
+//! Compares bodies with the SHA-1 values of the input.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use rashomon_buckets::{PropertyName, RevisionRecord, Sha1, excerpt};
 
 use crate::{SourceProperty, sha1};
 
-/// Something that disagrees: what it is, what was said, what it is instead.
+/// A disagreement: its subject, the declared value, and the actual value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Disagreement {
     pub(super) what: String,
@@ -14,15 +14,15 @@ pub(super) struct Disagreement {
     pub(super) is: String,
 }
 
-/// Checks a property against the SHA-1 that came with it.
+/// Checks a property against the SHA-1 of the input.
 pub(super) fn property(property: &SourceProperty, is: Sha1) -> Option<Disagreement> {
     disagreement(property.name.as_str(), property.sha1.as_deref()?, is)
 }
 
-/// Checks the slots of a revision against what the export says of them, and the revision as a whole if they
-/// agree: its SHA-1 is that of its only slot, or made of those of all slots.
+/// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of
+/// the whole revision. That is the SHA-1 of its only slot, or is made of those of all slots.
 ///
-/// What was replaced after the export was made, or did not come, cannot be checked.
+/// Values that were replaced after the export was made, or that are not in the export, cannot be checked.
 pub(super) fn revision(
     record: &RevisionRecord,
     properties: &[SourceProperty],

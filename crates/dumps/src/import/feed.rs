@@ -1,4 +1,4 @@
-//! The thread that reads and parses.
+//! The thread that reads and parses an input.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -14,19 +14,19 @@ use crate::{
     compression::{self, Compression, DecompressionLimits},
 };
 
-/// The most revisions of a group.
+/// The most revisions in a group.
 const MAX_REVISIONS: usize = 64;
-/// The bytes of bodies after which a group is full.
+/// The size of bodies at which a group is full.
 const MAX_GROUP_BYTES: usize = 1 << 20;
-/// What a revision takes in memory beside its bodies, about.
+/// The approximate memory of a revision without its bodies.
 const REVISION_BYTES: usize = 1 << 10;
 
-/// What is to be stored next.
+/// Something to be stored next.
 pub(super) enum Item {
     Site(SiteInfo),
     Group(Group),
     PageEnd(Title, Option<PageInfo>),
-    /// The input has ended in the middle of a page.
+    /// The input ended in the middle of a page.
     PageCut,
     LeftOut(LeftOut),
     Skipped(String),
@@ -36,30 +36,30 @@ pub(super) enum Item {
 pub(super) struct Group {
     pub(super) title: Title,
     pub(super) revisions: Vec<SourceRevision>,
-    /// The memory that they take, until they are dropped.
+    /// The permits for the memory of the revisions, released when they are dropped.
     _memory: Option<OwnedSemaphorePermit>,
 }
 
-/// Reads an input, and sends what is in it.
+/// Reads an input, and sends its content.
 pub(super) struct Feed {
     sender: mpsc::Sender<Item>,
     definitions: Definitions,
-    /// As many permits as bytes of bodies may be between parsing and storing.
+    /// A permit for each byte of bodies that may be between parsing and storing.
     memory: Arc<Semaphore>,
     bytes_under_way: u32,
     runtime: Handle,
     title: Option<Title>,
     revisions: Vec<SourceRevision>,
     bytes: usize,
-    /// The end of the page that the last revision is of has not come.
+    /// Whether the end of the last revision's page is still to come.
     in_page: bool,
 }
 
-/// Nobody takes what is sent: the import has failed elsewhere.
+/// The receiver is gone, since the import has failed elsewhere.
 struct NobodyListens;
 
 impl Feed {
-    /// To be called on a thread that may be blocked, within a runtime.
+    /// Must be called within a runtime, on a thread that may block.
     pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions, bytes_under_way: u32) -> Self {
         Self {
             sender,
@@ -74,7 +74,7 @@ impl Feed {
         }
     }
 
-    /// Sends all that is in the source.
+    /// Sends the whole content of the source.
     pub(super) fn run(
         mut self,
         source: Source,
@@ -82,7 +82,7 @@ impl Feed {
         limits: ReadLimits,
     ) -> Result<(), ImportFailure> {
         let consumed = source.consumed();
-        // Where nothing came out of it, there is no place in it to name.
+        // If nothing could be read, there is no place to name.
         let mut compressed = false;
         let read = compression::read(source, decompression, |input, compression| {
             compressed = compression != Compression::None;
@@ -108,7 +108,8 @@ impl Feed {
                         return Ok(());
                     }
                 }
-                // What is complete goes in, whatever comes after it. Where nobody listens, somebody else says why.
+                // Complete revisions are stored, whatever follows them. If the receiver is gone, the import
+                // reports the reason.
                 Ok(None) => return self.send_group().or(Ok(())),
                 Err(error) => return self.cut().map_or(Ok(()), |()| Err(error)),
             }
@@ -145,7 +146,7 @@ impl Feed {
         Ok(())
     }
 
-    /// The input ends too early.
+    /// Reports that the input ends too early.
     fn cut(&mut self) -> Result<(), NobodyListens> {
         self.send_group()?;
         if self.in_page { self.send(Item::PageCut) } else { Ok(()) }
@@ -155,7 +156,7 @@ impl Feed {
         let bytes = std::mem::take(&mut self.bytes);
         let revisions = std::mem::take(&mut self.revisions);
         let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
-        // One revision that is larger than all that may be under way goes alone.
+        // A revision that is larger than the whole limit is sent alone.
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.bytes_under_way);
         let memory = Arc::clone(&self.memory).acquire_many_owned(permits);
         // The semaphore is never closed.

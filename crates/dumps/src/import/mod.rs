@@ -1,9 +1,10 @@
-//! A whole history in: `import`.
+//! `import`: reads a whole history.
 //!
-//! A thread reads and parses; it sends groups of revisions of one page through a bounded channel. Each group
-//! becomes a task, which hashes and compresses its bodies beside those of other groups, then waits for the
-//! group of the same page before it, then stores. So the revisions of a page are stored in the order they came
-//! in, and whatever can be done at the same time is. What is between parsing and storing is bounded in bytes.
+//! A thread reads and parses the input. It sends groups of revisions of one page through a bounded channel.
+//! Each group becomes a task. The task hashes and compresses its bodies concurrently with other groups, then
+//! waits for the previous group of the same page, and then stores its group. So the revisions of a page are
+//! stored in their order, and everything else happens concurrently. The bytes between parsing and storing are
+//! bounded.
 
 mod check;
 mod feed;
@@ -31,12 +32,12 @@ use self::{
 use crate::LeftOutReason;
 use crate::{ReadLimits, Source, compression::DecompressionLimits};
 
-/// Groups that are parsed and wait.
+/// How many parsed groups may wait.
 const QUEUE: usize = 4;
-/// Groups that are being stored at the same time, for each job: most of that time they wait for the disk.
+/// How many groups are being stored at the same time, for each job. They wait for the disk most of that time.
 const IN_FLIGHT: usize = 8;
 
-/// The bytes of bodies that are between parsing and storing, unless something else is said.
+/// The default limit of the bytes of bodies between parsing and storing.
 const BYTES_UNDER_WAY: u32 = 24 << 20;
 
 /// How to import.
@@ -44,14 +45,14 @@ const BYTES_UNDER_WAY: u32 = 24 << 20;
 pub struct ImportOptions {
     /// How many groups of revisions are hashed and compressed at the same time; at least 1.
     pub jobs: usize,
-    /// What a compressed input may ask for.
+    /// The limits of decompression.
     pub decompression: DecompressionLimits,
-    /// The most bytes of a line of JSON lines.
+    /// The longest line of JSON lines in bytes.
     pub max_line: usize,
-    /// The bytes of bodies that may be between parsing and storing. In a form that is ready to be stored they are held
+    /// The limit of the bytes of bodies between parsing and storing. Bodies that are ready to be stored exist
     /// once more, and once more while the store writes them.
     pub bytes_under_way: u32,
-    /// Whether the revisions of new pages go into blocks of the archive as they come, where the archive is on.
+    /// Whether revisions of new pages are sealed in blocks at once, if the archive is on.
     pub archive: bool,
 }
 
@@ -68,17 +69,18 @@ impl Default for ImportOptions {
     }
 }
 
-/// Reads a history into the pages of a domain, and says what became of it.
+/// Imports a history into the pages of a domain, and returns a report.
 ///
-/// `progress` is called after each group of revisions, some hundred times a second. To be called within a
-/// runtime of tokio; the parser runs on one of its blocking threads. Whatever stands is left as it is, so an
-/// import may be repeated, and goes on where it was stopped.
+/// `progress` is called after each group of revisions, some hundred times a second. Must be called within a
+/// runtime of tokio; the parser runs on one of its blocking threads. Stored revisions are not changed. So an
+/// import may be repeated, and continues where it was stopped.
 ///
-/// What can never be true, or could not be given back as it came, is left out and named, see [`LeftOutReason`]:
-/// a revision that is its own parent, or one that is made after the import begins. Whatever else is odd goes in.
+/// Revisions that can never be true, or that could not be returned unchanged, are left out and named, see
+/// [`LeftOutReason`]. An example is a revision that is its own parent, or one with a time after the start of
+/// the import. All other revisions are stored, even strange ones.
 ///
-/// Where the input is cut short or damaged, or the store fails, that is an error, which has the report of what
-/// was done until then: all complete revisions before it are stored.
+/// If the input is cut short or damaged, or if the store fails, an error is returned. It contains the report
+/// of what was done until then: all complete revisions before that place are stored.
 pub async fn import(
     buckets: &Revisioned,
     catalog: &Catalog,
@@ -123,7 +125,7 @@ pub async fn import(
             Some(finished) = run.tasks.join_next() => done = run.finish(finished, &mut progress),
         }
     }
-    // The parser stops when nobody takes what it sends.
+    // The parser stops when the receiver is dropped.
     drop(items);
     while let Some(finished) = run.tasks.join_next().await {
         done = done.and(run.finish(finished, &mut progress));
@@ -133,20 +135,20 @@ pub async fn import(
         Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
     };
     let placed = run.importer.finish(&mut run.report).await;
-    // What the store says comes first: the parser may only have been stopped because of it.
+    // An error of the store comes first: it may be the reason why the parser stopped.
     let done = done.and(placed).and(parsed);
     let report = run.report;
     done.map(|()| report.clone()).map_err(|failure| ImportError { failure, report: Box::new(report) })
 }
 
-/// An import that is under way.
+/// An import in progress.
 struct Run {
     importer: Arc<Importer>,
     size: Option<u64>,
     consumed: Arc<AtomicU64>,
     report: ImportReport,
     tasks: JoinSet<Result<Stored, ImportFailure>>,
-    /// The last task of each page that has one under way; of all pages, where they share blocks.
+    /// The last running task of each page. If pages share blocks, the last running task of all pages.
     last: HashMap<Option<Title>, (u64, Previous)>,
     next: u64,
 }
@@ -187,7 +189,7 @@ impl Run {
         self.next
     }
 
-    /// What the page's next task waits for, and what it lets go of when it is done.
+    /// Returns what the page's next task must wait for, and the sender that the task drops when it is done.
     fn follow(&mut self, title: &Title, number: u64) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let previous = self.last.insert(self.importer.queue_of(title), (number, receiver));

@@ -1,4 +1,4 @@
-//! What became of an import.
+//! The report of an import.
 
 use std::collections::BTreeMap;
 
@@ -6,93 +6,94 @@ use rashomon_buckets::{Revision, Sealed, Title};
 
 use crate::{LeftOut, Named, ReadError};
 
-/// What became of an import.
+/// The report of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Pages, also one whose end does not come; one that came several times counts as often.
+    /// The number of pages. A page without an end counts, and a page that occurs several times counts each
+    /// time.
     pub pages: u64,
-    /// Revisions that were stored, or got renders that they did not have.
+    /// The number of revisions that were stored, or got new renders.
     pub created: u64,
-    /// Revisions that stood so already.
+    /// The number of revisions that were already stored with the same content.
     pub unchanged: u64,
-    /// Revisions that stand with other content, and were left as they are.
+    /// Revisions that are stored with other content, and were not changed.
     pub conflicts: Named<Conflict>,
-    /// Revisions that cannot be kept.
+    /// Revisions that cannot be stored.
     pub left_out: Named<LeftOut>,
-    /// Bodies that are not what the SHA-1 that came with them says, and stand as they came.
+    /// Bodies that do not match the SHA-1 of the input. They are stored as they came.
     pub mismatches: Named<Mismatch>,
-    /// Elements that are not read, by their names: uploads, log items and what is not known.
+    /// Elements that are not supported, by their names: uploads, log items and unknown ones.
     pub skipped: BTreeMap<String, u64>,
-    /// The bytes of all bodies.
+    /// The size of all bodies in bytes.
     pub text_bytes: u64,
-    /// What went into blocks of the archive as it came.
+    /// What was sealed in blocks of the archive at once.
     pub sealed: Option<Sealed>,
 }
 
-/// A revision that stands with other content.
+/// A revision that is stored with other content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Its page.
     pub title: Title,
     /// Its number.
     pub rev: Revision,
-    /// The line it begins in.
+    /// The line in which the revision begins.
     pub line: u64,
-    /// In what it differs.
+    /// What differs.
     pub difference: String,
 }
 
-/// A body that is not what the SHA-1 that came with it says.
+/// A body that does not match the SHA-1 of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// Its page.
     pub title: Title,
     /// Its revision.
     pub rev: Revision,
-    /// The line that the revision begins in.
+    /// The line in which the revision begins.
     pub line: u64,
-    /// What it is: a property, or the whole revision, whose SHA-1 is that of all its slots.
+    /// What was compared: a property, or the whole revision, whose SHA-1 covers all its slots.
     pub what: String,
-    /// The SHA-1 that it came with.
+    /// The SHA-1 of the input.
     pub said: String,
-    /// The SHA-1 that it has, written as that is.
+    /// The actual SHA-1, in the same notation.
     pub is: String,
 }
 
-/// How far an import is.
+/// The progress of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportProgress {
-    /// Pages whose end has come.
+    /// The number of pages whose end was reached.
     pub pages: u64,
-    /// Revisions that something became of.
+    /// The number of processed revisions.
     pub revisions: u64,
-    /// The bytes of their bodies.
+    /// The size of their bodies in bytes.
     pub text_bytes: u64,
-    /// The bytes that have been read of the input, as it lies there.
+    /// The number of bytes read from the input, in its compressed form.
     pub read: u64,
-    /// Its size, where that is known.
+    /// The size of the input, if it is known.
     pub size: Option<u64>,
 }
 
-/// An import did not come to its end.
+/// The error that ended an import.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{failure}")]
 pub struct ImportError {
-    /// Why.
+    /// The reason.
     #[source]
     pub failure: ImportFailure,
-    /// What was done until then; it stays.
+    /// The report of what was done until then. It stays stored.
     pub report: Box<ImportReport>,
 }
 
-/// Why an import did not come to its end.
+/// Why an import ended early.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportFailure {
-    /// The input is cut short, damaged or none.
+    /// The input is cut short, damaged, or no history.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The store failed, or refused something.
+    /// The store failed, or refused a write.
     #[error("page {}, revisions {first} to {last} of the input's order: {error}", title.to_text())]
     Store {
         /// The page.
@@ -101,15 +102,15 @@ pub enum ImportFailure {
         first: Revision,
         /// The last revision of the group that was to be stored.
         last: Revision,
-        /// What the store says.
+        /// The error of the store.
         error: rashomon_buckets::Error,
     },
-    /// Blocks of the archive, or what shares them, could not be stored.
+    /// Blocks of the archive, or pages that share them, could not be stored.
     #[error(
         "the last blocks of the archive could not be stored: {0}; import again, and what is missing goes in"
     )]
     Archive(rashomon_buckets::Error),
-    /// What is known of the wiki or of a page could not be stored.
+    /// The metadata of the wiki or of a page could not be stored.
     #[error("what the input says of the wiki and its pages could not be stored: {0}")]
     Catalog(rashomon_buckets::Error),
     /// A part of the program failed or was stopped.
@@ -118,23 +119,23 @@ pub enum ImportFailure {
 }
 
 impl ImportReport {
-    /// The most names of skipped elements that are counted apart.
+    /// How many different names of skipped elements are counted.
     const MAX_SKIPPED: usize = 32;
 
-    /// Whether everything stands as it came: nothing left out, and no conflict. A body whose SHA-1 disagrees
-    /// stands as it came.
+    /// Whether everything is stored as it came: nothing was left out, and there is no conflict. A body whose
+    /// SHA-1 does not match is stored as it came.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.conflicts.is_empty() && self.left_out.is_empty()
     }
 
-    /// Revisions that something became of.
+    /// The number of processed revisions.
     #[must_use]
     pub const fn revisions(&self) -> u64 {
         self.created + self.unchanged + self.conflicts.count + self.left_out.count
     }
 
-    /// Adds what became of another input, for imports of several.
+    /// Adds the report of another input, for imports of several.
     pub fn add(&mut self, other: Self) {
         self.pages += other.pages;
         self.created += other.created;

@@ -1,10 +1,11 @@
-//! Revisions with more bytes than are kept: each is left out alone, and named.
+//! Revisions that exceed a size limit: each is left out alone, and named.
 
 use rashomon_buckets::{Definitions, Title};
 
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
-/// What is said of a revision that has a property larger than its definition allows; `None` where none is.
+/// The report of a revision with a property that is larger than its definition allows. `None` if it has no
+/// such property.
 pub(super) fn too_large(
     title: &Title,
     revision: &SourceRevision,

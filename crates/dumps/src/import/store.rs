@@ -1,4 +1,4 @@
-//! Storing what was read.
+//! Stores the revisions that were read.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision, timestamps};
 
-/// The bytes of one revision's bodies that are held ready to be stored; the others go to chunks before. Only a revision
-/// that goes alone has more: see [`super::feed`].
+/// How many bytes of one revision's bodies are kept in memory until they are stored. Further bodies are
+/// written to chunks before. Only a revision that is sent alone has more: see [`super::feed`].
 const MAX_READY_BYTES: usize = 4 << 20;
 
-/// What ends, by value or by being dropped, when the task before is done.
+/// Completes, with a value or because it is dropped, when the previous task is done.
 pub(super) type Previous = oneshot::Receiver<()>;
 
-/// What a task has done.
+/// The result of a task.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     /// The page of a group, and the group's number.
@@ -32,7 +32,7 @@ pub(super) struct Stored {
     pub(super) report: ImportReport,
 }
 
-/// Stores what was read.
+/// Stores the revisions and metadata of an input.
 pub(super) struct Importer {
     buckets: Revisioned,
     catalog: Catalog,
@@ -41,7 +41,7 @@ pub(super) struct Importer {
     archiver: Option<HistoryArchiver>,
 }
 
-/// Properties that are ready to be stored, each with the time it was last replaced.
+/// Properties that are ready to be stored, each with the time of its last replacement.
 type Staged = Vec<(NewProperty, Option<Timestamp>)>;
 
 impl Importer {
@@ -55,12 +55,13 @@ impl Importer {
         Self { buckets, catalog, domain, staging: Semaphore::new(options.jobs.max(1)), archiver }
     }
 
-    /// Whose groups are stored one after the other: a page's, or those of all, where pages share blocks.
+    /// The queue whose groups are stored one after the other: one for each page, or one for all if pages
+    /// share blocks.
     pub(super) fn queue_of(&self, title: &Title) -> Option<Title> {
         self.archiver.is_none().then(|| title.clone())
     }
 
-    /// Stores what waits for others, and says what went into blocks.
+    /// Stores pages that wait for others to share a block, and reports what was sealed in blocks.
     pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = &self.archiver else { return Ok(()) };
         let finished = archiver.finish().await;
@@ -69,13 +70,13 @@ impl Importer {
         Ok(())
     }
 
-    /// Keeps what the input says of the wiki.
+    /// Stores the input's metadata of the wiki.
     pub(super) async fn site(&self, info: &SiteInfo) -> std::result::Result<Stored, ImportFailure> {
         self.catalog.put_site_info(&self.domain, info).await.map_err(ImportFailure::Catalog)?;
         Ok(Stored::default())
     }
 
-    /// Keeps what the input says of a page.
+    /// Stores the input's metadata of a page.
     pub(super) async fn page(
         &self,
         title: Title,
@@ -85,7 +86,7 @@ impl Importer {
         Ok(Stored::default())
     }
 
-    /// Stores revisions of a page, after those that came before them.
+    /// Stores revisions of a page, after the previous ones.
     pub(super) async fn revisions(
         &self,
         title: &Title,
@@ -119,12 +120,12 @@ impl Importer {
                 let (import, disagreements) = self.stage(&page, revision, &mut report).await?;
                 ready.push(import);
                 all_disagreements.push(disagreements);
-                // Hashing takes a while, in which others may want to go on.
+                // Hashing takes a while, and other tasks may want to run.
                 tokio::task::yield_now().await;
             }
         }
         if let Some(previous) = previous {
-            // Whether it was done or failed: it is over.
+            // Whether the previous task succeeded or failed, it is over.
             let _ = previous.await;
         }
         let outcomes = match &self.archiver {
@@ -133,7 +134,8 @@ impl Importer {
         };
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
             if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
-                // What is in conflict is not stored, so only that is said of it; of what was erased nothing is.
+                // A revision in conflict is not stored, so only the conflict is reported. Nothing is reported
+                // of an erased one.
                 report_mismatches(title, revision, disagreements, &mut report);
             }
             match outcome {
@@ -143,7 +145,7 @@ impl Importer {
                     line: revision.line,
                     difference,
                 }),
-                // It has been counted.
+                // The revision has been counted before.
                 ImportOutcome::Created | ImportOutcome::Unchanged | ImportOutcome::Erased(_)
                     if revision.continued => {}
                 ImportOutcome::Erased(erasure) => report.left_out.add(LeftOut {
@@ -168,7 +170,7 @@ impl Importer {
     ) -> Result<(ImportRevision, Vec<Disagreement>)> {
         let record = &revision.record;
         if is_large(revision) && self.buckets.is_erased(page, record.rev).await? {
-            // Nothing of it is to be stored, not even until it is refused.
+            // No body of it is stored, not even until the revision is refused.
             return Ok((without_bodies(page, revision), Vec::new()));
         }
         let mut disagreements = Vec::new();
@@ -180,7 +182,7 @@ impl Importer {
             disagreements.extend(check::revision(record, &revision.properties, &sha1_of));
         }
         if revision.continued {
-            // These came with the first part, and have been counted.
+            // These came with the first part of the revision, and have been counted.
             disagreements.clear();
             report.text_bytes = bytes_before;
         }
@@ -225,7 +227,7 @@ impl Importer {
         Ok((all, sha1_of))
     }
 
-    /// Makes a body ready to be stored, in memory as long as there are not too many bytes there.
+    /// Makes a body ready to be stored. It stays in memory as long as there are not too many bytes.
     async fn stage_within(
         &self,
         page: &Page,
@@ -245,7 +247,7 @@ impl Importer {
     }
 }
 
-/// Whether it may have a body that goes to chunks before the revision is stored.
+/// Whether the revision may have a body that is written to chunks before the revision is stored.
 fn is_large(revision: &SourceRevision) -> bool {
     let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
     let sizes = || revision.properties.iter().chain(of_renders.clone()).map(|property| property.body.len());

@@ -1,4 +1,4 @@
-//! The lines, as serde has them.
+//! The lines as types of serde.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{LeftOutReason, Problem, SourceProperty, timestamps};
 
-/// What kind of line it is.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     End,
 }
 
-/// Enough of a line to see what kind it is.
+/// The part of a line that tells its kind.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyLine {
     pub(super) kind: Kind,
@@ -45,7 +45,7 @@ pub(super) struct SiteLine {
 #[serde(deny_unknown_fields)]
 pub(super) struct PageLine {
     pub(super) kind: Kind,
-    /// Checked later, so that a title that is none costs its page only.
+    /// Checked later, so that an invalid title affects only its page.
     pub(super) title: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) info: Option<PageInfo>,
@@ -57,12 +57,12 @@ impl PageLine {
     }
 }
 
-/// A revision of the page that began last.
+/// A revision of the last page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RevisionLine {
     pub(super) kind: Kind,
-    /// Checked later, so that a number that is none costs its revision only.
+    /// Checked later, so that an invalid number affects only its revision.
     pub(super) rev: Number,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) parent: Option<i64>,
@@ -99,7 +99,7 @@ impl RevisionLine {
     }
 }
 
-/// That the content of a revision was erased.
+/// The note that the content of a revision was erased.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ErasureValue {
@@ -120,7 +120,7 @@ impl ErasureValue {
     }
 }
 
-/// A render of the revision that came last.
+/// A render of the last revision.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RenderLine {
@@ -130,7 +130,7 @@ pub(super) struct RenderLine {
     pub(super) properties: BTreeMap<PropertyName, PropertyValue>,
 }
 
-/// The last line: what comes without it has been cut short.
+/// The last line. An input without it has been cut short.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EndLine {
@@ -140,12 +140,12 @@ pub(super) struct EndLine {
     pub(super) renders: u64,
 }
 
-/// What is wrong with a line that is JSON.
+/// The fault of a line that is JSON.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It is not of the format, so whatever comes after it may mean something else.
+    /// The line does not conform to the format, so the following lines may mean something else.
     Problem(Problem),
-    /// It is, and what it says cannot be kept.
+    /// The line conforms to the format, but its content cannot be stored.
     LeftOut(LeftOutReason),
 }
 
@@ -155,7 +155,7 @@ impl From<LeftOutReason> for Fault {
     }
 }
 
-/// A property: its bytes as `text` where they are UTF-8, else as `base64`.
+/// A property: its bytes as `text` if they are UTF-8, or else as `base64`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PropertyValue {
@@ -174,7 +174,7 @@ pub(super) struct PropertyValue {
 }
 
 impl PropertyValue {
-    /// The property, or what is wrong with it.
+    /// Converts the value to a property, or returns its fault.
     pub(super) fn into_property(self, name: PropertyName) -> Result<SourceProperty, Fault> {
         let malformed = |what| Fault::Problem(Problem::Malformed(what));
         let content_type = self.content_type.iter().map(|value| ("content-type", value.as_str()));
@@ -201,7 +201,7 @@ impl PropertyValue {
         })
     }
 
-    /// Sets the bytes, as text where that is what they are.
+    /// Sets the bytes: as text if they are UTF-8.
     pub(super) fn set_body(&mut self, body: &[u8]) {
         match std::str::from_utf8(body) {
             Ok(text) => self.text = Some(text.to_owned()),
@@ -229,7 +229,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A number, or something else that stands in its place.
+/// A number, or something else in the place of a number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number(pub(super) Option<i64>);
 

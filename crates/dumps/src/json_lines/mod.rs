@@ -1,4 +1,4 @@
-//! Histories as JSON lines: our own format, which holds everything. See `docs/json-lines.md`.
+//! Histories as JSON lines: the format of this project, which contains everything. See `docs/json-lines.md`.
 
 mod line;
 mod reader;

@@ -24,8 +24,8 @@ use crate::{
     timestamps,
 };
 
-/// The most bytes of renders that are held until a revision is given with them; further ones follow as more of
-/// the same revision.
+/// The most bytes of renders that are held until their revision is returned. Further renders follow as a
+/// continuation of the same revision.
 const MAX_RENDERS: usize = 8 << 20;
 
 /// Reads JSON lines, one event after another.
@@ -41,7 +41,7 @@ pub(crate) struct JsonLinesReader<R> {
     counts: EndLine,
 }
 
-/// The page that began last.
+/// The last page.
 struct Page {
     line: u64,
     shown: String,
@@ -50,13 +50,13 @@ struct Page {
     left_out: u64,
 }
 
-/// The revision that came last, which further renders may follow.
+/// The last revision. Further renders of it may follow.
 enum Pending {
-    /// It is kept.
+    /// The revision will be stored.
     Kept { revision: Box<SourceRevision>, bytes: usize },
-    /// It is left out, and its renders with it.
+    /// The revision is left out with its renders.
     LeftOut(LeftOut),
-    /// It is left out with all of its page.
+    /// The revision is left out with its whole page.
     WithPage,
 }
 
@@ -75,7 +75,8 @@ impl<R: Read> JsonLinesReader<R> {
         }
     }
 
-    /// Reads a line into the buffer; `false` at the end of the input. A last line that no line feed ends is one.
+    /// Reads a line into the buffer. Returns `false` at the end of the input. The last line need not end with
+    /// a line feed.
     fn read_line(&mut self) -> Result<bool, Problem> {
         self.buffer.clear();
         (self.line, self.offset) = (self.input.line(), self.input.offset());
@@ -98,7 +99,7 @@ impl<R: Read> JsonLinesReader<R> {
     }
 
     fn site(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
-        // Another version may have other fields, so that is looked at first.
+        // Another version may have other fields, so the version is checked first.
         #[derive(serde::Deserialize)]
         struct Version {
             version: u64,
@@ -277,17 +278,17 @@ impl<R: Read> Steps for JsonLinesReader<R> {
 
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(line).map_err(|error| {
-        // Each line is a document of its own: where in the input it is, the place says.
+        // Each line is a document of its own. The place in the input is reported separately.
         let column = error.column();
-        // The text may repeat a name or a value of the line, which may have as many bytes as a body.
+        // The message may repeat a name or a value of the line, which may be as large as a body.
         let what = excerpt(&error);
         let what = what.rsplit_once(" at line ").map_or(&*what, |(what, _)| what);
         Problem::Malformed(format!("{what} (column {column})"))
     })
 }
 
-/// Adds a render to a revision. Where that would be too much at once, gives what there was before: from then
-/// on the revision is what continues it.
+/// Adds a render to a revision. If the renders become too large, returns the revision with the earlier ones.
+/// From then on `revision` is its continuation.
 fn add_render(
     revision: &mut Box<SourceRevision>,
     bytes: &mut usize,

@@ -98,7 +98,7 @@ fn reasons_to_leave_a_revision_out_repeat_an_excerpt_of_the_input_at_most() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn faults_are_reported_with_their_line() {
     let revision_with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
     let property = |value: &str| revision_with(&format!(r#""properties":{{"html":{value}}}"#));
     for (bad, says) in [
@@ -130,7 +130,7 @@ fn what_is_wrong_is_named_with_its_line() {
 }
 
 #[test]
-fn another_version_is_refused_whatever_else_is_in_it() {
+fn other_versions_are_refused() {
     let error = error("{\"kind\":\"siteinfo\",\"version\":2,\"new\":true}\n");
     assert!(matches!(error.problem, Problem::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("version 2"));
@@ -142,7 +142,7 @@ fn the_version_comes_first() {
 }
 
 #[test]
-fn without_its_last_line_an_input_is_cut_short() {
+fn input_without_its_last_line_is_cut_short() {
     let whole = lines(&[PAGE, REVISION, RENDER, &REVISION.replace('5', "6"), &end(1, 2, 1)]);
     let (all, result) = events(&whole);
     result.unwrap();
@@ -167,7 +167,7 @@ fn a_line_is_bounded() {
 }
 
 #[test]
-fn what_cannot_be_kept_costs_itself_only() {
+fn invalid_revision_affects_no_other() {
     let bad =
         |rev: &str, timestamp: &str| format!(r#"{{"kind":"revision","rev":{rev},"timestamp":{timestamp}}}"#);
     let input = lines(&[
@@ -202,7 +202,7 @@ fn left_out(events: &[Event]) -> Vec<&LeftOut> {
         .collect()
 }
 
-/// A revision with this field, and another one after it, which goes in whatever becomes of the first.
+/// Why a revision with this field is left out. Another revision follows, which must be stored in any case.
 #[track_caller]
 fn reason_of(lines_of_it: &[&str]) -> String {
     let other = REVISION.replace('5', "6");
@@ -226,7 +226,7 @@ fn reason_of(lines_of_it: &[&str]) -> String {
 }
 
 #[test]
-fn what_can_never_be_true_is_left_out() {
+fn impossible_revisions_are_left_out() {
     let with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
     assert_eq!(reason_of(&[&with("\"parent\":5")]), "it is its own parent");
     assert!(reason_of(&[&with("\"parent\":-1")]).starts_with("its parent is \"-1\""));
@@ -236,7 +236,7 @@ fn what_can_never_be_true_is_left_out() {
             .starts_with("its time 2020-01-01T00:00:00.000001Z")
     );
     assert!(left_out(&events(&lines(&[PAGE, &future(NOW), &end(1, 1, 0)])).0).is_empty());
-    // A render of 2027, and a property that is said to have been replaced in 2036.
+    // A render of 2027, and a property whose replacement is dated 2036.
     let render = RENDER.replace("-11e3-", "-11f3-");
     assert!(reason_of(&[REVISION, &render]).contains(": its time "), "{render}");
     let rewritten = with(r#""properties":{"html":{"text":"","rewritten_at":"2036-01-01T00:00:00Z"}}"#);
@@ -244,7 +244,7 @@ fn what_can_never_be_true_is_left_out() {
 }
 
 #[test]
-fn what_could_not_be_given_back_as_it_came_is_left_out() {
+fn properties_that_http_could_not_return_are_left_out() {
     for (value, says) in [
         (r#"{"text":"","headers":{"x-accel-redirect":"/etc"}}"#, "x-accel-redirect"),
         (r#"{"text":"","headers":{"set-cookie":"a=b"}}"#, "set-cookie"),
@@ -263,9 +263,9 @@ fn what_could_not_be_given_back_as_it_came_is_left_out() {
     }
 }
 
-/// The line after it is malformed in a way that shows only when the revision before it has been found.
+/// The malformed line is found only after the revision before it has been found.
 #[test]
-fn what_was_found_before_an_error_is_given_before_it() {
+fn events_before_an_error_are_returned_first() {
     let bad = REVISION.replace('}', r#","properties":{"html":{}}}"#);
     let (events, result) = events(&lines(&[PAGE, REVISION, &bad]));
     assert_eq!(events.len(), 1);

@@ -21,12 +21,12 @@ pub struct JsonLinesWriter<W> {
     counts: EndLine,
 }
 
-/// A property that is to be written.
+/// A property to write.
 #[derive(Debug, Clone)]
 pub struct WrittenProperty<'a> {
     /// Its name.
     pub name: &'a PropertyName,
-    /// What is known of it.
+    /// Its metadata.
     pub info: &'a PropertyInfo,
     /// Its bytes.
     pub body: &'a [u8],
@@ -47,7 +47,7 @@ impl<W: Write> JsonLinesWriter<W> {
         self.line(&PageLine::new(title, info))
     }
 
-    /// Writes a revision of the page that was begun last, and the properties that belong to it.
+    /// Writes a revision of the last page, with the properties of the revision.
     pub fn revision(
         &mut self,
         record: &RevisionRecord,
@@ -57,18 +57,18 @@ impl<W: Write> JsonLinesWriter<W> {
         self.line(&RevisionLine::new(record, values(properties)))
     }
 
-    /// Writes a render of the revision that was written last, and the properties that are its own.
+    /// Writes a render of the last revision, with the properties of the render.
     pub fn render(&mut self, tid: Tid, properties: &[WrittenProperty<'_>]) -> io::Result<()> {
         self.counts.renders += 1;
         self.line(&RenderLine { kind: Kind::Render, tid, properties: values(properties) })
     }
 
-    /// What is written to; changed in between, it is written wrong.
+    /// Returns the underlying writer. Changing it between calls makes the output wrong.
     pub(crate) const fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Ends the history, and gives back what it was written to.
+    /// Ends the history, and returns the underlying writer.
     pub fn finish(mut self) -> io::Result<W> {
         let EndLine { pages, revisions, renders, .. } = self.counts;
         self.line(&EndLine { kind: Kind::End, pages, revisions, renders })?;

@@ -1,11 +1,11 @@
-//! Between the content types of properties and MediaWiki's models and formats.
+//! Converts between the content types of properties and MediaWiki's models and formats.
 
 use rashomon_buckets::SlotRecord;
 
-/// What MediaWiki has unless it says otherwise.
+/// MediaWiki's default model and format.
 const WIKITEXT: (&str, &str) = ("wikitext", "text/x-wiki");
 
-/// The formats of models that MediaWiki itself brings.
+/// The formats of MediaWiki's own models.
 const FORMATS: [(&str, &str); 6] = [
     WIKITEXT,
     ("css", "text/css"),
@@ -15,7 +15,7 @@ const FORMATS: [(&str, &str); 6] = [
     ("sanitized-css", "text/css"),
 ];
 
-/// The content type of a slot; `None` where it is wikitext, whose type is defined.
+/// The content type of a slot. `None` if the slot is wikitext, whose type is in its definition.
 pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     let model = slot.model.as_deref().unwrap_or(WIKITEXT.0);
     let format = slot.format.as_deref().or_else(|| format_of(model))?;
@@ -25,12 +25,12 @@ pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     Some(if format.starts_with("text/") { format!("{format}; charset=utf-8") } else { format.to_owned() })
 }
 
-/// The content type of a slot whose property has no definition of its own.
+/// The content type of a slot whose property has no definition.
 pub(super) fn content_type_of_slot(slot: &SlotRecord) -> String {
     content_type(slot).unwrap_or_else(|| format!("{}; charset=utf-8", WIKITEXT.1))
 }
 
-/// The format and the model of a slot: as recorded, else as the content type says.
+/// The format and the model of a slot: those in its record, or else those that follow from the content type.
 pub(crate) fn format_and_model(slot: Option<&SlotRecord>, content_type: Option<&str>) -> (String, String) {
     let recorded = |get: fn(&SlotRecord) -> &Option<String>| slot.and_then(|slot| get(slot).clone());
     let format = recorded(|slot| &slot.format).unwrap_or_else(|| {
@@ -51,7 +51,7 @@ fn format_of(model: &str) -> Option<&'static str> {
     FORMATS.iter().find(|(known, _)| *known == model).map(|(_, format)| *format)
 }
 
-/// A type that may be stored as one: other text of an export is kept in the record alone.
+/// Whether a text can be stored as a media type. Other texts of an export are kept in the record alone.
 fn is_media_type(text: &str) -> bool {
     let token = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wikitext_has_its_own_type() {
+    fn other_models_than_wikitext_have_a_type() {
         assert_eq!(content_type(&slot(None, None)), None);
         assert_eq!(content_type(&slot(Some("wikitext"), Some("text/x-wiki"))), None);
         assert_eq!(content_type(&slot(Some("css"), Some("text/css"))).unwrap(), "text/css; charset=utf-8");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_gives_format_and_model_back() {
+    fn type_determines_format_and_model() {
         let both = |slot: Option<&SlotRecord>, content_type: Option<&str>| {
             let (format, model) = format_and_model(slot, content_type);
             format!("{model} {format}")

@@ -1,4 +1,4 @@
-//! Writing text so that an XML parser gives it back.
+//! Writes text so that an XML parser returns it unchanged.
 
 /// Appends the content of an element.
 pub(super) fn push_text(out: &mut Vec<u8>, text: &str) {
@@ -6,7 +6,7 @@ pub(super) fn push_text(out: &mut Vec<u8>, text: &str) {
     if memchr::memchr(b'\r', bytes).is_none() {
         push(out, bytes, |rest| memchr::memchr3(b'<', b'>', b'&', rest));
     } else {
-        // A carriage return that stands there as such would come back as a line feed.
+        // A literal carriage return would be read as a line feed.
         push(out, bytes, |rest| rest.iter().position(|byte| matches!(byte, b'<' | b'>' | b'&' | b'\r')));
     }
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_is_written_as_a_reference() {
+    fn special_characters_become_references() {
         let mut out = Vec::new();
         push_text(&mut out, "a<b>&\"c\"\n\t]]>");
         assert_eq!(out, b"a&lt;b&gt;&amp;\"c\"\n\t]]&gt;");

@@ -1,17 +1,17 @@
-//! Exports of MediaWiki in XML: versions 0.3 to 0.11 in, 0.11 out.
+//! Exports of MediaWiki in XML: reads versions 0.3 to 0.11, and writes 0.11.
 //!
-//! **In**, texts are what an XML parser gives, and what no XML parser would take is an error: an entity that
-//! is none of XML's own five, a character that XML forbids, a byte that is not UTF-8. Beyond that a DOCTYPE is
-//! refused, since exports have none, and depths and sizes are bounded. The versions differ in what they have
-//! and in its order, so neither is asked for: a field counts wherever it stands.
+//! **Reading**: texts are what an XML parser returns, and everything that XML forbids is an error. Examples
+//! are an entity other than XML's own five, a forbidden character, or a byte that is not UTF-8. In addition,
+//! a DOCTYPE is refused, since exports have none, and depths and sizes are bounded. The versions differ in
+//! their fields and the order of these, so neither is checked: a field counts wherever it occurs.
 //!
-//! A text that is empty, one that is absent and one that was hidden are three things, which look much the same:
-//! see `TextAttributes::empty_is_a_text`. A hidden one and an absent one are no property; the record of the
-//! slot tells them apart.
+//! An empty text, an absent text and a hidden text are three things that look nearly the same: see
+//! `TextAttributes::empty_is_a_text`. A hidden text and an absent one are no property; the record of the slot
+//! tells them apart.
 //!
-//! **Out**, the layout is that of MediaWiki 1.39, to the byte. What would not be read again as it is, is left
-//! out and named, never changed; what the schema alone forbids, such as one revision's number in two pages, is
-//! written and named.
+//! **Writing**: the layout is that of MediaWiki 1.39, to the byte. Values that could not be read back
+//! unchanged are left out and reported, never changed. Values that only the schema forbids, such as one
+//! revision's number in two pages, are written and reported.
 
 mod chars;
 mod content_type;

@@ -1,4 +1,4 @@
-//! What is known of the page that is being read.
+//! The state of the page that is being read.
 
 use rashomon_buckets::{NameError, PageInfo, Revision, Title};
 
@@ -9,14 +9,14 @@ use crate::{LeftOut, LeftOutReason};
 pub(super) struct PageState {
     pub(super) line: u64,
     pub(super) title: Option<Result<Title, NameError>>,
-    /// The title as it came, as much as is shown of it.
+    /// The title from the input, shortened for messages.
     pub(super) shown: Option<String>,
     pub(super) page_id: Option<i64>,
     pub(super) namespace: Option<i64>,
     pub(super) redirect: Option<String>,
     pub(super) restrictions: Option<String>,
     pub(super) highest: Option<Revision>,
-    /// Revisions that came although there is no title for them.
+    /// The number of revisions that came without a title.
     pub(super) left_out: u64,
 }
 
@@ -26,12 +26,12 @@ impl PageState {
         self.title = Some(Title::new(text));
     }
 
-    /// A revision has been kept.
+    /// Records that a revision will be stored.
     pub(super) fn kept(&mut self, rev: Revision) {
         self.highest = self.highest.max(Some(rev));
     }
 
-    /// What is known of the page.
+    /// The metadata of the page.
     pub(super) fn info(&self) -> Option<PageInfo> {
         Some(PageInfo {
             as_of: self.highest?,
@@ -42,7 +42,7 @@ impl PageState {
         })
     }
 
-    /// The revisions that there is no title for.
+    /// The revisions without a title.
     pub(super) fn untitled(&self) -> Option<LeftOut> {
         let reason = match &self.title {
             Some(Err(error)) => LeftOutReason::BadTitle(error.clone()),

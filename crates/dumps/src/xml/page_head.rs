@@ -1,14 +1,15 @@
-//! What the schema asks of a page beside its title, for pages that no export told us of.
+//! The elements that the schema requires of a page besides its title, also for pages that were never
+//! imported.
 
 use rashomon_buckets::{PageInfo, Sha1, SiteInfo, Title};
 
 use super::PageHead;
 
-/// Numbers for pages that have none begin here: above every number that a wiki has counted to, and all of them
-/// below 2^53, so that a reader with floating-point numbers has them exactly.
+/// The first number for pages that have none. It is above every number that a wiki has reached. All such
+/// numbers are below 2^53, so a reader with floating-point numbers has them exactly.
 const FIRST_MADE_UP: i64 = 1 << 52;
 
-/// The elements before a page's first revision.
+/// Makes the elements before a page's first revision.
 pub(crate) fn page_head<'a>(
     title: &Title,
     info: Option<&'a PageInfo>,
@@ -17,7 +18,7 @@ pub(crate) fn page_head<'a>(
     let text = title.to_text();
     let namespace = info.and_then(|info| info.namespace).unwrap_or_else(|| namespace_of(&text, site));
     PageHead {
-        // The schema has no place for pages beside the wiki's own, whose numbers are negative.
+        // The schema has no place for MediaWiki's virtual namespaces, whose numbers are negative.
         namespace: namespace.max(0),
         page_id: info.and_then(|info| info.page_id).filter(|id| *id > 0).unwrap_or_else(|| made_up(title)),
         redirect: info.and_then(|info| info.redirect.as_deref()),
@@ -26,14 +27,14 @@ pub(crate) fn page_head<'a>(
     }
 }
 
-/// A number that depends on the title alone, so that it is the same in every export.
+/// Makes a number that depends on the title alone, so it is the same in every export.
 fn made_up(title: &Title) -> i64 {
     let Sha1(bytes) = Sha1::of(title.as_str().as_bytes());
     let number = bytes[..8].iter().fold(0, |number, byte| number << 8 | i64::from(*byte));
     FIRST_MADE_UP | (number & (FIRST_MADE_UP - 1))
 }
 
-/// The namespace that a title names, as far as the wiki's names of them are known.
+/// The namespace that a title names, if the names of the wiki's namespaces are known.
 fn namespace_of(title: &str, site: Option<&SiteInfo>) -> i64 {
     let Some((prefix, _)) = title.split_once(':') else { return 0 };
     let namespaces = site.map_or(&[][..], |site| &site.namespaces);
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_without_a_number_gets_one_that_stays() {
+    fn page_without_a_number_gets_a_stable_one() {
         let title = |text| Title::new(text).unwrap();
         let head = page_head(&title("A page"), None, None);
         assert_eq!(head.title, "A page");

@@ -1,4 +1,4 @@
-//! Reading an export.
+//! Reads an export.
 
 use std::{collections::VecDeque, io::Read};
 
@@ -16,8 +16,8 @@ use crate::{
 
 /// Reads an export of MediaWiki, one event after another.
 ///
-/// An input that begins with a `page` rather than with `mediawiki` is read as the pages it is made of: parts
-/// of multi-stream dumps are of this kind.
+/// An input that begins with `page` rather than with `mediawiki` is read as a sequence of pages. Parts of
+/// multi-stream dumps are of this kind.
 pub(crate) struct XmlReader<R> {
     tokens: Tokens<R>,
     limits: ReadLimits,
@@ -37,7 +37,7 @@ enum Within {
     Page { of_root: bool },
 }
 
-/// What an element means where it stands.
+/// The meaning of an element in its place.
 enum Element {
     Root { language: Option<String> },
     Site,
@@ -51,7 +51,7 @@ enum Element {
     Other(String),
 }
 
-/// What comes next in a document, as far as the levels above revisions go.
+/// The next part of a document, on the levels above revisions.
 enum Step {
     Start(Element),
     End,
@@ -203,7 +203,8 @@ impl<R: Read> Steps for XmlReader<R> {
     }
 
     fn place(&self, problem: &Problem) -> Place {
-        // What is malformed is named by where it begins; what is missing, by where it is missing.
+        // Malformed parts are reported with their beginning, and missing parts with the place where they are
+        // missing.
         let (line, offset) = match problem {
             Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
             Problem::Source(_)
@@ -217,7 +218,7 @@ impl<R: Read> Steps for XmlReader<R> {
     }
 }
 
-/// A number; `None` where it is none, as if it were not there.
+/// Reads a number. `None` if it is invalid, as if it were absent.
 pub(super) fn number(text: Option<String>) -> Option<i64> {
     text?.trim().parse().ok()
 }

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRevision, parent, timestamps};
 
-/// The most slots beside the main one.
+/// The most slots in addition to the main slot.
 const MAX_SLOTS: usize = 64;
 
-/// A revision as its element has it.
+/// The content of a `revision` element.
 #[derive(Debug, Default)]
 pub(super) struct RawRevision {
     line: u64,
@@ -35,17 +35,17 @@ pub(super) struct RawRevision {
     slots: Vec<RawSlot>,
 }
 
-/// A slot as its elements have it: those of the main one stand directly in the revision.
+/// The elements of a slot. The elements of the main slot are directly in the revision.
 #[derive(Debug, Default)]
 struct RawSlot {
     role: Option<String>,
-    /// An element of it was there.
+    /// Whether any element of the slot occurred.
     present: bool,
     record: SlotRecord,
     text: Option<String>,
 }
 
-/// Reads the element that has just begun. `skipped` takes the names of elements that are not known.
+/// Reads the element that has just begun. `skipped` takes the names of unknown elements.
 pub(super) fn read<R: Read>(
     tokens: &mut Tokens<R>,
     raw: &mut RawRevision,
@@ -156,7 +156,7 @@ fn read_content<R: Read>(
 }
 
 impl RawSlot {
-    /// Reads the element that has just begun, if it is one of a slot's fields.
+    /// Reads the element that has just begun, if it is a field of a slot.
     fn read_field<R: Read>(&mut self, tokens: &mut Tokens<R>, name: &str) -> Result<bool, Problem> {
         match name {
             "model" => self.record.model = tokens.field()?,
@@ -225,9 +225,9 @@ impl TextAttributes {
         Ok(found)
     }
 
-    /// Whether nothing in the element is a text of no bytes, rather than a text that the export does not have:
-    /// MediaWiki writes `xml:space` where it writes a text. Without it, what has an address or should have
-    /// bytes is a stub.
+    /// Whether an empty element is a text of no bytes, rather than a text that is missing from the export.
+    /// MediaWiki writes `xml:space` for every text that it has. Without that attribute, an element with an
+    /// address or with a size above 0 is a stub.
     const fn empty_is_a_text(&self) -> bool {
         let stub = self.id.is_some() || self.location.is_some() || matches!(self.bytes, Some(1..));
         !self.deleted && (self.preserve || !stub)
@@ -235,12 +235,12 @@ impl TextAttributes {
 }
 
 impl RawRevision {
-    /// One that begins in this line.
+    /// A revision that begins in this line.
     pub(super) fn at(line: u64) -> Self {
         Self { line, ..Self::default() }
     }
 
-    /// The revision, or why it cannot be kept. Its time is `latest` at most.
+    /// Returns the revision, or why it cannot be stored. Its time must not be later than `latest`.
     pub(super) fn parse(
         mut self,
         latest: Timestamp,
@@ -292,8 +292,8 @@ impl RawRevision {
     }
 }
 
-/// The property of a slot: `slot-` and its role. There is none for the main slot under this name, and for
-/// roles that are no part of a property's name.
+/// The property of a slot: `slot-` and its role. `None` for the main slot, and for roles that cannot be part
+/// of a property's name.
 pub(super) fn slot_property(role: &str) -> Option<PropertyName> {
     let usable = !role.is_empty() && role != "main";
     usable.then(|| PropertyName::new(&format!("slot-{role}")).ok()).flatten()

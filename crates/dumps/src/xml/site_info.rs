@@ -10,7 +10,7 @@ use crate::Problem;
 /// The most namespaces of a wiki.
 const MAX_NAMESPACES: usize = 10_000;
 
-/// Reads the element that has just begun. `skipped` takes the names of elements that are not known.
+/// Reads the element that has just begun. `skipped` takes the names of unknown elements.
 pub(super) fn read<R: Read>(
     tokens: &mut Tokens<R>,
     language: Option<String>,

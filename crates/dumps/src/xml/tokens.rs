@@ -1,4 +1,4 @@
-//! What an XML parser gives, bounded, and with what it is to refuse.
+//! The tokens of an XML parser, with bounds. Refuses what exports must not contain.
 
 use std::{borrow::Cow, io::Read};
 
@@ -14,29 +14,29 @@ use crate::{
     input::{Input, OverBudget},
 };
 
-/// How deep elements may lie in each other; exports have five levels.
+/// The maximum depth of nested elements; exports have five levels.
 const MAX_DEPTH: usize = 64;
-/// The most bytes of a tag with its attributes.
+/// The maximum size of a tag with its attributes, in bytes.
 const MAX_TAG: usize = 1 << 16;
-/// The most attributes of a tag.
+/// The maximum number of attributes of a tag.
 const MAX_ATTRIBUTES: usize = 64;
-/// The most bytes of a title, a name, a comment or whatever else is no text of a revision.
+/// The maximum size of a title, a name, a comment or any other field that is no text of a revision, in bytes.
 pub(super) const MAX_FIELD: usize = 1 << 16;
 
-/// The most bytes that are reserved for a text only because it is said to have them.
+/// How many bytes are reserved at most for a text because of its declared size.
 const MAX_RESERVED: usize = 1 << 20;
 
 /// A part of a document.
 pub(super) enum Token<'a> {
-    /// The beginning of an element, also of an empty one.
+    /// The start tag of an element, also of an empty one.
     Start(BytesStart<'a>),
     /// The end of an element.
     End,
-    /// Characters as they stand there; line ends are not normalised yet.
+    /// Characters as they are in the document. Line ends are not normalised yet.
     Text(Cow<'a, str>),
-    /// One character that was written as a reference.
+    /// One character, written as a reference.
     Char(char),
-    /// Something that means nothing.
+    /// Something without a meaning, such as a comment.
     Nothing,
     /// The end of the document.
     Eof,
@@ -53,7 +53,7 @@ pub(super) struct Tokens<R> {
 }
 
 impl<R: Read> Tokens<R> {
-    /// The tokens of an input; none, and no text, larger than `max_text` bytes.
+    /// Reads the tokens of an input. No token and no text may be larger than `max_text` bytes.
     pub(super) fn new(input: Input<R>, max_text: usize) -> Self {
         let mut xml = Reader::from_reader(input);
         let config = xml.config_mut();
@@ -69,7 +69,7 @@ impl<R: Read> Tokens<R> {
         }
     }
 
-    /// The next of them.
+    /// Returns the next token.
     pub(super) fn next(&mut self) -> Result<Token<'_>, Problem> {
         self.buffer.clear();
         let input = self.xml.get_mut();
@@ -122,20 +122,20 @@ impl<R: Read> Tokens<R> {
         }
     }
 
-    /// The text of the element that has just begun, up to its end: as an XML parser gives it, line ends
-    /// normalised (XML 1.0, section 2.11). At most `limit` bytes of it.
+    /// Reads the text of the element that has just begun, up to its end, as an XML parser returns it, with
+    /// normalised line ends (XML 1.0, section 2.11). Fails if the text is larger than `limit` bytes.
     pub(super) fn text(&mut self, limit: usize) -> Result<String, Problem> {
         self.text_of_about(0, limit)
     }
 
-    /// The same, of a text that is said to have so many bytes.
+    /// Reads a text in the same way. `bytes` is its declared size.
     pub(super) fn text_of_about(&mut self, bytes: usize, limit: usize) -> Result<String, Problem> {
         let mut text = String::with_capacity(bytes.min(MAX_RESERVED));
         let begin = self.position();
         loop {
             match self.next()? {
                 Token::End => {
-                    // In one go, since there may be a token for every few characters.
+                    // The whole text is checked at once, since there may be a token for every few characters.
                     let forbidden_character = chars::first_forbidden(&text);
                     return forbidden_character.map_or(Ok(text), |character| {
                         (self.line, self.offset) = begin;
@@ -149,7 +149,7 @@ impl<R: Read> Tokens<R> {
                     let name = shown(start.name().as_ref());
                     return Err(Problem::Malformed(format!("element <{name}> in the middle of a text")));
                 }
-                // `next` has refused it.
+                // `next` has already refused it.
                 Token::Eof => return Err(Problem::CutShort("in a text".to_owned())),
             }
             if text.len() > limit {
@@ -158,12 +158,12 @@ impl<R: Read> Tokens<R> {
         }
     }
 
-    /// A field that is no text of a revision; `None` where it is empty.
+    /// Reads a field that is no text of a revision. `None` if it is empty.
     pub(super) fn field(&mut self) -> Result<Option<String>, Problem> {
         Ok(Some(self.text(MAX_FIELD)?).filter(|text| !text.is_empty()))
     }
 
-    /// Passes over the element that has just begun, and all in it.
+    /// Skips the element that has just begun, with its content.
     pub(super) fn skip(&mut self) -> Result<(), Problem> {
         let depth = self.depth;
         while self.depth >= depth {
@@ -172,19 +172,19 @@ impl<R: Read> Tokens<R> {
         Ok(())
     }
 
-    /// The line of the last token, and its first byte.
+    /// The line and the offset of the last token.
     pub(super) const fn position(&self) -> (u64, u64) {
         (self.line, self.offset)
     }
 
-    /// The line and byte up to which the document has been read.
+    /// The line and the offset up to which the document has been read.
     pub(super) fn reached(&self) -> (u64, u64) {
         let input = self.xml.get_ref();
         (input.line(), input.offset())
     }
 }
 
-/// The attributes of an element by their names.
+/// Calls `each` with the names and values of an element's attributes.
 pub(super) fn attributes(start: &BytesStart<'_>, mut each: impl FnMut(&str, String)) -> Result<(), Problem> {
     for (index, attribute) in start.attributes().enumerate() {
         let attribute =
@@ -202,7 +202,7 @@ pub(super) fn attributes(start: &BytesStart<'_>, mut each: impl FnMut(&str, Stri
     Ok(())
 }
 
-/// The attribute of this name.
+/// Returns the attribute with this name.
 pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Problem> {
     let mut found = None;
     attributes(start, |key, value| {
@@ -213,7 +213,7 @@ pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<Str
     Ok(found)
 }
 
-/// The beginning of a name, to be shown.
+/// Shortens a name for a message.
 pub(super) fn shown(name: &str) -> String {
     name.chars().take(64).collect()
 }
@@ -278,7 +278,7 @@ fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
             Problem::TooLarge(format!("a text or a tag has more than {budget} bytes"))
         }
         Error::Io(error) => Problem::of_io(error),
-        // What is missing is what comes after the end.
+        // The error is about what should follow the end.
         error if saw_end => Problem::CutShort(excerpt(error)),
         Error::Encoding(_) => Problem::Malformed("a byte that is not UTF-8".to_owned()),
         error => Problem::Malformed(excerpt(error)),

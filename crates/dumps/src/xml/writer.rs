@@ -1,4 +1,4 @@
-//! Writing an export of version 0.11.
+//! Writes an export of version 0.11.
 
 use std::io::{self, Write};
 
@@ -12,13 +12,14 @@ use super::{
 };
 use crate::{Loss, sha1, timestamps};
 
-/// The language of an export that says nothing of it: undetermined, in BCP 47.
+/// The language of an export without one: undetermined, in BCP 47.
 const NO_LANGUAGE: &str = "und";
 
-/// The most bytes of a value that is written as an attribute: several of them fit a tag that can be read.
+/// The maximum size of a value that is written as an attribute. Several such values fit into a tag that can
+/// be read back.
 const MAX_ATTRIBUTE: usize = MAX_FIELD / 8;
 
-/// What the schema allows as `case`.
+/// The values of `case` that the schema allows.
 const CASES: [&str; 3] = ["first-letter", "case-sensitive", "case-insensitive"];
 
 /// The elements before a page's first revision.
@@ -30,16 +31,16 @@ pub struct PageHead<'a> {
     pub namespace: i64,
     /// The page's number, positive.
     pub page_id: i64,
-    /// The page that it redirects to; an empty text where that is not said.
+    /// The page that it redirects to. An empty text if the target is unknown.
     pub redirect: Option<&'a str>,
-    /// Who may edit it.
+    /// The restrictions on editing it.
     pub restrictions: Option<&'a str>,
 }
 
-/// A revision that is to be written.
+/// A revision to write.
 #[derive(Debug, Clone)]
 pub struct WrittenRevision<'a> {
-    /// What is known of it.
+    /// Its record.
     pub record: &'a RevisionRecord,
     /// The main slot.
     pub main: WrittenSlot<'a>,
@@ -47,36 +48,36 @@ pub struct WrittenRevision<'a> {
     pub slots: Vec<(&'a str, WrittenSlot<'a>)>,
 }
 
-/// A slot that is to be written.
+/// A slot to write.
 #[derive(Debug, Clone)]
 pub struct WrittenSlot<'a> {
-    /// What is recorded of it.
+    /// Its record.
     pub record: Option<&'a SlotRecord>,
-    /// Its content type, where there is a text.
+    /// Its content type, if it has a text.
     pub content_type: Option<&'a str>,
-    /// Its text; `None` where there is none.
+    /// Its text; `None` if it has none.
     pub text: Option<WrittenText<'a>>,
 }
 
-/// A text that is to be written.
+/// A text to write.
 #[derive(Debug, Clone)]
 pub struct WrittenText<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
     /// Their SHA-1.
     pub sha1: Sha1,
-    /// It has been replaced, so that what is recorded of size and SHA-1 is that of another text.
+    /// Whether the text was replaced, so that the recorded size and SHA-1 are those of another text.
     pub rewritten: bool,
 }
 
-/// What became of something that was to be written.
+/// The outcome of writing something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It was written.
     Written,
-    /// It was written, and is nothing that the schema allows.
+    /// It was written, but the schema does not allow it.
     Invalid(Loss),
-    /// It cannot be written so that it would be read as it is, and was left out.
+    /// It was left out, since it could not be read back unchanged.
     LeftOut(Loss),
 }
 
@@ -88,7 +89,7 @@ pub struct XmlWriter<W> {
 }
 
 impl<W: Write> XmlWriter<W> {
-    /// Begins an export. What the schema or XML does not allow in `site` is left out.
+    /// Begins an export. Leaves out parts of `site` that the schema or XML does not allow.
     pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {
         let mut writer = Self { out, buffer: Vec::new() };
         let language = site.and_then(|site| site.language.as_deref()).filter(|text| is_clean(text));
@@ -133,7 +134,7 @@ impl<W: Write> XmlWriter<W> {
         self.raw("    </namespaces>\n  </siteinfo>\n");
     }
 
-    /// Begins a page. One that is left out must not be ended, and gets no revisions.
+    /// Begins a page. If the page is left out, it must not be ended, and gets no revisions.
     pub fn begin_page(&mut self, head: &PageHead<'_>) -> io::Result<Outcome> {
         let fields = [("title", Some(head.title.as_str())), ("restrictions", head.restrictions)];
         let loss = first_loss(MAX_FIELD, fields)
@@ -157,11 +158,11 @@ impl<W: Write> XmlWriter<W> {
         if let Some(restrictions) = head.restrictions {
             self.leaf(2, "restrictions", restrictions);
         }
-        // Not passed on yet: a page without revisions is none.
+        // Not passed on yet: a page without revisions is not written.
         Ok(Outcome::Written)
     }
 
-    /// Writes a revision of the page that was begun last.
+    /// Writes a revision of the last page.
     pub fn revision(&mut self, revision: &WrittenRevision<'_>) -> io::Result<Outcome> {
         if let Some(loss) = loss_of(revision) {
             return Ok(Outcome::LeftOut(loss));
@@ -199,8 +200,8 @@ impl<W: Write> XmlWriter<W> {
         Ok(invalid.map_or(Outcome::Written, Outcome::Invalid))
     }
 
-    /// Ends a page. A page without a revision is not written, since an importer could not store it. Returns whether the
-    /// page was written.
+    /// Ends a page. A page without a revision is not written, since an importer could not store it. Returns
+    /// whether the page was written.
     pub fn end_page(&mut self) -> io::Result<bool> {
         if !self.buffer.is_empty() {
             self.buffer.clear();
@@ -211,12 +212,12 @@ impl<W: Write> XmlWriter<W> {
         Ok(true)
     }
 
-    /// What is written to; changed in between, it is written wrong.
+    /// Returns the underlying writer. Changing it between calls makes the output wrong.
     pub(crate) const fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Ends the export, and gives back what it was written to.
+    /// Ends the export, and returns the underlying writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.raw("</mediawiki>\n");
         self.flush_buffer()?;
@@ -247,7 +248,7 @@ impl<W: Write> XmlWriter<W> {
         self.raw("      </contributor>\n");
     }
 
-    /// Writes the elements of a slot; gives what the schema does not allow of it.
+    /// Writes the elements of a slot. Returns a value that the schema does not allow, if there is one.
     fn slot(&mut self, depth: usize, record: &RevisionRecord, slot: &WrittenSlot<'_>) -> Option<Loss> {
         let recorded = slot.record;
         let origin = recorded.and_then(|slot| slot.origin).filter(|origin| *origin > 0);
@@ -257,9 +258,9 @@ impl<W: Write> XmlWriter<W> {
         self.leaf(depth, "format", &format);
         self.indent(depth);
         self.raw("<text");
-        let stands = slot.record.filter(|_| !slot.text.as_ref().is_some_and(|text| text.rewritten));
+        let unchanged = slot.record.filter(|_| !slot.text.as_ref().is_some_and(|text| text.rewritten));
         let size = slot.text.as_ref().map(|text| text.bytes.len() as i64);
-        let bytes = stands.and_then(|slot| slot.bytes).filter(|bytes| *bytes >= 0).or(size);
+        let bytes = unchanged.and_then(|slot| slot.bytes).filter(|bytes| *bytes >= 0).or(size);
         if let Some(bytes) = bytes {
             self.attribute("bytes", &bytes.to_string());
         }
@@ -278,7 +279,7 @@ impl<W: Write> XmlWriter<W> {
         match &slot.text {
             Some(text) => {
                 self.attribute("xml:space", "preserve");
-                // `loss_of` has looked at it.
+                // `loss_of` has checked that the text is UTF-8.
                 self.content("text", std::str::from_utf8(text.bytes).unwrap_or_default());
             }
             None => self.raw(" />\n"),
@@ -312,7 +313,7 @@ impl<W: Write> XmlWriter<W> {
         self.raw("\"");
     }
 
-    /// Ends the tag that stands open, writes the content and the end of the element.
+    /// Ends the open tag, and writes the content and the end of the element.
     fn content(&mut self, name: &str, value: &str) {
         if value.is_empty() {
             self.raw(" />\n");
@@ -336,7 +337,7 @@ fn is_clean(text: &str) -> bool {
     chars::first_forbidden(text).is_none()
 }
 
-/// The first of the fields that would not be read again as it is.
+/// Returns the loss of the first field that could not be read back unchanged.
 fn first_loss<'a>(
     limit: usize,
     fields: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
@@ -351,7 +352,7 @@ fn first_loss<'a>(
     })
 }
 
-/// Why a revision cannot be written so that it would be read as it is.
+/// Returns why a revision cannot be written so that it is read back unchanged.
 fn loss_of(revision: &WrittenRevision<'_>) -> Option<Loss> {
     let record = revision.record;
     let fields = [
@@ -380,7 +381,7 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
     }
     let deleted = slot.record.is_some_and(|slot| slot.deleted);
     let Some(text) = &slot.text else {
-        // It is read as a text that is not there only if it says so.
+        // A reader takes the text as missing only if the element says so.
         let stub = |slot: &SlotRecord| {
             slot.id.is_some() || slot.location.is_some() || matches!(slot.bytes, Some(1..))
         };
@@ -397,7 +398,8 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
     Some(Loss::Character { field: format!("text of slot {role}"), character })
 }
 
-/// The SHA-1 of a slot's text: as recorded, unless it has been replaced, else its own.
+/// The SHA-1 of a slot's text: the recorded one, or the computed one if the text was replaced or none is
+/// recorded.
 fn slot_sha1(slot: &WrittenSlot<'_>) -> Option<String> {
     let computed = || slot.text.as_ref().map(|text| text.sha1.to_base36());
     let rewritten = slot.text.as_ref().is_some_and(|text| text.rewritten);
@@ -405,8 +407,8 @@ fn slot_sha1(slot: &WrittenSlot<'_>) -> Option<String> {
     recorded.or_else(computed)
 }
 
-/// The SHA-1 of a revision: as recorded, unless a text has been replaced, else that of its slots; empty where
-/// one of these is not known.
+/// The SHA-1 of a revision: the recorded one, or that of its slots if a text was replaced or none is
+/// recorded. Empty if the SHA-1 of a slot is unknown.
 fn sha1_of(revision: &WrittenRevision<'_>) -> String {
     let slots = || {
         std::iter::once(("main", &revision.main))

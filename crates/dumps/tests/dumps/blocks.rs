@@ -1,4 +1,4 @@
-//! Real histories in compression blocks: every revision comes back as the export says it is.
+//! Real histories in compression blocks: every revision can be read back with the SHA-1 of the export.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use std::{
@@ -11,7 +11,7 @@ use rashomon_blocks::{Block, BlockBuilder, Limits, Settings};
 use rashomon_dumps::{Event, HistoryReader, ReadLimits, Source, compression};
 use sha1::{Digest, Sha1};
 
-/// Fills blocks, and reads each as soon as it is full.
+/// Fills blocks, and reads each block as soon as it is full.
 struct Archive {
     builder: BlockBuilder,
     /// The SHA-1 of each content of the block.
@@ -21,7 +21,7 @@ struct Archive {
 
 impl Archive {
     fn new() -> Self {
-        // What is packed does not depend on the level, but the time that this takes does.
+        // The packed content does not depend on the level, but the time does.
         let settings = Settings { level: 1, ..Settings::default() };
         Self { builder: BlockBuilder::new(settings, Vec::new(), 0).unwrap(), expected: Vec::new(), read: 0 }
     }
@@ -49,7 +49,7 @@ impl Archive {
     }
 }
 
-/// The bytes of a SHA-1 as exports write it, in base 36.
+/// The bytes of a SHA-1 in the notation of exports, base 36.
 fn from_base_36(text: &str) -> Vec<u8> {
     let mut bytes = vec![0; 20];
     for digit in text.chars() {
@@ -84,17 +84,17 @@ fn assert_comes_back(name: &str, revisions: usize) {
 }
 
 #[test]
-fn a_whole_wiki_comes_back() {
+fn whole_wiki_survives_blocks() {
     assert_comes_back("ovirt-wiki.xml.zst", 16_251);
 }
 
 #[test]
-fn long_histories_come_back() {
+fn long_histories_survive_blocks() {
     assert_comes_back("documents.xml.zst", 9_744);
 }
 
 #[test]
-fn renders_come_back() {
+fn renders_survive_blocks() {
     let Some(folder) = data("renders") else { return };
     let mut archive = Archive::new();
     for entry in std::fs::read_dir(folder).unwrap() {

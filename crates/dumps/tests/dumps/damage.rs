@@ -1,4 +1,4 @@
-//! Exporting beside damage: what can be read of an archive comes out as it went in, and the rest is named.
+//! Exports of damaged archives: readable content is exported unchanged, and the rest is reported.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use std::{collections::BTreeMap, fmt::Write as _, num::NonZeroUsize, sync::Arc, time::Duration};
@@ -13,7 +13,7 @@ use rashomon_clock::ManualClock;
 use rashomon_dumps::{Event, ExportReport, Format};
 use rashomon_tables::{Batch, Row, Scan, TableStore, Value};
 
-/// A wiki whose history lies in one block, and the store that it is in.
+/// A wiki whose history is in one block, and the store of it.
 struct Sealed {
     store: Arc<dyn TableStore>,
     clock: Arc<ManualClock>,
@@ -62,7 +62,8 @@ async fn sealed() -> Sealed {
     Sealed { store, clock, block }
 }
 
-/// The one block that there is. In a keyspace that others use too, a page of partitions may be empty and not the last.
+/// Returns the only block. In a keyspace that others use too, a result page of partitions may be empty
+/// without being the last.
 async fn the_block(store: &dyn TableStore) -> Row {
     let (one, mut after) = (NonZeroUsize::MIN, None);
     loop {
@@ -81,11 +82,11 @@ impl Sealed {
         bytes.to_vec()
     }
 
-    /// Puts other bytes in place of the block, or nothing, later than what stands.
+    /// Replaces the block by other bytes, or deletes it, with a later write time.
     async fn replace(&self, bytes: Option<Vec<u8>>) {
         let key = &self.block.key;
-        let standing = self.store.get(&schemas::ARCHIVE_BLOCKS, key).await.unwrap();
-        let at = standing.map_or(self.block.written_at, |row| row.written_at);
+        let stored = self.store.get(&schemas::ARCHIVE_BLOCKS, key).await.unwrap();
+        let at = stored.map_or(self.block.written_at, |row| row.written_at);
         let at = at.saturating_add(Duration::from_micros(1));
         let mut batch = Batch::new(key.partition.clone());
         match bytes {
@@ -98,7 +99,7 @@ impl Sealed {
         self.store.write(Vec::new(), batch).await.unwrap();
     }
 
-    /// What an export gives that passes over damage.
+    /// Exports with damage passed over.
     async fn export(&self, format: Format) -> (ExportReport, String) {
         let wiki = Wiki::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings()).await;
         wiki.buckets.pass_over_damage();
@@ -106,7 +107,7 @@ impl Sealed {
     }
 }
 
-/// All that an export has: bodies by page, revision, render and name.
+/// All bodies of an export, by page, revision, render and name.
 fn bodies(export: &str) -> BTreeMap<(String, i64, String, String), Vec<u8>> {
     let (events, end) = events(export);
     end.unwrap();
@@ -129,7 +130,7 @@ fn bodies(export: &str) -> BTreeMap<(String, i64, String, String), Vec<u8>> {
 }
 
 #[tokio::test]
-async fn what_can_be_read_is_exported_and_what_cannot_is_named() {
+async fn undamaged_revisions_are_exported_and_others_named() {
     let sealed = sealed().await;
     let mut whole = BTreeMap::new();
     for format in [Format::Xml, Format::JsonLines] {
@@ -147,7 +148,7 @@ async fn what_can_be_read_is_exported_and_what_cannot_is_named() {
             let (report, export) = sealed.export(format).await;
             let (found, whole) = (bodies(&export), &whole[&(format == Format::Xml)]);
             assert!(found.iter().all(|(key, body)| whole.get(key) == Some(body)), "at {place}, {format:?}");
-            // What is missing was named.
+            // Everything that is missing was reported.
             let named = |title: &str, rev: i64| {
                 report.unreadable.first.iter().any(|lost| {
                     let (first, last) = lost.revisions;
@@ -163,11 +164,11 @@ async fn what_can_be_read_is_exported_and_what_cannot_is_named() {
             let of_parts = report.unreadable.first.iter().any(|lost| lost.revisions.0 == lost.revisions.1);
             in_part += u32::from(of_parts && found.len() < whole.len());
             as_a_whole += u32::from(report.unreadable.first.iter().any(|lost| lost.count == 39));
-            // The latest of each page lies in the tables.
+            // The latest of each page is in the tables.
             for latest in [40, 103, 206] {
                 assert!(found.keys().any(|(_, rev, ..)| *rev == latest), "at {place}, {format:?}");
             }
-            // What was exported says of itself what is so.
+            // The exported revisions are consistent with their own metadata.
             let other = Wiki::new().await;
             let again = other.import(&export).await.unwrap();
             assert_eq!(
@@ -181,7 +182,7 @@ async fn what_can_be_read_is_exported_and_what_cannot_is_named() {
 }
 
 #[tokio::test]
-async fn a_block_that_is_gone_is_said_for_each_page() {
+async fn missing_block_is_reported_for_each_page() {
     let sealed = sealed().await;
     sealed.replace(None).await;
     let (report, export) = sealed.export(Format::JsonLines).await;
@@ -192,7 +193,7 @@ async fn a_block_that_is_gone_is_said_for_each_page() {
     assert!(report.unreadable.first.iter().all(|lost| lost.why.contains("is not whole: restore it from")));
     assert_eq!((report.revisions, report.unreadable.count), (3, 46));
     assert_eq!(bodies(&export).keys().map(|(_, rev, ..)| *rev).collect::<Vec<_>>(), [40, 40, 103, 206]);
-    // Whoever does not ask for it is given an error.
+    // A reader that does not pass over damage gets an error.
     let wiki = Wiki::on(Arc::clone(&sealed.store), Arc::clone(&sealed.clock), settings()).await;
     let page = wiki.page("A");
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());

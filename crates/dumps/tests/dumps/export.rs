@@ -1,4 +1,4 @@
-//! Exporting: what comes out is valid, exact, and the same however often it goes around.
+//! Exports: the output is valid, exact, and the same after any number of imports and exports.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use std::{
@@ -18,11 +18,11 @@ use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_dumps::{Event, ExportOptions, Format, Loss};
 use rashomon_tables::{Counting, Kind, Memory};
 
-/// Checks an export against the schema of version 0.11, where `xmllint` and the schema are there.
+/// Checks an export against the schema of version 0.11, if `xmllint` and the schema are available.
 #[allow(clippy::print_stderr)]
 fn assert_valid(export: &str) {
     let Some(folder) = data("xsd") else { return };
-    // The schema imports another one from the network; a catalog leads to the copy beside it.
+    // The schema imports another one from the network. A catalog redirects that to the copy beside it.
     let catalog = tempfile::NamedTempFile::new().unwrap();
     let xml_xsd = folder.join("xml.xsd").canonicalize().unwrap();
     let entry = format!(
@@ -51,7 +51,8 @@ fn assert_valid(export: &str) {
     assert!(output.status.success(), "{}\n{export}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The texts and other bodies of an input, by page and revision; of two of one number, the first.
+/// The texts and other bodies of an input, by page and revision. Of two revisions with one number, the first
+/// counts.
 fn bodies(input: impl AsRef<[u8]>) -> BTreeMap<(String, i64, String), Vec<u8>> {
     let mut bodies = BTreeMap::new();
     let (events, end) = crate::wiki::events(input);
@@ -82,14 +83,14 @@ async fn every_text_comes_back_and_the_second_export_is_the_first() {
         assert_eq!(one, two, "{format:?}");
     }
     let (report, xml) = first.export(Format::Xml).await;
-    // The revision that had no `text` at all.
+    // The revision without a `text` element.
     assert_eq!(report.left_out.count, 1);
     assert_eq!(report.left_out.first[0].rev.unwrap().get(), 25);
     assert_valid(&xml);
 }
 
 #[tokio::test]
-async fn an_export_into_the_store_that_it_came_from_changes_nothing() {
+async fn import_of_a_stores_own_export_changes_nothing() {
     let wiki = Wiki::new().await;
     wiki.import(fixture("oddities.xml")).await.unwrap();
     for format in [Format::Xml, Format::JsonLines] {
@@ -100,7 +101,7 @@ async fn an_export_into_the_store_that_it_came_from_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_export_of_the_fixture_is_the_one_that_was_looked_at() {
+async fn export_of_the_fixture_is_the_reviewed_one() {
     let wiki = Wiki::new().await;
     wiki.import(fixture("oddities.xml")).await.unwrap();
     for (format, name) in [(Format::Xml, "oddities.out.xml"), (Format::JsonLines, "oddities.out.jsonl")] {
@@ -140,7 +141,7 @@ async fn titles_are_in_byte_order_and_may_be_chosen() {
 }
 
 #[tokio::test]
-async fn without_history_there_is_the_latest_revision_only() {
+async fn export_without_history_has_the_latest_only() {
     let wiki = Wiki::new().await;
     wiki.import(fixture("oddities.xml")).await.unwrap();
     for format in [Format::Xml, Format::JsonLines] {
@@ -192,7 +193,7 @@ async fn staged(wiki: &Wiki, title: &str, properties: &[(&str, Option<&str>, &[u
 }
 
 #[tokio::test]
-async fn revisions_that_no_export_told_of_are_valid_too() {
+async fn revisions_that_were_not_imported_are_exported_as_valid_xml() {
     let wiki = Wiki::new().await;
     let html: &[u8] = b"<p>html";
     put(&wiki, "A", 1, &[("wikitext", None, b"a\r\nb\rc <>&\"' ]]>\t\n"), ("html", None, html)]).await;
@@ -208,7 +209,7 @@ async fn revisions_that_no_export_told_of_are_valid_too() {
     assert_eq!(text("A", 1, "wikitext"), b"a\r\nb\rc <>&\"' ]]>\t\n");
     assert_eq!((text("A", 2, "wikitext"), text("A", 2, "slot-aux")), (&b""[..], &b"slot"[..]));
     assert_eq!(text("Ä/ö_'q'", 7, "wikitext"), "🦀 \u{feff}\u{fffd}".as_bytes());
-    // What was computed agrees when it is read again.
+    // Computed values agree when they are read back.
     let second = Wiki::new().await;
     let report = second.import(&xml).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
@@ -216,7 +217,7 @@ async fn revisions_that_no_export_told_of_are_valid_too() {
 }
 
 #[tokio::test]
-async fn what_xml_cannot_hold_is_named_and_json_lines_hold_it() {
+async fn losses_of_xml_are_named_and_kept_in_json_lines() {
     let wiki = Wiki::new().await;
     put(&wiki, "A", 1, &[("wikitext", None, b"bell \x07")]).await;
     put(&wiki, "A", 2, &[("wikitext", None, "\u{ffff}".as_bytes())]).await;
@@ -246,7 +247,7 @@ async fn what_xml_cannot_hold_is_named_and_json_lines_hold_it() {
 }
 
 #[tokio::test]
-async fn what_the_schema_does_not_allow_is_written_and_named() {
+async fn values_outside_of_the_schema_are_written_and_named() {
     let page = |title: &str, format: &str| {
         format!(
             "<page><title>{title}</title><id>1</id><revision><id>5</id><timestamp>2011-01-01T00:00:00Z</timestamp>\
@@ -267,7 +268,7 @@ async fn what_the_schema_does_not_allow_is_written_and_named() {
 }
 
 #[tokio::test]
-async fn renders_and_what_was_replaced_come_back_in_json_lines() {
+async fn renders_and_replacements_survive_json_lines() {
     let wiki = Wiki::new().await;
     put(
         &wiki,
@@ -312,7 +313,7 @@ async fn renders_and_what_was_replaced_come_back_in_json_lines() {
 }
 
 #[tokio::test]
-async fn a_text_that_was_replaced_is_not_held_against_what_the_export_said_of_the_old_one() {
+async fn replaced_text_is_not_compared_with_the_old_sha1() {
     let sha1 = "6g1vem5r7rpptnery7xkhwa4ftyuaju";
     let input = format!(
         "<page><title>A</title><revision><id>1</id><timestamp>2011-01-01T00:00:00Z</timestamp>\
@@ -367,7 +368,7 @@ async fn a_revision_of_many_large_renders_comes_back() {
     }
     let (_, lines) = wiki.export(Format::JsonLines).await;
     let second = Wiki::new().await;
-    // It comes in parts, and counts once.
+    // The revision comes in parts, but counts once.
     let report = second.import(&lines).await.unwrap();
     assert_eq!((report.created, report.text_bytes), (1, 4 + 5 * 3_600_000 + 4 * 2));
     assert!(second.export(Format::JsonLines).await.1 == lines);
@@ -375,18 +376,18 @@ async fn a_revision_of_many_large_renders_comes_back() {
     assert_eq!((report.created, report.unchanged), (0, 1));
 }
 
-/// A page whose bodies fill many blocks is exported in one passage: a block is fetched once, and not again for the next
-/// revision in it, where there is memory for those that a few revisions lie in.
+/// Exports a page whose bodies fill many blocks. Each block is fetched once, and not again for the next
+/// revision in it, if there is memory for the blocks of a few revisions.
 #[tokio::test]
 async fn each_block_is_fetched_once() {
     let clock = Arc::new(ManualClock::new(NOW));
     let counting = Arc::new(Counting::new(Memory::new(clock.clone())));
-    // Less than half of what the blocks take there.
+    // Less than half of the memory that the blocks take.
     let archive = ArchiveSettings { cache_bytes: 12 << 20, ..ArchiveSettings::default() };
     let settings = Settings { archive: Some(archive), ..Settings::default() };
     let wiki = Wiki::on(counting.clone(), clock.clone(), settings.clone()).await;
     for rev in 1..=200_i64 {
-        // Nothing that a revision has in common with another: blocks are full soon.
+        // Revisions have nothing in common, so that blocks are soon full.
         let noise = |salt: u64| -> String {
             let seed = (rev as u64) << 32 | salt << 16;
             let word = |part: u64| (seed | part).wrapping_mul(0x9e37_79b9_7f4a_7c15);

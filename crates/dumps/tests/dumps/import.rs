@@ -46,7 +46,8 @@ async fn text(wiki: &Wiki, title: &str, rev: i64) -> String {
     String::from_utf8(body.plain.to_vec()).unwrap()
 }
 
-/// How many sets of chunks the store has. A page of partitions on a cluster may be those of other tests.
+/// The number of sets of chunks in the store. On a cluster, a result page of partitions may have those of
+/// other tests.
 async fn chunk_sets(store: &dyn TableStore) -> usize {
     let limit = NonZeroUsize::new(100).unwrap();
     let (mut count, mut after) = (0, None);
@@ -60,13 +61,13 @@ async fn chunk_sets(store: &dyn TableStore) -> usize {
     }
 }
 
-/// A large body is stored as it comes, before it is refused.
+/// A large body is stored while it arrives, before it is refused.
 #[tokio::test]
-async fn of_what_was_erased_nothing_is_stored_when_it_comes_again() {
+async fn erased_revision_stores_nothing_when_reimported() {
     let clock = Arc::new(ManualClock::new(crate::wiki::NOW));
     let store = rashomon_test_stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
-    let large = "It is long, and says where he lives. ".repeat(60_000);
+    let large = "It is long, and says where somebody lives. ".repeat(60_000);
     let input = export(&page("Main_Page", &[(1, &large), (2, "short")]));
     assert_eq!(wiki.import(&input).await.unwrap().created, 2);
     assert_eq!(chunk_sets(&*store).await, 1);
@@ -79,9 +80,9 @@ async fn of_what_was_erased_nothing_is_stored_when_it_comes_again() {
     assert_eq!(chunk_sets(&*store).await, left);
 }
 
-/// Many bodies of one revision go to chunks as they come, too, and come back whole.
+/// Many bodies of one revision are also written to chunks while they arrive, and are read back whole.
 #[tokio::test]
-async fn of_an_erased_revision_with_many_bodies_nothing_is_stored_when_it_comes_again() {
+async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
     let clock = Arc::new(ManualClock::new(wiki::NOW));
     let store = rashomon_test_stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
@@ -122,7 +123,7 @@ async fn of_an_erased_revision_with_many_bodies_nothing_is_stored_when_it_comes_
 }
 
 #[tokio::test]
-async fn an_export_goes_in_and_its_report_says_what_became_of_it() {
+async fn import_stores_revisions_and_reports_exceptions() {
     let wiki = Wiki::new().await;
     let report = wiki.import(fixture("oddities.xml")).await.unwrap();
     assert_eq!((report.pages, report.created, report.unchanged), (4, 11, 0));
@@ -138,7 +139,8 @@ async fn an_export_goes_in_and_its_report_says_what_became_of_it() {
     assert_eq!(report.skipped.values().sum::<u64>(), 3);
     assert!(!report.is_clean());
 
-    // What disagrees is stored all the same; of two of one number, the first.
+    // A body whose SHA-1 does not match is stored all the same. Of two revisions with one number, the first
+    // is stored.
     assert_eq!(text(&wiki, "Talk:Left out", 32).await, "kept");
     let info = wiki.catalog.page_info(&wiki.page("Straße/Ecke <3")).await.unwrap().unwrap();
     assert_eq!((info.as_of.get(), info.page_id), (13, Some(7)));
@@ -147,7 +149,7 @@ async fn an_export_goes_in_and_its_report_says_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn the_render_of_a_revision_has_the_name_that_every_import_gives_it() {
+async fn imported_render_has_a_deterministic_tid() {
     let wiki = Wiki::new().await;
     wiki.import(export(&page("P", &[(5, "a"), (6, "b")]))).await.unwrap();
     let page = wiki.page("P");
@@ -170,7 +172,7 @@ async fn importing_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_revision_that_stands_otherwise_is_named_and_left_as_it_is() {
+async fn conflicting_revision_is_named_and_not_changed() {
     let wiki = Wiki::new().await;
     wiki.import(export(&page("P", &[(5, "first"), (6, "same")]))).await.unwrap();
     let report = wiki.import(export(&page("P", &[(5, "second"), (6, "same"), (7, "new")]))).await.unwrap();
@@ -180,10 +182,10 @@ async fn a_revision_that_stands_otherwise_is_named_and_left_as_it_is() {
     assert_eq!(text(&wiki, "P", 5).await, "first");
 }
 
-/// Many groups of one page and of several, in which every revision comes twice: whichever group is faster, the
-/// first one counts.
+/// Many groups of one page and of several, in which every revision comes twice. The first one counts,
+/// whichever group is faster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_that_contradict_each_other_the_first_stays_however_many_work() {
+async fn first_of_two_conflicting_revisions_is_stored_by_parallel_jobs() {
     let filler = "x".repeat(60_000);
     let mut pages = String::new();
     for round in ["first", "second"] {
@@ -202,9 +204,9 @@ async fn of_two_that_contradict_each_other_the_first_stays_however_many_work() {
     }
 }
 
-/// The first needs chunks written before it can be stored, and that takes a while.
+/// The chunks of the first revision must be written before it can be stored, which takes a while.
 #[tokio::test]
-async fn what_came_first_is_stored_first_even_where_it_takes_longer() {
+async fn slow_first_revision_is_stored_first() {
     let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 1, Fault::Delay(Duration::from_millis(300)))).await;
     let large = "large ".repeat(300_000);
     let input = export(&(page("P", &[(5, &large)]) + &page("P", &[(5, "small")])));
@@ -227,7 +229,7 @@ async fn any_order_gives_the_same_store() {
 }
 
 #[tokio::test]
-async fn what_is_cut_short_leaves_what_is_complete_and_says_where() {
+async fn truncated_import_keeps_complete_revisions_and_names_the_place() {
     let whole = export(&page("P", &[(5, "a"), (6, "b"), (7, "ccc")]));
     let cut = &whole[..whole.find("ccc").unwrap() + 1];
     let wiki = Wiki::new().await;
@@ -240,13 +242,13 @@ async fn what_is_cut_short_leaves_what_is_complete_and_says_where() {
     assert_eq!(read.place.offset, cut.len() as u64);
     assert_eq!(read.place.compressed, None);
     assert_eq!(text(&wiki, "P", 6).await, "b");
-    // It goes on where it was stopped.
+    // The import continues where it was stopped.
     let report = wiki.import(whole).await.unwrap();
     assert_eq!((report.created, report.unchanged), (1, 2));
 }
 
 #[tokio::test]
-async fn the_page_that_is_cut_is_counted_with_its_revisions() {
+async fn truncated_page_is_counted() {
     let whole = export(&(page("P", &[(5, "a")]) + &page("Q", &[(6, "b"), (7, "ccc")])));
     for (end, pages, created) in [("ccc", 2, 2), ("<title>Q", 1, 1), ("</mediawiki>", 2, 3)] {
         let cut = &whole[..whole.find(end).unwrap()];
@@ -256,7 +258,7 @@ async fn the_page_that_is_cut_is_counted_with_its_revisions() {
 }
 
 #[tokio::test]
-async fn of_what_is_in_conflict_only_that_is_said() {
+async fn conflicting_revision_reports_nothing_but_the_conflict() {
     let wiki = Wiki::new().await;
     wiki.import(export(&page("P", &[(5, "first")]))).await.unwrap();
     let other = export(&page("P", &[(5, "second"), (6, "third")]));
@@ -267,16 +269,16 @@ async fn of_what_is_in_conflict_only_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_text_with_another_sha1_stands_as_it_came() {
+async fn text_with_another_sha1_is_stored_as_it_came() {
     let input = export(&page("P", &[(5, "a")]));
     let sha1 = "</text><sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>";
     let report = Wiki::new().await.import(input.replace("</text>", sha1)).await.unwrap();
     assert_eq!((report.created, report.mismatches.count, report.is_clean()), (1, 1, true));
 }
 
-/// The clock of the wiki stands at 8 o'clock.
+/// The clock of the wiki shows 8 o'clock.
 #[tokio::test]
-async fn what_is_later_than_clocks_may_differ_is_left_out() {
+async fn revision_in_the_future_is_left_out() {
     let wiki = Wiki::new().await;
     let at = |time: &str| export(&page("P", &[(5, "a")])).replace("2011-01-01T00:00:00Z", time);
     let report = wiki.import(at("2027-01-15T08:05:00.000001Z")).await.unwrap();
@@ -309,7 +311,7 @@ async fn an_archive_that_cannot_be_opened_is_an_error() {
 #[tokio::test]
 async fn the_input_may_be_asynchronous() {
     let input = Cursor::new(export(&page("P", &[(5, "a")])).into_bytes());
-    // As a server does it: on a task of its own.
+    // As in a server: in a task of its own.
     let task = tokio::spawn(async move {
         let wiki = Wiki::new().await;
         wiki.import_from(Source::asynchronous(input), 1).await
@@ -320,7 +322,7 @@ async fn the_input_may_be_asynchronous() {
 }
 
 #[tokio::test]
-async fn progress_rises_to_what_the_report_says() {
+async fn progress_rises_to_the_totals_of_the_report() {
     let input = export(&(page("P", &[(5, "a"), (6, "bb")]) + &page("Q", &[(7, "c")]))).into_bytes();
     let size = input.len() as u64;
     let wiki = Wiki::new().await;
@@ -376,7 +378,7 @@ async fn a_render_that_is_too_large_is_not_left_out_of_its_revision() {
 }
 
 #[tokio::test]
-async fn an_import_that_nobody_waits_for_ends() {
+async fn dropped_import_ends() {
     let wiki = Wiki::new().await;
     let (reader, writer) = std::io::pipe().unwrap();
     let options = ImportOptions::default();
@@ -387,19 +389,19 @@ async fn an_import_that_nobody_waits_for_ends() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_an_error_that_names_what_it_was_about() {
+async fn store_error_names_page_and_revisions() {
     let pages: String = (1..50).map(|rev| page(&format!("P{rev}"), &[(rev, "text")])).collect();
     let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 20, Fault::Before)).await;
     let error = wiki.import(export(&pages)).await.unwrap_err();
     assert!(matches!(error.failure, ImportFailure::Store { .. } | ImportFailure::Catalog(_)), "{error}");
     assert!(error.report.created < 49);
-    // What was reported as created is there, and the rest can be fetched.
+    // Revisions reported as created are stored, and the rest can be imported later.
     let report = wiki.import(export(&pages)).await.unwrap();
     assert_eq!(report.created + report.unchanged, 49);
     assert!(report.unchanged >= error.report.created);
 }
 
-/// Pages with texts of four megabytes, without end, counted.
+/// Endless pages with texts of four megabytes, which are counted.
 struct EndlessPages {
     page: Cursor<Vec<u8>>,
     number: i64,
@@ -420,7 +422,7 @@ impl Read for EndlessPages {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_is_read_than_can_be_held_while_the_store_is_slow() {
+async fn slow_store_bounds_the_bytes_read() {
     let gate = Gate::new();
     let plan =
         (1..1000).fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Pause(gate.clone())));

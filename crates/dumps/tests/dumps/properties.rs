@@ -1,4 +1,4 @@
-//! Random histories go around, and random damage is survived.
+//! Random histories survive a round trip, and random damage is handled.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use rashomon_dumps::{
     xml::{Outcome, PageHead, WrittenRevision, WrittenSlot, WrittenText, XmlWriter},
 };
 
-/// A text of everything that XML can hold, and of what it takes for markup above all.
+/// A text of everything that XML allows, especially of markup characters.
 fn xml_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[ -~\t\n\r]{0,20}",
@@ -43,7 +43,7 @@ fn xml_text() -> impl Strategy<Value = String> {
     collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
-/// A field, which where it is there is not empty.
+/// An optional field, which is never empty.
 fn field() -> impl Strategy<Value = Option<String>> {
     option::of(xml_text().prop_filter("empty is absent", |text| !text.is_empty()))
 }
@@ -72,7 +72,7 @@ fn slot_record() -> impl Strategy<Value = SlotRecord> {
 }
 
 fn record() -> impl Strategy<Value = RevisionRecord> {
-    // Times that a calendar of four-digit years and a tid can both hold.
+    // Times that fit both a calendar of four-digit years and a tid.
     let time = -10_000_000_000_000_000..100_000_000_000_000_000_i64;
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let export = (option::of(0..i64::MAX), option::of("[a-z0-9]{1,31}"), slot_record());
@@ -113,7 +113,7 @@ fn written_slot<'a>(record: &'a SlotRecord, body: &'a [u8]) -> WrittenSlot<'a> {
     WrittenSlot { record: Some(record), content_type: None, text: Some(text) }
 }
 
-/// What XML writes although nobody said it.
+/// What XML writes although the record does not have it.
 fn completed(record: &RevisionRecord, slot: &SlotRecord, body: &[u8], read: &SlotRecord) -> SlotRecord {
     SlotRecord {
         model: slot.model.clone().or_else(|| read.model.clone()),
@@ -141,7 +141,7 @@ fn property_info(
 
 fn properties() -> impl Strategy<Value = Vec<SourceProperty>> {
     let body = prop_oneof![collection::vec(any::<u8>(), 0..40), any::<String>().prop_map(String::into_bytes)];
-    // Spaces around a value are no part of it.
+    // Spaces around a value are not part of it.
     let headers = collection::btree_map("x-[a-z]{1,6}z", "[!-~]([ -~]{0,9}[!-~])?", 0..3);
     let property = (body, headers, option::of(0..4_000_000_000_000_000_i64));
     collection::btree_map("[a-z][a-z0-9_-]{0,8}", property, 0..4).prop_map(|properties| {
@@ -160,7 +160,7 @@ fn properties() -> impl Strategy<Value = Vec<SourceProperty>> {
 
 proptest! {
     #[test]
-    fn what_xml_can_hold_comes_back_from_it(
+    fn everything_that_xml_allows_survives_xml(
         title in xml_text(), record in record(), body in xml_text(), slot in slot_record(), slot_body in xml_text(),
     ) {
         let Ok(title) = Title::new(&title) else { return Ok(()) };
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn everything_comes_back_from_json_lines(
+    fn everything_survives_json_lines(
         title in any::<String>(), record in record(), of_revision in properties(),
         renders in collection::btree_map(any::<u64>(), properties(), 1..4),
     ) {
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_an_error_or_another_text_and_never_more(
+    fn random_damage_causes_an_error_or_another_text(
         name in sample::select(vec!["oddities.xml", "oddities.out.xml", "oddities.out.jsonl"]),
         damage in collection::vec((any::<sample::Index>(), any::<u8>(), 0..4_u8), 1..8),
     ) {

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, fs::File, path::Path};
 use crate::wiki::{Wiki, data};
 use rashomon_dumps::{Event, Format, HistoryReader, ImportFailure, ReadLimits, Source, compression};
 
-/// What is expected of each file: pages, revisions created, conflicts, left out, SHA-1 that disagree, and how it
-/// ends.
+/// The expectation for each file: pages, revisions created, conflicts, left out, SHA-1 values that do not
+/// match, and how it ends.
 const FILES: [(&str, [u64; 5], &str); 20] = [
     ("Finger_Lakes3_dummy.xml", [1, 27, 0, 1, 27], ""),
     ("enwiki-Rio_Grande-247revs-export0.3.xml.xz", [1, 247, 0, 0, 0], ""),
@@ -33,7 +33,7 @@ const FILES: [(&str, [u64; 5], &str); 20] = [
 
 type Texts = BTreeMap<(String, i64), Vec<u8>>;
 
-/// The first text of each revision, and how the input ends.
+/// Reads the first text of each revision, and how the input ends.
 fn texts(source: Source) -> Texts {
     let mut texts = Texts::new();
     let read = compression::read(source, &Default::default(), |input, _| {
@@ -69,7 +69,7 @@ async fn assert_goes_around(wiki: &Wiki, expected: &Texts, name: &str) {
 }
 
 #[tokio::test]
-async fn exports_of_other_programs_go_in_and_come_back() {
+async fn exports_of_other_programs_survive_a_round_trip() {
     let Some(folder) = data("exports") else { return };
     let mut names: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -107,7 +107,7 @@ async fn exports_of_other_programs_go_in_and_come_back() {
     assert_eq!(found.len(), FILES.len());
 }
 
-/// The pages of an export in the order of their texts, and what comes before them.
+/// The pages of an export in the order of their texts, after the part before them.
 fn pages(export: &str) -> Vec<&str> {
     let mut pages: Vec<_> = export.trim_end().trim_end_matches("</mediawiki>").split("  <page>\n").collect();
     pages[1..].sort_unstable();
@@ -115,7 +115,7 @@ fn pages(export: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_mediawiki_wrote_comes_out_as_it_wrote_it() {
+async fn export_of_mediawiki_is_reproduced() {
     let name = "exports/mediawiki-1.39.17-written-export-0.11-amen-riogrande.xml.xz";
     let Some(path) = data(name) else { return };
     let wiki = Wiki::new().await;
@@ -139,12 +139,12 @@ async fn assert_large(name: &str, counts: (u64, u64, u64)) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute unless optimised: run with --release --ignored"]
-async fn a_whole_wiki_goes_in_and_comes_back() {
+async fn whole_wiki_survives_a_round_trip() {
     assert_large("ovirt-wiki.xml.zst", (1_090, 16_251, 140_301_148)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes and gigabytes: run with --release --ignored"]
-async fn long_lived_documents_go_in_and_come_back() {
+async fn long_lived_documents_survive_a_round_trip() {
     assert_large("documents.xml.zst", (51, 9_744, 543_636_113)).await;
 }

@@ -1,11 +1,11 @@
-//! Reading exports: every field, every oddity, everything that is wrong.
+//! Reading exports: every field, all oddities, and everything that is wrong.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use crate::wiki::{events, fixture};
 use rashomon_buckets::{PageInfo, Parent, Revision, SlotRecord};
 use rashomon_dumps::{Event, HistoryReader, LeftOut, LeftOutReason, Problem, ReadLimits, SourceRevision};
 
-/// An export of one page with one revision, whose text element is this.
+/// An export of one page with one revision and this text element.
 fn with_text(text: &str) -> String {
     with_revision(&format!("<id>5</id><timestamp>2011-01-01T00:00:00Z</timestamp>{text}"))
 }
@@ -147,7 +147,7 @@ fn empty_absent_and_deleted_are_three_things() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_named_with_its_line() {
+fn left_out_revisions_are_named_with_their_line() {
     let (events, end) = events(fixture("oddities.xml"));
     end.unwrap();
     let left_out: Vec<_> = (events.into_iter())
@@ -175,7 +175,7 @@ fn what_cannot_be_kept_is_named_with_its_line() {
 }
 
 #[test]
-fn what_is_not_read_is_named() {
+fn skipped_elements_are_named() {
     let (events, _) = events(fixture("oddities.xml"));
     let skipped: Vec<_> = (events.iter())
         .filter_map(|event| match event {
@@ -187,7 +187,7 @@ fn what_is_not_read_is_named() {
 }
 
 #[test]
-fn texts_are_what_an_xml_parser_gives() {
+fn texts_are_those_of_an_xml_parser() {
     for (element, expected) in [
         ("<text>a\r\nb\rc\n\r\nd</text>", "a\nb\nc\n\nd"),
         ("<text>a&#13;\nb&#xD;</text>", "a\r\nb\r"),
@@ -204,13 +204,13 @@ fn texts_are_what_an_xml_parser_gives() {
     ] {
         assert_text(element, Some(expected));
     }
-    // Larger than any buffer, with every position of a line end and of a letter of several bytes in it.
+    // Larger than any buffer: line ends and letters of several bytes are at every position of one.
     let long = "äöü\r\n".repeat(100_000);
     assert_text(&format!("<text>{long}</text>"), Some(&"äöü\n".repeat(100_000)));
 }
 
 #[test]
-fn what_is_not_well_formed_is_an_error() {
+fn malformed_xml_is_an_error() {
     for text in [
         "<text>&nbsp;</text>",
         "<text>a & b</text>",
@@ -237,7 +237,7 @@ fn what_is_not_well_formed_is_an_error() {
 }
 
 #[test]
-fn what_is_no_export_is_refused() {
+fn other_documents_are_refused() {
     for input in [
         "<html></html>",
         "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?><mediawiki></mediawiki>",
@@ -272,7 +272,7 @@ fn sizes_are_bounded() {
     assert!(matches!(problem(comment), Problem::TooLarge(_)));
 }
 
-/// A text that never ends, so that only a bound can end it.
+/// A text that never ends, so that only a limit can stop its reader.
 struct Endless {
     head: std::io::Cursor<Vec<u8>>,
     given: u64,
@@ -292,7 +292,7 @@ impl std::io::Read for Endless {
 }
 
 #[test]
-fn a_text_that_never_ends_is_an_error_that_names_its_revision() {
+fn endless_text_is_an_error_with_its_revision() {
     for begin in ["<text>", "<text>&amp;", "<text a=\"", "<!--", "<![CDATA["] {
         let head = with_text(begin);
         let head = head.split("</revision>").next().unwrap().as_bytes().to_vec();
@@ -308,7 +308,7 @@ fn a_text_that_never_ends_is_an_error_that_names_its_revision() {
 }
 
 #[test]
-fn what_is_cut_short_is_an_error_with_its_place_after_what_is_complete() {
+fn truncated_export_is_an_error_after_the_complete_revisions() {
     let whole = fixture("oddities.xml");
     let (all, _) = events(&whole);
     for end in 1..whole.trim_ascii_end().len() {
@@ -347,7 +347,7 @@ fn a_revision_before_its_title_is_left_out() {
 }
 
 #[test]
-fn what_can_never_be_true_is_left_out() {
+fn impossible_revisions_are_left_out() {
     let revision = |rest: &str| with_revision(&format!("<id>5</id>{rest}<text>a</text>"));
     let parent = |parent: &str| {
         revision(&format!("<parentid>{parent}</parentid><timestamp>2011-01-01T00:00:00Z</timestamp>"))
@@ -361,10 +361,10 @@ fn what_can_never_be_true_is_left_out() {
         end.unwrap();
         let Event::LeftOut(left_out) = &events[0] else { panic!("{events:?}") };
         assert_eq!((&left_out.reason, left_out.rev), (&reason, Revision::new(5)));
-        // Nothing is known of a page none of whose revisions is kept.
+        // There is no metadata of a page of which no revision is stored.
         assert!(matches!(&events[1], Event::PageEnd(_, None)), "{events:?}");
     }
-    // Odd, but real: no parent, and one with a higher number.
+    // Unusual but real: no parent, and a parent with a higher number.
     for (number, expected) in
         [("0", Some(Parent::None)), ("9", Revision::new(9).map(Parent::Revision)), ("", None)]
     {
@@ -373,7 +373,7 @@ fn what_can_never_be_true_is_left_out() {
 }
 
 #[test]
-fn what_has_not_happened_yet_is_left_out() {
+fn revisions_in_the_future_are_left_out() {
     let input = |time: &str| {
         with_revision(&format!("<id>5</id><timestamp>{time}</timestamp><text>a</text>")).into_bytes()
     };

@@ -1,4 +1,4 @@
-//! Holds what stands against the model.
+//! Compares the stored data with the model.
 
 use rashomon_buckets::{Error, Missing, Revision, Tid};
 use rashomon_clock::Timestamp;
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Run {
-    /// Looks, where it is time to.
+    /// Checks all pages, unless the store is slow and only every [`SLOW_LOOKS`]th call checks.
     pub(super) async fn look(&mut self, process: usize) -> Result<()> {
         self.looks += 1;
         self.release();
@@ -26,7 +26,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nothing early, nothing left, and nothing by half.
+    /// Checks a page: no value is gone early, none is left over, and none is there only in part.
     pub(super) async fn check(&mut self, page: usize) -> Result<()> {
         let tables = self.tables(page).await?;
         for (rev, tid) in self.pages[page].tids() {
@@ -37,7 +37,7 @@ impl Run {
         }
         for (tid, made) in &self.pages[page].made {
             for (name, until) in &made.promised {
-                // What its revision has was read with it, and was copied with it.
+                // A read of the generated render also copied the properties of its revision.
                 let expected = self.written_body(page, (made.rev, *tid), *name);
                 if *until > self.world.now
                     && tables.historical.get(&(made.rev, *tid, *name)).copied() != expected
@@ -55,17 +55,18 @@ impl Run {
     fn check_render(&self, page: usize, rev: Revision, tid: Tid, tables: &Tables) -> Result<()> {
         let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
         let fate = self.fate_of_render(page, rev, tid);
-        let stands = |name: &&Name| tables.standing(rev, tid, **name).is_some();
-        let standing = render.unit.bodies.keys().filter(stands).count();
-        // Where nothing is kept for the grace, what the next one lacks may stay for longer than the rest.
-        // Nor do rows of which each is cleared by itself go together, where who cleared them was cut off.
+        let is_stored = |name: &&Name| tables.standing(rev, tid, **name).is_some();
+        let stored = render.unit.bodies.keys().filter(is_stored).count();
+        // If superseded values are not kept for the grace, properties that the next render lacks may stay
+        // longer than the rest. The same is true if rows are cleared one by one, and a process was cut off
+        // while clearing them.
         let is_cleared_by_half = self.left_half_done && !self.stays(&render.unit, fate);
         let as_a_whole = !render.unit.by_half && self.world.setup.keeps_for_a_grace() && !is_cleared_by_half;
-        if standing != 0 && standing != render.unit.bodies.len() && as_a_whole {
-            return Err(Violation::new(Promise::R6, format!("of render {tid} a part is gone")));
+        if stored != 0 && stored != render.unit.bodies.len() && as_a_whole {
+            return Err(Violation::new(Promise::R6, format!("a part of render {tid} is gone")));
         }
-        let for_good = |name: &Name| tables.current(rev, tid, *name).is_some();
-        if render.unit.bodies.keys().any(for_good) && self.is_overdue(fate) {
+        let is_current = |name: &Name| tables.current(rev, tid, *name).is_some();
+        if render.unit.bodies.keys().any(is_current) && self.is_overdue(fate) {
             return Err(Violation::new(
                 Promise::R4,
                 format!("render {tid} of revision {rev} is still there"),
@@ -99,7 +100,7 @@ impl Run {
     fn check_own(&self, page: usize, rev: Revision, name: Name, tables: &Tables) -> Result<()> {
         let Some(own) = self.pages[page].own(rev, name) else { return Ok(()) };
         let fate = self.fate_of_own(page, rev, name);
-        // No render matters here.
+        // The tid does not matter for a property of the revision.
         let tid = Tid::new(Timestamp::EPOCH, 0);
         if tables.current(rev, tid, name).is_some() && self.is_overdue(fate) {
             let what = format!("{name} of revision {rev} is still there");
@@ -116,7 +117,7 @@ impl Run {
         Ok(())
     }
 
-    /// The latest is the highest.
+    /// Checks that the latest render is the highest (revision, tid).
     pub(super) async fn check_latest(&self, process: usize) -> Result<()> {
         for (page, model) in self.pages.iter().enumerate() {
             let buckets = &self.world.processes[process].buckets;
@@ -126,14 +127,14 @@ impl Run {
                 Err(error) => return Err(broken(error)),
             };
             if found != model.latest() {
-                let what = format!("the latest is {:?}, and is said to be {found:?}", model.latest());
+                let what = format!("the latest is {:?}, but the service returned {found:?}", model.latest());
                 return Err(Violation::new(Promise::R1, what));
             }
         }
         Ok(())
     }
 
-    /// Without a policy everything stays.
+    /// The fate of a render's bodies. `None`: without a policy everything stays.
     fn fate_of_render(&self, page: usize, rev: Revision, tid: Tid) -> Option<Fate> {
         Some(self.pages[page].fate_of_render(rev, tid, self.policy.as_ref()?))
     }
@@ -146,7 +147,7 @@ impl Run {
         !unit.released && fate.is_none_or(|fate| self.world.now < fate.stays_before)
     }
 
-    /// Whether all that was due was worked off at a time when it should have gone.
+    /// Whether a sweep has processed the whole queue at a time when the bodies should already have been gone.
     fn is_overdue(&self, fate: Option<Fate>) -> bool {
         let (Some(Fate { gone_by: Some(gone_by), .. }), Some(swept_at), Some(held_from)) =
             (fate, self.swept_at, self.held_from())
@@ -156,7 +157,7 @@ impl Run {
         swept_at >= gone_by.max(held_from).saturating_add(self.world.setup.skew)
     }
 
-    /// Whether a property must stand among the current ones.
+    /// Whether a property must be among the current ones.
     pub(super) fn must_be_current(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> bool {
         if self.body(page, rev, tid, name).is_none() {
             return false;
@@ -169,7 +170,8 @@ impl Run {
         render.is_some_and(|render| self.stays(&render.unit, self.fate_of_render(page, rev, tid)))
     }
 
-    /// Which promise is broken if a property cannot be read by tid; `None`: it need not be there.
+    /// The promise that is broken if a property cannot be read by tid. `None`: the property need not be
+    /// stored.
     pub(super) fn must_be_readable(
         &self,
         page: usize,

@@ -1,4 +1,4 @@
-//! What is culled, and by which policy.
+//! Sweeps, rescans, and changes of the policy.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// Notes that are worked off together.
+/// The number of queue entries that one sweep processes at most.
 const ALL: usize = 10_000;
 
-/// Rounds after which there must be nothing left to do.
+/// The number of calls within which a rescan must finish.
 const ROUNDS: usize = 100;
 
 impl Run {
-    /// Some of what is due is worked off. Gives what was done; `None` where it was disturbed.
+    /// Processes some of the queue. Returns the result of the sweep, or `None` if the sweep was disturbed.
     async fn sweep_once(
         &mut self,
         process: usize,
@@ -28,7 +28,7 @@ impl Run {
         let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
         match self.world.processes[process].buckets.sweep(limit).await {
             Ok(sweep) if sweep.damaged > 0 => {
-                Err(Violation::new(Promise::Answer, "a page is said to be damaged"))
+                Err(Violation::new(Promise::Answer, "the sweep reported a damaged page"))
             }
             Ok(sweep) => Ok(Some(sweep)),
             Err(error) if is_unavailable(&error) && disturbed.is_some() => Ok(None),
@@ -45,7 +45,7 @@ impl Run {
         self.sweep_once(process, disturbed, limit).await.map(drop)
     }
 
-    /// All that is due is worked off, unless something comes in between.
+    /// Processes the whole queue, unless a disturbance interrupts it.
     pub(super) async fn sweep_all(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         if self.policy.is_none() {
             return Ok(());
@@ -59,13 +59,14 @@ impl Run {
         Ok(())
     }
 
-    /// The queue is worked off, and once more from its beginning, which changes nothing.
+    /// Processes the queue, and then again from its beginning. The second time must change nothing.
     pub(super) async fn sweep_again(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         self.sweep_all(process, disturbed).await?;
         if disturbed.is_some() || self.swept_at != Some(self.world.now) {
             return Ok(());
         }
-        // What was looked at before its time is looked at once more: after that nothing is left to go.
+        // Entries that were processed before their time are processed once more. After that nothing is left
+        // to cull.
         self.world.forget_cursors().await.map_err(broken)?;
         self.sweep_all(process, None).await?;
         let once = self.world.content().await.map_err(broken)?;
@@ -73,12 +74,12 @@ impl Run {
         self.sweep_all(process, None).await?;
         let twice = self.world.content().await.map_err(broken)?;
         if let Some(line) = once.iter().find(|line| !twice.contains(line)) {
-            return Err(Violation::new(Promise::R5, format!("it went when it was culled again: {line}")));
+            return Err(Violation::new(Promise::R5, format!("a second sweep deleted a row: {line}")));
         }
         Ok(())
     }
 
-    /// What stands already is noted as due.
+    /// Enqueues what is already stored.
     pub(super) async fn walk(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         let Some(slack) = self.policy.as_ref().map(|policy| policy.slack) else { return Ok(()) };
         let page = self.world.pages[0].clone();
@@ -95,10 +96,10 @@ impl Run {
                 Err(error) => return Err(broken(error)),
             }
         }
-        Err(Violation::new(Promise::R4, "the walk comes to no end"))
+        Err(Violation::new(Promise::R4, "the rescan does not finish"))
     }
 
-    /// All processes begin again under another policy, and the first of them notes what stands.
+    /// Restarts all processes with another policy. The first of them enqueues what is already stored.
     pub(super) async fn set_policy(&mut self, policy: Option<&Policy>) -> Result<()> {
         if self.world.setup.expires() {
             return Ok(());
@@ -112,14 +113,15 @@ impl Run {
         self.policy_since = self.world.now;
         self.held_from = None;
         if let Some(policy) = policy.filter(|_| self.world.now < self.clocks_agree_from) {
-            // They have to agree for as long as that one says.
+            // The clocks have to agree for as long as the new policy says.
             self.clocks_agree_from = self.clocks_agree_from.saturating_add(2 * policy.grace);
         }
         self.world.begin_again(policy).await.map_err(broken)?;
         self.walk(0, None).await
     }
 
-    /// What somebody read and was not copied, since it was to stay for as long anyway, may go by a shorter grace.
+    /// Drops promises of values that were read but not copied. Such a value was to stay long enough anyway,
+    /// but may go earlier under a shorter grace.
     async fn keep_promises_of_copies(&mut self) -> Result<()> {
         for page in 0..self.pages.len() {
             let copies = self.tables(page).await?.historical;
@@ -132,7 +134,7 @@ impl Run {
         Ok(())
     }
 
-    /// What may go under the policy may be gone under the next.
+    /// Marks what may go under the present policy: it may then be gone under the next one, too.
     pub(super) fn release(&mut self) {
         if let Some(policy) = &self.policy {
             let now = self.world.now;

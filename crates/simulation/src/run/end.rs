@@ -1,4 +1,4 @@
-//! The end of a history: everything is read that must be there, and all goes that may.
+//! The end of a history: reads everything that must be stored, and then lets everything go that may.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// Rounds in which everything is gone that may go, a pause of the sweep included.
+/// The number of rounds within which everything is gone that may go. A pause of the sweep is included.
 const ROUNDS: usize = 3;
 
 impl Run {
@@ -31,7 +31,7 @@ impl Run {
         self.verify().await
     }
 
-    /// By tid, through the buckets: that a row stands is not all that it takes.
+    /// Reads every body by tid through the buckets. A stored row alone does not make a body readable.
     async fn read_all(&mut self) -> Result<()> {
         for page in 0..self.pages.len() {
             let made = self.pages[page].made.iter().map(|(tid, made)| (made.rev, *tid));
@@ -72,13 +72,13 @@ impl Run {
                 return Ok(());
             }
         }
-        Err(Violation::new(Promise::R4, "nothing is swept, long after the clocks were set"))
+        Err(Violation::new(Promise::R4, "no sweep completed, long after the clocks were set"))
     }
 
-    /// Of the large bodies all chunks are gone that nothing names.
+    /// Checks that no unreferenced chunks of large bodies are left.
     async fn check_chunks(&mut self) -> Result<()> {
-        // What was read or copied under any of the policies is kept for so long, and its chunks for another hour.
-        // A collector takes no more of a jump ahead than has passed since.
+        // Copies are kept for that long under any of the policies, and their chunks for another hour. After a
+        // jump ahead the collector accepts no more time than has passed since.
         let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
         self.pass(self.kept_for + HINTS + ahead).await?;
         self.world.processes[0].buckets.collect_orphans(HOUR).await.map_err(broken)?;
@@ -87,10 +87,11 @@ impl Run {
             named += self.tables(page).await?.chunked.len();
         }
         let there = self.world.chunk_sets().await.map_err(broken)?;
-        // What a writer did not set from it has its chunks until its render goes, beside those of what the sweep set.
+        // If a writer was cut off before it set the `current` rows, the sweep sets them later, with new
+        // chunks. The chunks that the writer stored stay until their render goes.
         let may_be_more = self.left_half_done && there > named;
         if there != named && !may_be_more {
-            let what = format!("{there} bodies lie in chunks, and {named} are named");
+            let what = format!("{there} bodies are stored in chunks, but {named} are referenced");
             return Err(Violation::new(Promise::R4, what));
         }
         Ok(())
@@ -100,7 +101,7 @@ impl Run {
         let report = self.world.processes[0].buckets.verify(&mut |_| {}).await.map_err(broken)?;
         match report.problems.first() {
             Some(problem) => {
-                Err(Violation::new(Promise::Answer, format!("the store is not whole: {problem}")))
+                Err(Violation::new(Promise::Answer, format!("verify found a problem: {problem}")))
             }
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! A write that is so slow that its lease expires, and another process takes the write back.
+//! Slow writes: the lease of the page expires, and another process takes the write back.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Run {
-    /// Carries out a write of a page. A write that is to lose its lease waits until it has: nothing else that a write has to
-    /// wait for lets the others act.
+    /// Carries out a write of a page. A write that is to lose its lease is held back until the lease is lost.
+    /// Nothing else that a write waits for would let the other processes act.
     pub(super) async fn carry_out<T: Send + 'static>(
         &mut self,
         process: usize,
@@ -39,13 +39,13 @@ impl Run {
         write.await.map_err(panicked)
     }
 
-    /// Another process takes back what it finds half done on a page. It asks for the lease to replace a property on a
-    /// condition that never holds, so it writes nothing itself.
+    /// Has another process take back the incomplete write of a page. To get the lease, the process asks to
+    /// replace a property under a condition that never holds, so it writes nothing itself.
     async fn take_back(&mut self, process: usize, page: usize) {
         let Some((rev, tid)) = self.pages[page].tids().last() else { return };
         let Ok(html) = self.property(process, page, rev.get(), (Name::Html, 0)).await else { return };
         let (buckets, name) = (&self.world.processes[process].buckets, &self.world.pages[page]);
-        // An error tells that the condition does not hold, or that the property is not stored.
+        // An error is expected: the condition does not hold, or the property is not stored.
         let _ = buckets.rewrite(name, tid, html, Expect::OneOf(Vec::new())).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Has a history happen in a world, and holds the world against the model.
+//! Runs a history in a world, and compares the world with the model.
 
 mod check;
 mod culling;
@@ -24,73 +24,74 @@ use crate::{
     world::{START, World},
 };
 
-/// So long a process that left something half done is waited for by the others, and a bit.
+/// How long other processes wait for a process that left a write incomplete, plus a margin.
 const LEASE: Duration = Duration::from_secs(11);
 
-/// So long after it was noted, at most, what is due at once falls due.
+/// The longest time between enqueueing an entry that is due at once and its time.
 const DUE: Duration = Duration::from_secs(10);
 
-/// For how long a write that was not acknowledged may still come to pass, as the buckets have it.
+/// How long an unacknowledged write may still take effect, as the buckets assume.
 const HINTS: Duration = HOUR.saturating_mul(4);
 
-/// How often a server looks whether there is something to be noted as due.
+/// The interval between the rescans of a server.
 const WALK_EVERY: Duration = HOUR;
 
-/// In a world where looking takes long, it is looked after so many steps.
+/// On a slow store, the world is checked once in so many steps.
 const SLOW_LOOKS: usize = 5;
 
-/// What came of a history.
+/// The result of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// After how many steps something was found, and what; `None`: every promise was kept.
+    /// The number of steps after which a promise was found broken, and the violation. `None`: every promise
+    /// was kept.
     pub found: Option<(usize, Violation)>,
-    /// What every step gave, a line each.
+    /// The results of the steps, one line each.
     pub log: String,
 }
 
-/// A history while it happens.
+/// A history in progress.
 pub(crate) struct Run {
     world: World,
     pages: Vec<PageModel>,
     policy: Option<Policy>,
-    /// What may go is held to be gone from then on; `None`: not while retention is off.
+    /// From this time on, values that may go are expected to be gone. `None`: not while retention is off.
     held_from: Option<Timestamp>,
-    /// Nor before this time, under any policy: somebody has set the clocks.
+    /// A lower bound of `held_from` under every policy, because the clocks were set.
     clocks_agree_from: Timestamp,
-    /// For how long a copy was kept at most, under any of the policies.
+    /// The longest time for which a copy was kept under any of the policies.
     kept_for: Duration,
-    /// When the policy was set, and what stood then was noted as due.
+    /// When the policy was set. What was stored then was enqueued at that time.
     policy_since: Timestamp,
-    /// When a server looks next whether there is something to be noted as due.
+    /// When a server rescans next.
     next_walk: Timestamp,
-    /// When the sweep finishes what a writer left half done, before its copies expire: as it does where it has its
-    /// slack.
+    /// The times at which the sweep completes what an interrupted writer left, before the copies expire. A
+    /// sweep that keeps to its slack does so.
     settled_at: BTreeSet<Timestamp>,
-    /// When everything that was due was last worked off.
+    /// When a sweep last processed the whole queue.
     swept_at: Option<Timestamp>,
-    /// What a write brought that came to pass late.
+    /// The revisions of writes that took effect late.
     came_late: BTreeSet<(usize, Revision)>,
-    /// Somebody has set the clocks back.
+    /// Whether the clocks were ever set back.
     was_set_back: bool,
     culls_failed: bool,
     /// A writer may have been cut off before the rows of the latest were set.
     left_half_done: bool,
-    /// All that was ever given.
+    /// Everything that was ever part of a write request.
     given: BTreeSet<(Revision, Name, Sha1)>,
-    /// By how much the clocks have been set ahead at most, in microseconds.
+    /// The largest amount by which the clocks have been set ahead, in microseconds.
     most_ahead: i64,
-    /// Something may have become of what stands since it was looked at.
+    /// Whether the stored data may have changed since it was checked.
     touched: bool,
     looks: usize,
     slow: bool,
     log: String,
 }
 
-/// Has a history happen.
+/// Runs a history.
 ///
 /// # Errors
 ///
-/// Where there is no store to stand on.
+/// Fails if the store cannot be opened or used.
 pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyhow::Result<Outcome> {
     let setup = history.setup.clone();
     let world = World::begin(setup, history.seed, ground, variant).await?;
@@ -127,7 +128,7 @@ pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyho
 
 impl Run {
     async fn step(&mut self, step: &Step) -> Result<()> {
-        // No two steps are at the same time.
+        // No two steps happen at the same time.
         self.pass(TICK).await?;
         self.touched |= !matches!(
             step.action,
@@ -150,12 +151,13 @@ impl Run {
         if std::mem::take(&mut self.touched) { self.look(process).await } else { Ok(()) }
     }
 
-    /// Whether something may go wrong then: while time passes the servers look after themselves.
+    /// Whether a step may be disturbed. While time passes, the servers sweep and rescan by themselves,
+    /// undisturbed.
     fn may_be_disturbed(action: &Action) -> bool {
         !matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. })
     }
 
-    /// Everything that was begun comes to its end, and nothing goes wrong any more.
+    /// Waits until everything that was begun has ended. From then on nothing goes wrong any more.
     async fn settle(&self, process: usize) {
         let process = &self.world.processes[process];
         process.buckets.settle().await;
@@ -171,7 +173,7 @@ impl Run {
             let due_in = policy.grace + 6 * self.world.setup.skew + Duration::from_secs(2);
             self.settled_at.insert(self.world.now.saturating_add(due_in));
         }
-        // What it held is taken for dead from then on.
+        // After this time the others regard the process that held the lease as dead.
         self.pass(LEASE + 2 * self.world.setup.skew).await
     }
 
@@ -228,8 +230,7 @@ impl Run {
         Ok(String::new())
     }
 
-    /// Time passes. What is late comes to pass in it, and a server looks now and then whether there is something to be
-    /// noted as due.
+    /// Lets time pass. Meanwhile late writes take effect, and a server rescans at intervals.
     async fn pass(&mut self, by: Duration) -> Result<()> {
         let until = self.world.now.saturating_add(by);
         loop {
@@ -254,8 +255,8 @@ impl Run {
         Ok(())
     }
 
-    /// When all that stood when the policy was set, or was under way, has been noted: some hours later, and not as
-    /// long as the clocks have been set a short time ago.
+    /// The time by which everything has been enqueued that was stored or under way at `since`: some hours
+    /// later. Nothing is enqueued for a while after the clocks were set.
     fn noted_by(&self, since: Timestamp) -> Timestamp {
         let slack = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.slack);
         since.saturating_add(HINTS + 2 * WALK_EVERY + 2 * self.world.setup.skew + slack + DUE)
@@ -272,7 +273,7 @@ impl Run {
         self.pass(by).await
     }
 
-    /// What is late comes to pass.
+    /// Lets time pass until all late writes have taken effect.
     pub(self) async fn pass_until_nothing_is_late(&mut self) -> Result<()> {
         while let Some(due) = self.world.next_late() {
             self.pass(due.since(self.world.now)).await?;
@@ -280,10 +281,10 @@ impl Run {
         Ok(())
     }
 
-    /// Somebody sets all clocks.
+    /// Sets all clocks.
     async fn jump(&mut self, by: Duration, ahead: bool, all_begin_again: bool) -> Result<()> {
         let Some(policy) = self.policy.clone() else { return Ok(()) };
-        // Servers sweep all the time, and so each sees what the clock was, and that it is another.
+        // Servers sweep all the time. So each of them has seen the old time, and then sees the new one.
         self.sweep_each().await?;
         let now = self.world.now;
         self.world.jump(by, ahead);
@@ -294,11 +295,11 @@ impl Run {
         if ahead {
             self.pages.iter_mut().for_each(|page| page.shorten_promises(by));
         } else {
-            // Until the clocks show again what they showed already, nothing is held to go.
+            // Until the clocks again show a time that they showed before, no value is expected to go.
             later = later.saturating_add(behind + 2 * policy.grace);
         }
         self.clocks_agree_from = self.clocks_agree_from.max(later);
-        // That they were set forward has to be seen; that they were set back is written down.
+        // A jump ahead is noticed by running processes alone. A jump back is recorded in the store.
         if ahead {
             self.sweep_each().await?;
         }
@@ -308,7 +309,7 @@ impl Run {
         self.sweep_each().await
     }
 
-    /// From when on what may go is held to be gone; `None`: not while retention is off.
+    /// The time from which values that may go are expected to be gone. `None`: not while retention is off.
     fn held_from(&self) -> Option<Timestamp> {
         self.held_from.map(|held_from| held_from.max(self.clocks_agree_from))
     }
@@ -320,24 +321,24 @@ impl Run {
         Ok(())
     }
 
-    /// One of the renders that there are, or were.
+    /// Picks a render that is stored, or was stored once.
     fn pick(&self, page: usize, render: usize) -> Option<(Revision, Tid)> {
         let page = &self.pages[page];
         let made = page.made.iter().map(|(tid, made)| (made.rev, *tid));
         let all: Vec<_> = page.tids().chain(made).collect();
-        // Those that came last are the more interesting ones.
+        // The newest renders are the more interesting ones.
         (!all.is_empty()).then(|| all[all.len() - 1 - render % all.len()])
     }
 }
 
 const TICK: Duration = Duration::from_micros(1);
 
-/// What was not disturbed failed.
+/// The violation that an undisturbed call failed.
 fn broken(error: impl std::fmt::Display) -> Violation {
-    Violation::new(Promise::Answer, format!("undisturbed, it failed: {error}"))
+    Violation::new(Promise::Answer, format!("an undisturbed call failed: {error}"))
 }
 
-/// For how long a copy is kept.
+/// How long a copy is kept.
 fn kept_for(policy: &Policy) -> Duration {
     (2 * policy.ttl).max(policy.grace + policy.slack)
 }

@@ -1,4 +1,4 @@
-//! What is read: it is what was written, and who reads may come back.
+//! Reads: a read returns what was written, and the value stays readable for a ttl.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Run {
-    /// Somebody reads by tid.
+    /// Reads a property by tid.
     pub(super) async fn read(
         &mut self,
         process: usize,
@@ -33,10 +33,10 @@ impl Run {
             Ok((of, sha1)) => {
                 let written = self.written_body(page, (rev, tid), name);
                 if of == tid && written.is_none() && self.is_copy_of_what_comes(rev, name, sha1) {
-                    return Ok(format!("read {name} of {tid}, which is under way"));
+                    return Ok(format!("read {name} of {tid}, whose write is under way"));
                 }
                 if of != tid || written != Some(sha1) {
-                    let what = format!("{name} of {tid} is read as it was never written, or no longer is");
+                    let what = format!("{name} of {tid} has a value that was never written, or was replaced");
                     return Err(Violation::new(Promise::Answer, what));
                 }
                 self.promise(page, (rev, tid), name).await?;
@@ -52,7 +52,8 @@ impl Run {
         }
     }
 
-    /// Who read a superseded value may come back for it, and for the others that go together with it.
+    /// Promises that a superseded value stays readable for a ttl after this read. The promise includes the
+    /// values that are copied together with it.
     async fn promise(&mut self, page: usize, (rev, tid): (Revision, Tid), read: Name) -> Result<()> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let until = self.world.now.saturating_add(policy.ttl);
@@ -63,7 +64,8 @@ impl Run {
         let tables = self.tables(page).await?;
         let setup = &self.world.setup;
         let copied_with = |tid: Tid, name: Name| tables.historical.contains_key(&(rev, tid, name));
-        // What is a revision's own is read from the copies of the render that it was found with, and kept with those.
+        // A property of the revision is read from the copies of the render that it was found with, and is
+        // kept with those copies.
         let mut renders = tables.historical.keys().rev().filter(|(of, _, name)| (*of, *name) == (rev, read));
         let found_with =
             if copied_with(tid, read) { Some(tid) } else { renders.next().map(|(_, tid, _)| *tid) };
@@ -71,11 +73,13 @@ impl Run {
             true => found_with.is_some_and(|tid| copied_with(tid, name)),
             false => copied_with(tid, name),
         };
-        // In one row what nobody copied stays beside what was copied when it was written.
+        // With one row a property, a value without a copy stays beside the values that were copied when they
+        // were written.
         let is_copied = |name: Name| {
             has_copy(name) || (!name.is_of_revision() && (setup.keeps_for_a_grace() || !setup.is_one_row()))
         };
-        // Of what two-table finds among the current ones it copies again what has a copy still.
+        // The strategy two-table renews the copy of a value that is still among the current ones only if the
+        // value has a copy.
         let is_kept = |name: Name| {
             setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none() || has_copy(name)
         };
@@ -116,7 +120,7 @@ impl Run {
             Err(Error::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         };
-        // What the latest lacks may have been made, as a render of it.
+        // A property that the latest lacks may have been generated, as a new render.
         self.learn(page, When::at(self.world.now)).await?;
         let latest = self.pages[page].latest();
         let expected = latest.and_then(|(rev, tid)| Some((tid, self.body(page, rev, tid, name)?)));
@@ -135,8 +139,8 @@ impl Run {
         }
     }
 
-    /// Somebody reads a property of a revision: of its newest render, of another that is kept, or of one that
-    /// is made for him.
+    /// Reads a property of a revision: of its newest render, of another render that is kept, or of one that
+    /// is generated for this read.
     pub(super) async fn read_revision(
         &mut self,
         process: usize,
@@ -152,9 +156,10 @@ impl Run {
         let rounds = self.rounds();
         let buckets = &self.world.processes[process].buckets;
         match buckets.newest_with(&self.world.pages[page], rev, name.get()).await {
-            // What is the revision's own may be copied with any of its renders.
+            // A property of the revision may be copied with any of the revision's renders.
             Ok(tid) if stays.is_some_and(|newest| newest != tid) && !(name.is_of_revision() && expires) => {
-                let what = format!("{name} of revision {rev} is said to be that of {tid}, not of the newest");
+                let what =
+                    format!("{name} of revision {rev} was resolved to {tid}, not to the newest render");
                 Err(Violation::new(Promise::Answer, what))
             }
             Ok(tid) => {
@@ -176,12 +181,12 @@ impl Run {
         }
     }
 
-    /// How often something was made, or was to be.
+    /// How often the renderer was asked to generate something.
     fn rounds(&self) -> u64 {
         self.world.maker.as_ref().map_or(0, |maker| maker.rounds())
     }
 
-    /// Whoever a render of the latest was made for may come back for it.
+    /// Promises that a generated render of the latest stays readable for a ttl.
     fn promise_made(&mut self, page: usize, rev: Revision, tid: Tid) {
         let Some(policy) = &self.policy else { return };
         let until = self.world.now.saturating_add(policy.ttl);
@@ -190,7 +195,7 @@ impl Run {
         extend(&mut render.promised, [Name::Html, Name::Parsoid], until);
     }
 
-    /// Takes a render into the model that was made because somebody asked.
+    /// Adds a render to the model that was generated on demand.
     async fn learn_made(&mut self, page: usize, rev: Revision, tid: Tid) -> Result<()> {
         self.learn(page, When::at(self.world.now)).await?;
         let known = self.pages[page].render(rev, tid).is_some() || self.pages[page].made.contains_key(&tid);
@@ -200,11 +205,11 @@ impl Run {
         let mut made = Made { rev, bodies: BTreeMap::new(), promised: BTreeMap::new() };
         for name in [Name::Html, Name::Parsoid] {
             let Some(sha1) = tables.historical.get(&(rev, tid, name)) else {
-                let what = format!("{tid} was made of revision {rev}, and has no {name}");
+                let what = format!("{tid} was generated for revision {rev}, but has no {name}");
                 return Err(Violation::new(Promise::R3, what));
             };
             if !self.world.maker.as_ref().is_some_and(|maker| maker.has_made(*sha1)) {
-                return Err(Violation::new(Promise::Answer, format!("{name} of {tid} was never made")));
+                return Err(Violation::new(Promise::Answer, format!("{name} of {tid} was never generated")));
             }
             made.bodies.insert(name, *sha1);
             made.promised.insert(name, until);
@@ -213,14 +218,15 @@ impl Run {
         Ok(())
     }
 
-    /// A property as it was last written. By the tid of a render that was made, what belongs to its revision may be
-    /// found too, and need not be.
+    /// A property as it was last written. By the tid of a generated render a property of its revision may be
+    /// found, too, but need not be.
     pub(super) fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
         let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
         self.body(page, rev, tid, name).or_else(of_revision)
     }
 
-    /// Whether a property may be a revision's own that a write brings which has not come to pass: it is copied before.
+    /// Whether a body belongs to a write that has not taken effect yet: a property of the revision is copied
+    /// before the write itself.
     fn is_copy_of_what_comes(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
         self.world.setup.expires() && name.is_of_revision() && self.given.contains(&(rev, name, sha1))
     }
@@ -237,7 +243,7 @@ impl Run {
     }
 }
 
-/// Promises these until a time, unless they are for longer.
+/// Extends the promises of these properties to a time, unless they already last longer.
 fn extend(promised: &mut BTreeMap<Name, Timestamp>, names: impl IntoIterator<Item = Name>, until: Timestamp) {
     for name in names {
         let promised = promised.entry(name).or_insert(until);

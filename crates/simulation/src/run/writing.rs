@@ -1,4 +1,4 @@
-//! What is written, and what is learnt of what came of it.
+//! Writes, and what the model learns from their results.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,14 +18,14 @@ use crate::{
     world::{START, Tables},
 };
 
-/// Bytes of a large body: in chunks, and quickly compressed.
+/// The size of a large body: it is stored in chunks, and compresses quickly.
 const LARGE: usize = 1_000_001;
 
 const LONG_AGO: Duration = Duration::from_secs(400 * 24 * 3600);
 
 type Bodies = BTreeMap<Name, Sha1>;
 
-/// What is given with a write: which properties, and which of their variants.
+/// The properties of a write request, and the variant of their bodies.
 type Given = (Names, u8);
 
 fn body(rev: i64, name: Name, variant: u8) -> Vec<u8> {
@@ -68,7 +68,7 @@ impl Run {
         Ok(NewProperty { name: name.get().clone(), content_type: None, other_headers: BTreeMap::new(), body })
     }
 
-    /// When history was made: before all times that a clock may be set back to.
+    /// The time of an old revision or render: before all times that a clock may be set back to.
     fn age(&self, age: Option<Duration>) -> Option<Timestamp> {
         age.map(|age| START.saturating_sub(LONG_AGO + age))
     }
@@ -81,7 +81,8 @@ impl Run {
         given: Given,
         age: Option<Duration>,
     ) -> Result<String> {
-        // Of two at once that differ each may be there by half: the buckets do not promise that it is otherwise.
+        // Two different writes of a revision at the same time may each be stored in part: the buckets promise
+        // nothing else.
         if self.world.is_under_way(page, Self::revision(rev)) {
             return Ok(String::new());
         }
@@ -109,7 +110,7 @@ impl Run {
         age: Option<Duration>,
     ) -> Result<String> {
         let Some((rev, tid)) = self.pick(page, render) else { return Ok(String::new()) };
-        // What it brings of its revision another may be bringing, too.
+        // Another write may bring the same properties of the revision at the same time.
         if given.0.iter().any(Name::is_of_revision) && self.world.is_under_way(page, rev) {
             return Ok(String::new());
         }
@@ -124,14 +125,15 @@ impl Run {
         if result.as_ref().is_err_and(is_unavailable)
             && let Some(name) = bodies.keys().find(|name| name.is_of_revision())
         {
-            // What its revision has got its time again, by what was written, or by what took that back.
+            // The interrupted write, or taking it back, gave the properties of the revision a new time.
             let now = self.world.now;
             self.written_with(page, rev, tid, *name).into_iter().for_each(|own| own.written.last = now);
         }
         self.written(process, disturbed, (page, begun), bodies, result).await
     }
 
-    /// A new revision or render was written, or was not. It counts as stored when it was sent, at `begun`, or later.
+    /// Takes the result of a write of a revision or render into the model. A write counts as stored at
+    /// `begun`, when it was sent, or later.
     async fn written(
         &mut self,
         process: usize,
@@ -145,7 +147,8 @@ impl Run {
         match result {
             Ok(written) if written.created => {
                 let known = self.pages[page].render(written.rev, written.tid);
-                // What a revision got late may have expired on its way, and is known to be its own all the same.
+                // A property of the revision that came late may have expired before it was stored, but is
+                // known as the revision's all the same.
                 let came_late = self.came_late.contains(&(page, written.rev));
                 let has = |name: Name, sha1: Sha1| {
                     self.body(page, written.rev, written.tid, name) == Some(sha1)
@@ -154,17 +157,17 @@ impl Run {
                             && self.pages[page].own(written.rev, name).is_none())
                 };
                 if known.is_none() || !given.iter().all(|(name, sha1)| has(*name, *sha1)) {
-                    let what = format!("what was acknowledged as {} does not stand", written.tid);
+                    let what = format!("the acknowledged write {} is not stored", written.tid);
                     return Err(Violation::new(Promise::R2, what));
                 }
                 Ok(format!("stored {} {}", written.rev, written.tid))
             }
             Ok(written) if self.pages[page].render(written.rev, written.tid).is_some() => {
-                Ok(format!("stood already as {}", written.tid))
+                Ok(format!("already stored as {}", written.tid))
             }
             Ok(written) => Err(Violation::new(
                 Promise::Answer,
-                format!("render {} is said to stand, and never was", written.tid),
+                format!("the service reported render {} as stored, but it never was", written.tid),
             )),
             Err(error) => self.refused(Err(error), disturbed),
         }
@@ -178,15 +181,16 @@ impl Run {
         let culls_alone = matches!(disturbed, None | Some(Disturbance::CullsFail));
         match result {
             Ok(()) => Ok(String::new()),
-            // Who died before the clocks were set back is not known to be dead by others until they have waited.
+            // If a process died before the clocks were set back, the others do not know that it is dead until
+            // they have waited.
             Err(error) if is_unavailable(&error) && self.was_set_back => Ok(format!("failed: {error}")),
             Err(error) if is_unavailable(&error) && culls_alone && self.culls_failed => {
-                Err(Violation::new(Promise::R5, format!("somebody pays for a cull that failed: {error}")))
+                Err(Violation::new(Promise::R5, format!("a failed cull made another call fail: {error}")))
             }
             Err(error) if is_unavailable(&error) && disturbed.is_some() => Ok(format!("failed: {error}")),
             Err(Error::Conflict(why)) => Ok(format!("conflict: {why}")),
-            Err(Error::Generate(why)) => Ok(format!("not made: {why}")),
-            // Of what was asked for, a render may have expired that was made.
+            Err(Error::Generate(why)) => Ok(format!("not generated: {why}")),
+            // A generated render that is read may have expired.
             Err(Error::NotFound(missing)) => Ok(format!("missing: {missing}")),
             Err(error) => Err(broken(error)),
         }
@@ -200,7 +204,8 @@ impl Run {
         given: Given,
         age: Duration,
     ) -> Result<String> {
-        // Of two at once that differ each may be there by half: the buckets do not promise that it is otherwise.
+        // Two different writes of a revision at the same time may each be stored in part: the buckets promise
+        // nothing else.
         if self.world.is_under_way(page, Self::revision(rev)) {
             return Ok(String::new());
         }
@@ -212,7 +217,7 @@ impl Run {
         let name = self.world.pages[page].clone();
         let mut given = Vec::new();
         for number in 0..renders {
-            // A large body is never that of two renders.
+            // Every render has a large body of its own.
             let staged = self.stage(process, page, rev, (rest, variant)).await;
             let Ok((properties, of_render)) = staged else {
                 return self.refused(staged.map(drop), disturbed);
@@ -251,7 +256,7 @@ impl Run {
                 {
                     Err(Violation::new(
                         Promise::R2,
-                        format!("revision {rev} was imported, and does not stand"),
+                        format!("revision {rev} was imported, but is not stored"),
                     ))
                 }
                 outcome => Ok(format!("{outcome:?}")),
@@ -271,7 +276,7 @@ impl Run {
         let staged = self.property(process, page, rev.get(), (name, variant)).await;
         let Ok(property) = staged else { return self.refused(staged.map(drop), disturbed) };
         let sha1 = property.body.sha1;
-        // What had its time before this need not be there because of it.
+        // A property that was eligible before the rewrite need not be stored because of the rewrite.
         self.release();
         let stays = self.must_be_current(page, rev, tid, name);
         let (buckets, title) = (&self.world.processes[process].buckets, &self.world.pages[page]);
@@ -289,7 +294,7 @@ impl Run {
                 }
                 Ok(format!("replaced {name} of {tid}"))
             }
-            Ok(_) => Ok(format!("{name} of {tid} stood so")),
+            Ok(_) => Ok(format!("{name} of {tid} was already stored with this value")),
             Err(Error::NotFound(missing)) if stays => {
                 Err(Violation::new(Promise::R2, format!("{name} of {tid} cannot be replaced: {missing}")))
             }
@@ -302,7 +307,7 @@ impl Run {
         }
     }
 
-    /// Whether a replacement happened of which nobody heard.
+    /// Finds out whether an unacknowledged replacement took effect.
     async fn learn_rewritten(
         &mut self,
         page: usize,
@@ -310,21 +315,22 @@ impl Run {
         name: Name,
         sha1: Sha1,
     ) -> Result<()> {
-        let stands = self.tables(page).await?.standing(rev, tid, name);
+        let stored = self.tables(page).await?.standing(rev, tid, name);
         let now = self.world.now;
         let is_one_row = self.world.setup.is_one_row();
         for unit in self.written_with(page, rev, tid, name) {
-            // What was moved out of its row by half lies in both places, and stays in one until the sweep.
+            // A value that was only partly moved out of its row is in both places, and stays in one of them
+            // until the sweep.
             unit.by_half |= is_one_row;
             unit.written.last = now;
-            if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stands == Some(sha1)) {
+            if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stored == Some(sha1)) {
                 *body = sha1;
             }
         }
         Ok(())
     }
 
-    /// What is written again when a property is replaced, as far as the model has it.
+    /// The units that get a new time when a property is replaced.
     fn written_with(&mut self, page: usize, rev: Revision, tid: Tid, name: Name) -> Vec<&mut Unit> {
         let Some(revision) = self.pages[page].revisions.get_mut(&rev) else { return Vec::new() };
         if name.is_of_revision() {
@@ -333,14 +339,15 @@ impl Run {
         revision.renders.get_mut(&tid).map(|render| &mut render.unit).into_iter().collect()
     }
 
-    /// What is late comes to pass: as if it had been stored when it was sent, or just now.
+    /// Carries out the late writes of a time. The model takes each as stored when it was sent, just now, or
+    /// in between.
     pub(super) async fn deliver(&mut self, due: Timestamp) -> Result<()> {
         while let Some((page, revisions, sent)) = self.world.deliver(due).await.map_err(broken)? {
             self.came_late.extend(revisions.into_iter().map(|rev| (page, rev)));
             let last = self.world.now.max(sent.saturating_add(HINTS));
             self.learn(page, When { first: sent, last }).await?;
             self.touched = true;
-            // It was sent by one who went by another policy, or by none, and noted it by that.
+            // The process that sent the write had another policy, or none, and enqueued by that.
             if sent < self.policy_since {
                 let later = self.noted_by(self.policy_since);
                 self.held_from = self.held_from.map(|held_from| held_from.max(later));
@@ -353,8 +360,8 @@ impl Run {
         self.world.tables(page).await.map_err(broken)
     }
 
-    /// Takes into the model what stands and is not in it yet. It can only be what was given, what a render took
-    /// over from another of its revision, or what was made.
+    /// Adds to the model what is stored but unknown to it. Each value must come from a write request, from
+    /// another render of the same revision, or from the renderer.
     pub(super) async fn learn(&mut self, page: usize, when: When) -> Result<()> {
         let tables = self.tables(page).await?;
         for (rev, tid) in &tables.renders {
@@ -373,7 +380,7 @@ impl Run {
                 if !self.given.contains(&(*rev, *name, *sha1)) {
                     return Err(strange(*rev, *name));
                 }
-                // The others may go, and need not until this one may.
+                // The other properties of the revision may go, but need not go before this one may.
                 for other in revision.own.values_mut() {
                     other.written.last = other.written.last.max(when.last);
                 }
@@ -401,11 +408,11 @@ impl Run {
     }
 }
 
-/// Properties of history that were never replaced.
+/// Properties of an imported revision that were never replaced.
 fn untouched(properties: Vec<NewProperty>) -> Vec<(NewProperty, Option<Timestamp>)> {
     properties.into_iter().map(|property| (property, None)).collect()
 }
 
 fn strange(rev: Revision, name: Name) -> Violation {
-    Violation::new(Promise::Answer, format!("revision {rev} has a {name} that nobody gave"))
+    Violation::new(Promise::Answer, format!("revision {rev} has a {name} that was never written"))
 }

@@ -1,4 +1,4 @@
-//! A store in memory that is as a cluster in what matters to those who write to it at the same time.
+//! A store in memory that behaves as a cluster does towards concurrent writers.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,11 @@ use rashomon_tables::{
     Batch, ClusteringRange, Decorator, Generations, Memory, Mutation, Partition, Result, TableStore as _,
 };
 
-/// Ranges that were deleted, and up to which time of writing.
+/// Deleted ranges. Each has the write time up to which the delete hides rows.
 type Tombstones = HashMap<Partition, Vec<(ClusteringRange, Timestamp)>>;
 
-/// What is deleted hides what was written before the delete and comes after it. It has no generations.
+/// A store in which a delete also hides writes that arrive after it with an earlier write time. It has no
+/// partition versions.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     memory: Memory,
@@ -26,7 +27,7 @@ impl Cluster {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// What is left of a batch, deletes being kept in mind for ever.
+    /// Removes the rows of a batch that deletes hide. Deletes are remembered permanently.
     fn visible(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;
@@ -51,7 +52,7 @@ impl Cluster {
                 }
             };
             let tombstones = deleted.entry(table.name()).or_default().entry(partition.clone()).or_default();
-            // A later one of the same range is all that matters.
+            // Of several deletes of the same range only the one with the latest time matters.
             match tombstones.iter_mut().find(|(other, _)| *other == range) {
                 Some((_, latest)) => *latest = (*latest).max(until),
                 None => tombstones.push((range, until)),

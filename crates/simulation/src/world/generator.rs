@@ -1,4 +1,4 @@
-//! Somebody who makes what is stored nowhere.
+//! The renderer of a world.
 
 use std::{
     collections::BTreeSet,
@@ -13,16 +13,17 @@ use rashomon_buckets::{GenerateError, Generated, Generator, Page, PropertyName, 
 
 use crate::name::Name;
 
-/// Makes html and data-parsoid, other ones in each round; each fifth round fails.
+/// A renderer that generates html and data-parsoid, with new content in each round. Every [`FAILS`]th round
+/// fails.
 #[derive(Debug)]
 pub(crate) struct Maker {
     makes: [PropertyName; 2],
     rounds: AtomicU64,
-    /// All that it made.
+    /// The bodies of all rounds.
     made: Mutex<BTreeSet<Sha1>>,
 }
 
-/// One round in so many fails.
+/// One round in this many fails.
 const FAILS: u64 = 5;
 
 impl Maker {
@@ -31,12 +32,12 @@ impl Maker {
         Self { makes, rounds: AtomicU64::new(0), made: Mutex::default() }
     }
 
-    /// How often it was asked so far.
+    /// The number of rounds so far.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Whether it ever made this.
+    /// Whether a round generated this body.
     pub(crate) fn has_made(&self, body: Sha1) -> bool {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&body)
     }

@@ -1,4 +1,4 @@
-//! A process's way to the store, on which it can be cut off.
+//! A process's access to the store, which can be disturbed and cut off.
 
 use std::{
     num::NonZeroUsize,
@@ -16,55 +16,56 @@ use tokio::sync::oneshot;
 
 use super::AnyStore;
 
-/// A write that failed and comes to pass later.
+/// A write that failed for its caller, and takes effect later.
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) sent: Timestamp,
-    /// When it comes to pass.
+    /// The time at which the write takes effect.
     pub(crate) due: Timestamp,
     pub(crate) batch: Batch,
 }
 
-/// A write that waits for others, as whoever lets them act sees it.
+/// A write that is held back, from the view of the code that lets other processes act meanwhile.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Completes when the write waits. An error: there was no such write.
+    /// Completes when the write is held back. An error means that there was no such write.
     pub(crate) begun: oneshot::Receiver<()>,
     /// Lets the write go on.
     pub(crate) go_on: oneshot::Sender<()>,
 }
 
-/// The other ends of [`Waiting`].
+/// The other ends of [`Waiting`], in the held back write.
 #[derive(Debug)]
 struct Stop {
     begun: oneshot::Sender<()>,
     go_on: oneshot::Receiver<()>,
 }
 
-/// All such writes.
+/// All late writes.
 pub(crate) type Post = Arc<Mutex<Vec<Late>>>;
 
-/// Passes calls on to a store that others use as well, by the clock of one process.
+/// Passes calls on to a store that other processes use as well, with the clock of one process.
 #[derive(Debug)]
 pub(crate) struct Handle {
     store: AnyStore,
     clock: Arc<ManualClock>,
-    /// That of the store, which shows to each process the time that it is there.
+    /// The clock of the store. Before each call it is set to the time of the calling process.
     store_clock: Arc<ManualClock>,
     alone: bool,
     post: Post,
     state: Mutex<State>,
 }
 
-/// What is in store for the calls to come.
+/// The planned disturbances of later calls.
 #[derive(Debug, Default)]
 struct State {
-    /// Calls that are left before the process is dead.
+    /// The number of calls that are left before the process is dead.
     left: Option<u64>,
     culls_fail: bool,
-    /// When the next write of a page is sent, which fails, and when it comes to pass.
+    /// The time at which the next write of a page is sent, and the time at which it takes effect. The write
+    /// fails for its caller.
     late: Option<(Timestamp, Timestamp)>,
-    /// Stops the next write of a page under a lease.
+    /// Holds back the next write of a page under a lease.
     stop: Option<Stop>,
 }
 
@@ -83,34 +84,34 @@ impl Handle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing goes wrong from now on.
+    /// Removes all planned disturbances.
     pub(crate) fn calm(&self) {
         *self.state() = State::default();
     }
 
-    /// After so many calls the process is dead.
+    /// Plans the death of the process after so many calls.
     pub(crate) fn die_after(&self, calls: u64) {
         self.state().left = Some(calls);
     }
 
-    /// Every delete of bodies fails.
+    /// Makes every delete of bodies fail.
     pub(crate) fn fail_culls(&self) {
         self.state().culls_fail = true;
     }
 
-    /// The next write of a page, sent now, fails, and comes to pass when it is due.
+    /// Makes the next write of a page, sent now, fail and take effect when it is due.
     pub(crate) fn delay(&self, now: Timestamp, due: Timestamp) {
         self.state().late = Some((now, due));
     }
 
-    /// The next write of a page under a lease waits.
+    /// Holds back the next write of a page under a lease.
     pub(crate) fn stop_write_under_lease(&self) -> Waiting {
         let ((begin, begun), (go_on, going_on)) = (oneshot::channel(), oneshot::channel());
         self.state().stop = Some(Stop { begun: begin, go_on: going_on });
         Waiting { begun, go_on }
     }
 
-    /// Waits where that is planned for this write.
+    /// Waits if this write is to be held back.
     async fn wait(&self, then: &Batch) -> Result<()> {
         if self.state().stop.is_none() || !is_page_write(then) {
             return Ok(());
@@ -121,7 +122,7 @@ impl Handle {
         if let Some(Stop { begun, go_on }) = stop
             && begun.send(()).is_ok()
         {
-            // Whoever lets the others act may have gone away.
+            // The code that lets the others act may be gone already.
             let _ = go_on.await;
         }
         Ok(())
@@ -135,7 +136,7 @@ impl Handle {
         Ok(())
     }
 
-    /// What is planned for a write; gives back what is to be written now.
+    /// Applies the planned disturbances to a write. Returns the batch to write now.
     fn disturbed(&self, then: Batch) -> std::result::Result<Batch, (Batch, Error)> {
         let mut state = self.state();
         if state.culls_fail && is_cull(&then) {
@@ -164,7 +165,7 @@ fn is_cull(batch: &Batch) -> bool {
         }
         Mutation::Put { .. } => false,
     });
-    // Whoever takes a write back deletes what the index says of it, too.
+    // A process that takes a write back also deletes the rows of its renders from the index.
     let takes_back = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
     // In some strategies a write deletes what it supersedes.
     deletes && !is_page_write(batch) && !batch.mutations.iter().any(takes_back)

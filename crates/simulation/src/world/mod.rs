@@ -24,41 +24,41 @@ pub(crate) use self::{
 };
 use crate::{Variant, ground::Ground, setup::Setup};
 
-/// The store under everything, whichever it is.
+/// The store below all wrappers, of any kind.
 pub(crate) type AnyStore = Arc<dyn TableStore>;
 
 /// When worlds begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// Pages that a timeline beside the store keeps in mind.
+/// The number of pages that a timeline beside the store keeps.
 const TIMELINE_PAGES: u64 = 100;
 
-/// Bytes of newest properties that a process keeps in memory.
+/// The size of a process's cache of newest properties, in bytes.
 const CACHE_BYTES: u64 = 1 << 20;
 
 /// A store, the processes that work on it, and their clocks.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) setup: Setup,
-    /// The time that it is, whatever clocks show.
+    /// The true time, whatever the clocks show.
     pub(crate) now: Timestamp,
     pub(crate) processes: Vec<Process>,
     pub(crate) pages: Vec<Page>,
-    /// The store itself, where nothing fails, and its clock.
+    /// The store itself, in which no call fails, and its clock.
     pub(crate) ground: AnyStore,
     ground_clock: Arc<ManualClock>,
-    /// By how much all clocks have been set ahead, in microseconds.
+    /// The total by which all clocks have been set ahead, in microseconds.
     pub(crate) jumped: i64,
     pub(crate) post: Post,
     timeline: Option<(Arc<MemoryTimeline>, Arc<dyn Timeline>)>,
     pub(crate) maker: Option<Arc<Maker>>,
-    /// Processes that began so far.
+    /// The number of processes started so far.
     begun: u64,
     seed: u64,
 }
 
 impl World {
-    /// With nothing in it.
+    /// Opens a world with nothing in it.
     pub(crate) async fn begin(
         setup: Setup,
         seed: u64,
@@ -116,7 +116,7 @@ impl World {
         Settings { cache_bytes: CACHE_BYTES, skew, retention, ..Settings::default() }
     }
 
-    /// All processes begin again, with other settings.
+    /// Restarts all processes with other settings.
     pub(crate) async fn begin_again(&mut self, policy: Option<&Policy>) -> anyhow::Result<()> {
         let settings = self.settings(policy);
         for number in 0..self.processes.len() {
@@ -126,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// A process begins again.
+    /// Restarts a process.
     pub(crate) async fn restart(&mut self, number: usize, policy: Option<&Policy>) -> anyhow::Result<()> {
         let (settings, seed) = (self.settings(policy), self.next_seed());
         self.processes[number].begin_again(settings, seed).await
@@ -142,13 +142,13 @@ impl World {
         set.saturating_add(offset)
     }
 
-    /// Time passes, for everybody.
+    /// Lets time pass for all processes.
     pub(crate) fn pass(&mut self, by: Duration) {
         self.now = self.now.saturating_add(by);
         self.processes.iter().for_each(|process| process.clock.advance(by));
     }
 
-    /// Sets a clock, to so much ahead of the slowest that there may be.
+    /// Sets a clock to `offset` ahead of the slowest possible clock.
     pub(crate) fn skew(&mut self, number: usize, offset: Duration) {
         let time = self.clock_ahead_by(offset);
         let process = &mut self.processes[number];
@@ -165,12 +165,13 @@ impl World {
         }
     }
 
-    /// When the next late write comes to pass.
+    /// The time at which the next late write takes effect.
     pub(crate) fn next_late(&self) -> Option<Timestamp> {
         self.post().iter().map(|late| late.due).min()
     }
 
-    /// Has a late write come to pass whose time this is. Gives its page, its revisions, and when it was sent.
+    /// Carries out a late write that is due at this time. Returns its page, its revisions, and the time at
+    /// which it was sent.
     pub(crate) async fn deliver(
         &self,
         due: Timestamp,
@@ -186,7 +187,7 @@ impl World {
         Ok(page.map(|page| (page, revisions, sent)))
     }
 
-    /// Whether somebody's write of a revision is under way.
+    /// Whether a late write of a revision has not taken effect yet.
     pub(crate) fn is_under_way(&self, page: usize, rev: Revision) -> bool {
         let partition = partition(&self.pages[page]);
         let is_it = |late: &Late| {
@@ -199,13 +200,14 @@ impl World {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What stands of a page, for whoever has the most advanced clock.
+    /// Reads the stored rows of a page by the most advanced clock.
     pub(crate) async fn tables(&self, page: usize) -> Result<Tables, Error> {
         self.ground_clock.set(self.latest_clock());
         Tables::of(&self.ground, &self.pages[page], self.setup.expires()).await
     }
 
-    /// All rows that say what stands, but when they were written and how far the queue has been worked off.
+    /// Lists the keys of all rows of the pages, without write times, and without how far the queue has been
+    /// processed.
     pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
         self.ground_clock.set(self.latest_clock());
         let mut lines = Vec::new();
@@ -227,7 +229,7 @@ impl World {
         Ok(lines)
     }
 
-    /// How many bodies there are in chunks, named or not.
+    /// The number of bodies that are stored in chunks, referenced or not.
     pub(crate) async fn chunk_sets(&self) -> Result<usize, Error> {
         self.ground_clock.set(self.latest_clock());
         let limit = std::num::NonZeroUsize::new(1000).unwrap_or(std::num::NonZeroUsize::MIN);
@@ -242,7 +244,7 @@ impl World {
         }
     }
 
-    /// Nothing is left of the timeline, wherever it is.
+    /// Deletes all entries of the timeline, wherever it is kept.
     pub(crate) async fn lose_timeline(&self) -> Result<(), Error> {
         if let Some((memory, _)) = &self.timeline {
             memory.clear();
@@ -258,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody knows any more how far the queue has been worked off.
+    /// Deletes the record of how far the queue has been processed.
     pub(crate) async fn forget_cursors(&self) -> Result<(), Error> {
         const SHARDS: i64 = 16;
         for shard in 0..SHARDS {

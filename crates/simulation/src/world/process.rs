@@ -1,4 +1,4 @@
-//! A process: the buckets over a way to the store.
+//! A process: buckets with their access to the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,13 +10,13 @@ use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 use super::{AnyStore, Handle, handle::Waiting};
 use crate::step::{Disturbance, Failure};
 
-/// The buckets over a way to the store.
+/// Buckets with their access to a store.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) clock: Arc<ManualClock>,
-    /// By how much its clock is ahead of the slowest that there may be.
+    /// How much its clock is ahead of the slowest possible clock.
     pub(crate) offset: Duration,
-    /// The clock that the buckets see.
+    /// The clock that the buckets use.
     shown: Arc<dyn Clock>,
     handle: Arc<Handle>,
     faulty: Arc<Faulty<AnyStore>>,
@@ -24,7 +24,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// `handle` is its way to the store, and `store` what it sees of that.
+    /// Starts a process. `handle` is its access to the store, and `store` is `handle` with the wrappers of
+    /// the variant.
     pub(crate) async fn begin(
         handle: Arc<Handle>,
         store: AnyStore,
@@ -40,7 +41,7 @@ impl Process {
         Ok(Self { clock, offset, shown, handle, faulty, buckets })
     }
 
-    /// With nothing in memory.
+    /// Restarts the process, with nothing in memory.
     pub(crate) async fn begin_again(&mut self, settings: Settings, seed: u64) -> Result<()> {
         self.calm();
         let store = Arc::clone(&self.faulty) as Arc<dyn TableStore>;
@@ -48,13 +49,13 @@ impl Process {
         Ok(())
     }
 
-    /// Nothing goes wrong from now on.
+    /// Removes all planned disturbances.
     pub(crate) fn calm(&self) {
         self.faulty.set_plan(Plan::empty());
         self.handle.calm();
     }
 
-    /// Something goes wrong from now on.
+    /// Plans a disturbance.
     pub(crate) fn disturb(&self, disturbance: Disturbance, now: Timestamp) {
         let handle = &self.handle;
         match disturbance {
@@ -64,12 +65,12 @@ impl Process {
             Disturbance::Dies { after } => handle.die_after(after),
             Disturbance::CullsFail => handle.fail_culls(),
             Disturbance::Late(by) => handle.delay(now, now.saturating_add(by)),
-            // Whoever writes sees to that, since others act meanwhile.
+            // The code that carries out the write plans this one, since other processes act meanwhile.
             Disturbance::LosesLease => {}
         }
     }
 
-    /// The next write of a page under a lease waits.
+    /// Holds back the next write of a page under a lease.
     pub(crate) fn stop_write_under_lease(&self) -> Waiting {
         self.handle.stop_write_under_lease()
     }

@@ -1,4 +1,4 @@
-//! What stands in the tables, looked at beside the buckets, which are not disturbed by it.
+//! Reads the stored rows directly, without the buckets, so that the buckets are not affected.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,32 +15,32 @@ use crate::name::Name;
 
 const ROWS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// The columns of a body's row that are looked at.
+/// The columns of a body's row that are read.
 const SHA1: usize = 2;
 const ENCODING: usize = 4;
 const BODY: usize = 5;
 const REV: usize = 6;
 const TID: usize = 7;
 
-/// What stands of a page.
+/// The stored rows of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     /// The index of renders.
     pub(crate) renders: Vec<(Revision, Tid)>,
-    /// All renders that are found by their tids, of those that were made too.
+    /// All renders that can be found by their tids, generated ones included.
     tids: BTreeSet<Tid>,
     pub(crate) of_renders: BTreeMap<(Revision, Tid, Name), Sha1>,
     pub(crate) of_revisions: BTreeMap<(Revision, Name), Sha1>,
     pub(crate) historical: BTreeMap<(Revision, Tid, Name), Sha1>,
-    /// Where a property has one row, which is of a render or of a revision.
+    /// The strategy with one row a property: the row belongs to a render or to a revision.
     one_row: BTreeMap<Name, (Revision, Option<Tid>, Sha1)>,
-    /// Whether superseded values lie in tables whose rows expire.
+    /// Whether superseded values are stored in tables whose rows expire.
     expires: bool,
-    /// The sets of chunks that bodies lie in: a body that lies in two tables has one.
+    /// The sets of chunks that bodies are stored in. A body that is stored in two tables has one set.
     pub(crate) chunked: BTreeSet<Vec<u8>>,
 }
 
-/// All rows of a page in a table.
+/// Reads all rows of a page in a table.
 pub(crate) async fn rows(store: &dyn TableStore, table: &'static Schema, page: &Page) -> Result<Vec<Row>> {
     let partition: Vec<_> =
         [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec();
@@ -56,7 +56,7 @@ pub(crate) async fn rows(store: &dyn TableStore, table: &'static Schema, page: &
 }
 
 impl Tables {
-    /// Looks at them.
+    /// Reads the rows of a page.
     pub(crate) async fn of(store: &dyn TableStore, page: &Page, expires: bool) -> Result<Self> {
         let mut tables = Self { expires, ..Self::default() };
         for row in rows(store, &RENDERS, page).await? {
@@ -109,7 +109,7 @@ impl Tables {
         Ok(())
     }
 
-    /// A property as it stands for good.
+    /// The value of a property in the tables whose rows do not expire.
     pub(crate) fn current(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
         let of = (!name.is_of_revision()).then_some(tid);
         let one_row = self.one_row.get(&name).filter(|row| (row.0, row.1) == (rev, of)).map(|row| row.2);
@@ -119,15 +119,15 @@ impl Tables {
         })
     }
 
-    /// A property that can be read, wherever it stands.
+    /// The value of a property that can be read, from any table.
     pub(crate) fn readable(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
         let copy = || self.historical.get(&(rev, tid, name)).copied();
         let other_copy = || if self.expires { self.copy_of_own(rev, name) } else { None };
         self.current(rev, tid, name).or_else(copy).or_else(other_copy)
     }
 
-    /// What is a revision's own is copied with whichever of its renders was superseded last; it may have been copied
-    /// with one that has not come to pass, too.
+    /// The copy of a property of the revision. It may be with any of the revision's renders, even with one
+    /// whose write has not taken effect yet.
     fn copy_of_own(&self, rev: Revision, name: Name) -> Option<Sha1> {
         let is_own = |of: Revision, tid: &Tid, copied: Name| {
             name.is_of_revision() && (of, copied) == (rev, name) && self.tids.contains(tid)
@@ -136,17 +136,17 @@ impl Tables {
         copies.find(|((of, tid, copied), _)| is_own(*of, tid, *copied)).map(|(_, sha1)| *sha1)
     }
 
-    /// What stands of a render, by its properties: among the current ones, and where copies are all that there is
-    /// of some, among those too.
+    /// The stored value of a property. If superseded values are stored in tables whose rows expire, copies
+    /// count as well as current rows.
     pub(crate) fn standing(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
         if self.expires { self.readable(rev, tid, name) } else { self.current(rev, tid, name) }
     }
 
-    /// All bodies that are revisions' own.
+    /// All stored properties of revisions.
     pub(crate) fn owns(&self) -> BTreeMap<(Revision, Name), Sha1> {
         let mut owns = BTreeMap::new();
         if self.expires {
-            // Not of a render that has not come to pass.
+            // Copies that belong to a render whose write has not taken effect do not count.
             let is_own = |rev, tid, name: Name| name.is_of_revision() && self.renders.contains(&(rev, tid));
             let of_revision =
                 self.historical.iter().filter(|((rev, tid, name), _)| is_own(*rev, *tid, *name));
@@ -184,7 +184,7 @@ fn name(row: &Row, column: usize) -> Option<Name> {
     }
 }
 
-/// Of a row that has none: one of no body.
+/// The SHA-1 of a row's body. A row without one gets a value that belongs to no body.
 fn sha1(row: &Row) -> Sha1 {
     match row.values.get(SHA1) {
         Some(Some(Value::Blob(bytes))) => bytes.as_ref().try_into().map_or(Sha1([0; 20]), Sha1),
@@ -192,7 +192,7 @@ fn sha1(row: &Row) -> Sha1 {
     }
 }
 
-/// The set of chunks that a body lies in, if it does.
+/// The set of chunks that a body is stored in. `None`: the body is in the row.
 fn chunks(row: &Row) -> Option<Vec<u8>> {
     match (row.values.get(ENCODING)?, row.values.get(BODY)?) {
         (Some(Value::Text(encoding)), Some(Value::Blob(set))) if encoding == "chunks" => Some(set.to_vec()),

@@ -1,4 +1,4 @@
-//! A store that does something else than it is told.
+//! A store that changes some of the calls that it gets.
 
 use std::{
     num::NonZeroUsize,
@@ -15,22 +15,22 @@ use rashomon_tables::{
     Batch, Decorator, Error, Mutation, Page, Result, Row, Scan, Schema, TableStore, Value,
 };
 
-/// In which order renders are given.
+/// The order in which renders are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     AsItIs,
     LastWrittenFirst,
 }
 
-/// Does something else with single mutations, or with the order of what is read.
+/// Changes single mutations, or the order of the rows that are read.
 #[derive(Debug)]
 pub(crate) struct Altered {
     pub(crate) store: Arc<dyn TableStore>,
     pub(crate) alter: fn(Mutation) -> Option<Mutation>,
     pub(crate) order: Order,
-    /// Whatever is next above a revision or a render was stored long ago, as it says.
+    /// Whether the store claims that the revision or render above another one was stored long ago.
     pub(crate) says_next_is_old: bool,
-    /// After a cull that failed the next write of a page does.
+    /// Whether the next write of a page fails after a failed cull.
     pub(crate) writes_fail_after_culls: bool,
     pub(crate) cull_failed: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl Altered {
         batch
     }
 
-    /// Whether a batch is the next write of a page after a cull that failed.
+    /// Whether a batch is the next write of a page after a failed cull.
     fn pays(&self, batch: &Batch) -> bool {
         let is_write = |mutation: &Mutation| matches!(mutation, Mutation::Put { table, .. } if table.name() == RENDERS.name());
         self.writes_fail_after_culls

@@ -1,4 +1,5 @@
-//! For each promise a world in which it is broken on purpose: the simulation notices, and says which it is.
+//! For each promise there is a world that breaks it on purpose. The simulation must notice, and name the
+//! promise.
 #![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod altered;
@@ -23,10 +24,10 @@ use rashomon_tables::{Decorator, Key, Mutation, Row, Schema, TableStore, Value};
 
 use altered::{Altered, Order};
 
-/// Histories within which each is found.
+/// The number of histories within which each violation must be found.
 const HISTORIES: u64 = 2_000;
 
-/// Clocks that agree, and a timeline that nobody loses: what is found then is the promise's own.
+/// Clocks that agree, and a timeline that is not lost: no other promise hides the one under test.
 fn plain(setup: &mut Setup) {
     setup.skew = Duration::ZERO;
     setup.jumps = false;
@@ -40,7 +41,7 @@ fn plain(setup: &mut Setup) {
     }
 }
 
-/// The same, where every write culls by the timeline.
+/// A plain world in which every write culls by the timeline.
 fn culling(setup: &mut Setup) {
     plain(setup);
     setup.timeline_beside = true;
@@ -50,7 +51,7 @@ fn culling(setup: &mut Setup) {
     }
 }
 
-/// The same, where somebody sets the clocks.
+/// A plain world in which the clocks jump.
 fn jumping(setup: &mut Setup) {
     plain(setup);
     setup.jumps = true;
@@ -67,16 +68,16 @@ fn altered(store: Arc<dyn TableStore>, alter: fn(Mutation) -> Option<Mutation>) 
     Arc::new(Altered::new(store, alter))
 }
 
-/// R1: of several renders the one that was written last shadows the highest.
+/// R1: the render that was written last shadows the highest.
 #[test]
-fn r1_a_store_in_which_what_came_last_shadows_the_highest() {
+fn r1_a_store_in_which_the_last_write_shadows_the_highest() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Altered { order: Order::LastWrittenFirst, ..Altered::new(store, Some) })
     }
     is_noticed(Promise::R1, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// R2: what is deleted is deleted whenever it was written.
+/// R2: a delete removes rows whatever their write time.
 #[test]
 fn r2_a_store_that_ignores_written_before() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
@@ -92,9 +93,9 @@ fn r2_a_store_that_ignores_written_before() {
     is_noticed(Promise::R2, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// R3: what is copied for a reader is lost.
+/// R3: copies made for readers are lost.
 #[test]
-fn r3_a_store_that_loses_what_was_copied() {
+fn r3_a_store_that_loses_read_copies() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| {
             Some(mutation).filter(|mutation| mutation.table().name() != HISTORICAL.name())
@@ -103,9 +104,9 @@ fn r3_a_store_that_loses_what_was_copied() {
     is_noticed(Promise::R3, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// R4: notes are lost of every revision with an odd number.
+/// R4: queue entries of revisions with odd numbers are lost.
 #[test]
-fn r4_a_queue_that_loses_notes() {
+fn r4_a_queue_that_loses_entries() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| match &mutation {
             Mutation::Put { table, clustering, .. } if table.name() == DUE.name() => {
@@ -118,9 +119,9 @@ fn r4_a_queue_that_loses_notes() {
     is_noticed(Promise::R4, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// R5: a cull that failed is an error for whoever writes next.
+/// R5: a failed cull makes the next write of a page fail.
 #[test]
-fn r5_a_store_where_a_cull_that_fails_fails_the_writer() {
+fn r5_a_store_in_which_a_failed_cull_fails_the_next_write() {
     fn narrow(setup: &mut Setup) {
         culling(setup);
         setup.faults = true;
@@ -131,7 +132,7 @@ fn r5_a_store_where_a_cull_that_fails_fails_the_writer() {
     is_noticed(Promise::R5, Variant { narrow, store, ..Variant::SOUND });
 }
 
-/// R6: of a cull that deletes several properties one is left out.
+/// R6: a cull of several properties leaves one out.
 #[test]
 fn r6_a_store_that_drops_one_property_of_a_cull() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
@@ -145,8 +146,8 @@ fn r6_a_store_that_drops_one_property_of_a_cull() {
     is_noticed(Promise::R6, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// A timeline that tells the truth until it has lost what it knew, or never does. From then on it answers with whatever
-/// was superseded last, however short a time ago.
+/// A timeline that tells the truth until it has lost its entries. From then on, or always, it answers with
+/// the value that was superseded last, however recently.
 #[derive(Debug)]
 struct Lying {
     truthful: Arc<dyn Timeline>,
@@ -190,9 +191,9 @@ impl Timeline for Lying {
     }
 }
 
-/// R7: a timeline that has lost what it knew lies, and the index does not contradict it.
+/// R7: a timeline that has lost its entries lies, and the index does not contradict it.
 #[test]
-fn r7_a_timeline_that_lies_once_it_is_lost_and_an_index_that_confirms_it() {
+fn r7_a_lost_timeline_that_lies_and_an_index_that_confirms_it() {
     fn timeline(truthful: Arc<dyn Timeline>) -> Arc<dyn Timeline> {
         Arc::new(Lying { truthful, last: Mutex::default(), lost: AtomicBool::new(false) })
     }
@@ -213,7 +214,7 @@ fn timeline_that_lies_culls_nothing_early() {
     assert!(found.is_none(), "{found:?}");
 }
 
-/// R8: clocks differ by more than the policy says.
+/// R8: the clocks differ by more than the policy says.
 #[test]
 fn r8_a_policy_whose_skew_is_smaller_than_that_of_the_clocks() {
     fn narrow(setup: &mut Setup) {
@@ -239,14 +240,14 @@ impl Clock for WithoutGuard {
 }
 
 #[test]
-fn r8_a_clock_that_jumps_and_is_not_noticed() {
+fn r8_a_clock_jump_that_is_not_noticed() {
     is_noticed(
         Promise::R8,
         Variant { narrow: jumping, clock: |clock| Arc::new(WithoutGuard(clock)), ..Variant::SOUND },
     );
 }
 
-/// A store in which who begins does not find what was written down of the clock.
+/// A store in which a new process does not find the record of the clock.
 #[derive(Debug)]
 struct Forgetful(Arc<dyn TableStore>);
 
@@ -264,7 +265,7 @@ impl Decorator for Forgetful {
 }
 
 #[test]
-fn r8_a_process_that_begins_after_a_jump_and_is_not_told() {
+fn r8_a_restart_after_a_jump_that_was_not_recorded() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Forgetful(store))
     }
@@ -272,7 +273,7 @@ fn r8_a_process_that_begins_after_a_jump_and_is_not_told() {
 }
 
 #[test]
-fn without_a_variant_nothing_is_noticed() {
+fn unchanged_world_breaks_no_promise() {
     for narrow in [plain, culling] {
         let plan = Plan { histories: 300, seed: 1, store: Store::Memory, threads: 1 };
         let found = many(plan, &Variant { narrow, ..Variant::SOUND }, &|_| {}).unwrap();

@@ -1,7 +1,7 @@
-//! Whole histories: a body that is an export, and an answer that says how far it is.
+//! Imports of whole histories: the body is an export, and the answer reports the progress.
 //!
-//! The answer begins when something has become of the first revisions. An import that fails before that is
-//! answered as any other bad request; one that fails later says so in its last line.
+//! The answer begins after the first revisions have been processed. An import that fails before that is
+//! answered like any other bad request. A later failure is reported in the last line.
 
 mod report;
 
@@ -38,23 +38,23 @@ use crate::{
     staging::IMPORT_BYTES_UNDER_WAY,
 };
 
-/// How often a line says how far it is, at most.
+/// The minimum interval between two lines about the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lines that wait for the client to read them. Of those that find no room, progress is left out.
+/// How many lines may wait for the client to read them. Progress that finds no room is left out.
 const WAITING_LINES: usize = 4;
 
-/// How long an import may take: as good as for ever, as long as it goes on.
+/// How long an import may take: without a practical limit, as long as it makes progress.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The memory that decompressing a body may take, in bytes: less than the command grants, since it is not the
-/// server's owner who sends it. `zstd` itself takes windows of 128 MiB without being told, `xz -9` needs 65 MiB.
+/// The memory limit of decompression in bytes. It is lower than that of the command, since not the server's
+/// owner sends the body. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65 MiB.
 const DECOMPRESSION_MEMORY: u64 = 256 << 20;
 
-/// The most bytes of a 7z archive, which waits on the disk until its end has come.
+/// The size limit of a 7z archive, which is stored on the disk until it is complete.
 const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 
-/// The space for 7z archives of all imports, of which there may be so many bytes.
+/// The disk space for the 7z archives of all imports.
 pub(crate) fn spool_space(bytes: u64) -> Arc<SpoolSpace> {
     Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, bytes))
 }
@@ -80,13 +80,13 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     }
 }
 
-/// What an import says of itself.
+/// A line of the answer.
 enum Line {
-    /// How far it is.
+    /// The progress.
     Progress(Bytes),
-    /// It is done.
+    /// The last line of a successful import.
     Done(Bytes),
-    /// It has failed; as a problem, for when nothing has been said yet.
+    /// The last line of a failed import; also as a problem, in case nothing has been sent yet.
     Failed(Bytes, Problem),
 }
 
@@ -116,10 +116,10 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
     Ok(response)
 }
 
-/// Imports a body, and says how far it is and what became of it.
+/// Imports a body. Sends lines about the progress and the result.
 async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mpsc::Sender<Line>) {
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
-    // What reads the import says of an error that it cannot read on, but not why the bytes did not come.
+    // The importer reports only that it cannot read on. The reason why the bytes did not come is kept here.
     let broken_off = Arc::new(OnceLock::new());
     let seen = Arc::clone(&broken_off);
     let pieces = pieces.map_err(move |error: BodyError| {
@@ -132,12 +132,12 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
         let now = api.clock.monotonic();
         if told.is_none_or(|told| now.saturating_sub(told) >= PROGRESS_INTERVAL) {
             told = Some(now);
-            // A client that does not read will see the next one.
+            // A client that does not read misses this line, but gets a later one.
             let _ = lines.try_send(Line::Progress(to_line(&ProgressJson::of(progress))));
         }
     };
     let catalog = api.buckets.catalog();
-    // A line is in memory as a whole.
+    // A line must fit into memory.
     let max_line = usize::try_from(api.settings.max_body_bytes).unwrap_or(usize::MAX);
     let decompression =
         DecompressionLimits { memory: DECOMPRESSION_MEMORY, spool: Arc::clone(&api.import_spool) };
@@ -164,11 +164,11 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
             Line::Failed(to_line(&ReportJson::of(&error.report, Some(error))), problem)
         }
     };
-    // The client may be gone; what was stored stays.
+    // The client may be gone. Stored revisions stay.
     let _ = lines.send(line).await;
 }
 
-/// An import that failed before anything became of it.
+/// The problem for an import that failed before any revision was processed.
 fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
     match &error.failure {
         ImportFailure::Read(ReadError { problem: TooLarge(_), .. }) => Problem::new(

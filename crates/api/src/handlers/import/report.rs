@@ -1,4 +1,4 @@
-//! What an import says of itself, in JSON lines.
+//! The JSON lines in the answer to an import.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::problem::MAX_DETAIL_BYTES;
 
-/// A document as a line.
+/// Serialises a document as a line.
 pub(super) fn to_line(document: &impl Serialize) -> Bytes {
     let mut line = serde_json::to_vec(document).unwrap_or_default();
     line.push(b'\n');
     line.into()
 }
 
-/// A line on the way: how far it is.
+/// A line about the progress.
 #[derive(Serialize)]
 pub(super) struct ProgressJson {
     status: &'static str,
@@ -33,7 +33,7 @@ impl ProgressJson {
     }
 }
 
-/// The last line: `done` or `failed`, the counts, the first of what did not go in as it came, and the error.
+/// The last line: `done` or `failed`, the counts, the first exceptions, and the error.
 #[derive(Serialize)]
 pub(super) struct ReportJson<'a> {
     status: &'static str,
@@ -59,7 +59,7 @@ pub(super) struct ReportJson<'a> {
     place: Option<PlaceJson<'a>>,
 }
 
-/// A revision that did not go in as it came.
+/// A revision that was not stored as it came.
 #[derive(Serialize)]
 struct ExceptionJson<'a> {
     title: Option<&'a str>,
@@ -68,7 +68,7 @@ struct ExceptionJson<'a> {
     detail: String,
 }
 
-/// Where an input is damaged.
+/// The place of the damage in an input.
 #[derive(Serialize)]
 struct PlaceJson<'a> {
     page: Option<&'a str>,

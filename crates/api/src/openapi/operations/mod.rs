@@ -1,5 +1,5 @@
-//! Every request that the service takes. What is said here is tested: each answer is provoked, through the
-//! router, by `tests/http/openapi.rs`.
+//! Every request that the service accepts. The descriptions are tested: `tests/http/openapi.rs` provokes each
+//! answer through the router.
 
 mod reading;
 mod service;
@@ -12,12 +12,12 @@ use super::operation::{
     Verb::Get,
 };
 
-/// All of them, in the order in which one reads about them.
+/// All operations, in the order of the documentation.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     reading::READING.iter().chain(reading::TIME_TRAVEL).chain(writing::WRITING).chain(service::SERVICE)
 }
 
-/// Where the pages are.
+/// The path of a page.
 pub(super) const PAGE: &str = "/v1/{domain}/page/{title}";
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];

@@ -9,7 +9,7 @@ use crate::openapi::operation::{
     Verb::Options,
 };
 
-/// Of every `200` of a property.
+/// The headers of every `200` of a property.
 const PROPERTY_HEADERS: &[&str] = &[
     "ETag",
     "Last-Modified",
@@ -22,7 +22,7 @@ const PROPERTY_HEADERS: &[&str] = &[
     "X-Content-Type-Options",
 ];
 
-/// Of a property under its tid.
+/// The headers of a property under its tid.
 const MEMENTO_HEADERS: &[&str] = &[
     "ETag",
     "Last-Modified",
@@ -55,7 +55,7 @@ const PART: Answer = answer(
 );
 const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range begins after the last byte.");
 
-/// The page, its revisions, renders and properties.
+/// Reads of the page, its revisions, renders and properties.
 pub(super) const READING: &[Operation] = &[
     Operation {
         headers: &[
@@ -270,7 +270,7 @@ pub(super) const READING: &[Operation] = &[
     },
 ];
 
-/// The page as it was.
+/// Reads of the page at a time.
 pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
         description: "Selects the revision with the greatest timestamp at or before the time (of several, the highest \

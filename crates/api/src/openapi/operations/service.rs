@@ -1,4 +1,4 @@
-//! What operators ask for, and what people look at.
+//! Operations for operators, and HTML pages.
 
 use super::{CONDITIONS, FAILED, NOT_MODIFIED, answer, plain, problem};
 use crate::openapi::operation::{
@@ -12,7 +12,7 @@ const fn page(meaning: &'static str) -> Answer {
     answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], meaning)
 }
 
-/// What is not of a page in the API.
+/// Operations that do not concern a page in the API.
 pub(super) const SERVICE: &[Operation] = &[
     plain(
         "health",

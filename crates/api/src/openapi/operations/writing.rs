@@ -1,4 +1,4 @@
-//! Writes, and whole histories.
+//! Writes and imports.
 
 use super::{FAILED, answer, get, plain, problem};
 use crate::openapi::operation::{
@@ -37,7 +37,7 @@ const FULL: Answer = answer(
     "A disk of the server is full. Reads still work. Repeat the write when there is room.",
 );
 
-/// What changes what is stored.
+/// Operations that change the store.
 pub(super) const WRITING: &[Operation] = &[
     Operation {
         description: "Stores all properties or none. Repeating a write is harmless, so a client that got no answer \

@@ -11,35 +11,35 @@ use crate::world::{Answer, World};
 /// A tid that no render here has.
 const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 
-/// The file of the store whose disk is full.
+/// The file of the store on the full disk.
 const FULL_DISK: &str = "/data/rashomon.sqlite";
 
 /// More writes than the scenarios make.
 const MAX_WRITES: u64 = 100;
 
-/// Which server is asked.
+/// The server that gets the request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Server {
-    /// One that takes everything.
+    /// Accepts everything.
     Open,
-    /// One that takes no writes.
+    /// Refuses writes.
     ReadOnly,
-    /// One that takes no more imports.
+    /// Accepts no more imports.
     Busy,
-    /// One whose store does not answer.
+    /// Has a store that does not answer.
     Failing,
-    /// One whose disk is full.
+    /// Has a full disk.
     Full,
 }
 
-/// A request, and the status that it is answered with.
+/// A request, and the expected status of its answer.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) id: &'static str,
     pub(crate) status: u16,
     server: Server,
     method: &'static str,
-    /// With `{tid}` for the render that is there, and `{other}` for one that is not.
+    /// The URL, with `{tid}` for an existing render, and `{other}` for a missing one.
     url: &'static str,
     headers: &'static [(&'static str, &'static str)],
     body: &'static str,
@@ -54,11 +54,11 @@ impl Scenario {
         Self { headers, ..self }
     }
 
-    /// Whether it is a request for a URL of that template.
+    /// Whether it is a request for a URL of this template.
     pub(crate) fn is_of(&self, method: &str, template: &str) -> bool {
         let segments = |url: &str| url.split(['/', '?']).map(str::to_owned).collect::<Vec<_>>();
         let url = self.url.split('&').next().unwrap_or_default();
-        // The queries of pages for people are said in words.
+        // The queries of HTML pages are not part of their templates.
         let url = if template.contains('?') { url } else { url.split('?').next().unwrap_or_default() };
         let (url, template) = (segments(url), segments(template));
         let fits =
@@ -90,7 +90,8 @@ const RANGE: &[(&str, &str)] = &[("range", "bytes=0-1")];
 const BEYOND: &[(&str, &str)] = &[("range", "bytes=1000-")];
 const XML: &[(&str, &str)] = &[("content-type", "application/xml")];
 
-/// Every answer of every operation at least once. The page has revisions 1 and 2; 2 has html, wikitext and small.
+/// At least one request for every answer of every operation. The page has revisions 1 and 2; revision 2 has
+/// html, wikitext and small.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     get("readLatestProperty", 200, "/v1/enwiki/page/Main_Page?rev/latest/html"),
     get("readLatestProperty", 206, "/v1/enwiki/page/Main_Page?rev/latest/html").with(RANGE),
@@ -220,7 +221,7 @@ const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.
   <contributor><username>Ann</username><id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format>
   <text bytes="1" xml:space="preserve">x</text></revision></page></mediawiki>"#;
 
-/// The servers that are asked.
+/// The servers that get requests.
 pub(crate) struct Servers {
     pub(crate) open: World,
     read_only: World,
@@ -262,7 +263,7 @@ impl Servers {
         }
     }
 
-    /// A template of a URL with what is there.
+    /// Fills in a URL template with existing values.
     pub(crate) fn fill(&self, template: &str) -> String {
         [
             ("domain", "enwiki"),

@@ -1,11 +1,12 @@
-//! As much of JSON Schema as our schemas use. What they do not use is refused, so that nothing goes unchecked.
+//! The part of JSON Schema that the schemas of the API use. Other keywords are refused, so that nothing goes
+//! unchecked.
 
 use serde_json::{Map, Value};
 
-/// Keywords that say nothing about what is valid, and those that are for other tools.
+/// Keywords without an effect on validity, and keywords for other tools.
 const NOTES: [&str; 5] = ["description", "format", "examples", "contentMediaType", "propertyNames"];
 
-/// Whether a value is as the schema says; else where and how it is not.
+/// Checks that a value matches a schema. The error says where and how it does not.
 pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let Some(keywords) = schema.as_object() else { return Err(format!("{schema} is no schema")) };
     if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
@@ -58,7 +59,7 @@ pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> 
     Ok(())
 }
 
-/// Each member is as its schema says; one that nothing is said of must not be.
+/// Checks that each member matches its schema. A member without a schema is an error.
 fn check_members(document: &Value, keywords: &Map<String, Value>, value: &Value) -> Result<(), String> {
     for (name, member) in value.as_object().into_iter().flatten() {
         let schema = keywords.get("properties").and_then(|properties| properties.get(name));
@@ -81,7 +82,7 @@ fn is_of_type(name: &Value, value: &Value) -> bool {
     }
 }
 
-/// The patterns that there are in documents and forms.
+/// Whether a text matches one of the patterns in documents and forms.
 fn fits(pattern: &str, text: &str) -> bool {
     let number =
         |text: &str| text.parse::<i64>().is_ok_and(|number| number > 0 && number.to_string() == text);
@@ -101,7 +102,7 @@ fn fits(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn what_is_not_as_the_schema_says_is_found() {
+fn violations_of_a_schema_are_found() {
     let document = serde_json::json!({
         "page": {
             "type": "object",

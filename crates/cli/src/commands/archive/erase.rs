@@ -23,13 +23,13 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     check_bucket(&arguments.bucket).map_err(CommandError::Usage)?;
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
     let buckets = store.buckets();
-    // The text that is to be erased may be what is damaged.
+    // The text to be erased may itself be damaged.
     buckets.pass_over_damage();
     let not_there = |error| match error {
         Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
         error => error.into(),
     };
-    // Where one of them is mistyped, or cannot be erased, none is.
+    // If one of the revisions is mistyped or cannot be erased, none is erased.
     for rev in &arguments.rev {
         match buckets.check_versions(&page, *rev).await {
             Err(Error::Store(StoreError::Unsupported(why))) => {
@@ -85,7 +85,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     Ok(exit)
 }
 
-/// Whether the revision is there nobody can tell.
+/// The error that nobody can tell whether the revision exists.
 fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
     CommandError::Erase(format!(
         "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where neither a \
@@ -94,12 +94,12 @@ fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
     ))
 }
 
-/// What blocks had of which nothing could be read.
+/// The content of unreadable blocks that was given up.
 #[derive(Debug, Default)]
 struct GivenUp(Vec<PassedOver>);
 
 impl GivenUp {
-    /// Adds it, and tells.
+    /// Adds what was given up, and reports it.
     fn add(&mut self, given_up: Vec<PassedOver>) -> Result<(), CommandError> {
         for PassedOver { page, block, revisions: (first, last), count, why } in &given_up {
             output::line(format_args!(
@@ -172,7 +172,7 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
     }
 }
 
-/// Who erased it, and why, is what was said first.
+/// Reports that the erasure keeps its first author and reason.
 fn tell_who_stands(arguments: &EraseArguments, erased: &Erased) -> Result<(), CommandError> {
     let Erasure { at, by, reason } = &erased.erasure;
     let is_said = arguments.by.is_some() || arguments.reason.is_some();
@@ -191,7 +191,7 @@ fn by_whom_and_why(Erasure { by, reason, .. }: &Erasure) -> String {
     format!("{by}{why}")
 }
 
-/// Lists what was erased.
+/// Lists the erasures.
 pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
     for domain in domains(store, arguments.domain.as_ref()).await? {

@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError
     outcome
 }
 
-/// What the export is written as.
+/// The format of the export.
 fn format_of(arguments: &ExportArguments) -> Result<Format, CommandError> {
     let by_name =
         arguments.output.as_deref().map(|path| format_by_ending(path, arguments.format)).transpose()?;
@@ -44,8 +44,7 @@ fn format_of(arguments: &ExportArguments) -> Result<Format, CommandError> {
     })
 }
 
-/// The format that a file's name asks for. A name that asks for what we cannot write is refused, rather than
-/// given something else under it.
+/// The format that a file's name implies. Refuses a suffix of a format or compression that cannot be written.
 fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<ExportFormat>, CommandError> {
     let ending = |path: &Path| path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     let compressed = matches!(ending(path).as_deref(), Some("gz" | "bz2" | "zst"));
@@ -65,7 +64,7 @@ fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<E
     }
 }
 
-/// Refuses a domain of which there is nothing: its name is probably mistyped.
+/// Refuses a domain without data: its name is probably mistyped.
 async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
     let domains = store.buckets().catalog().domains().await?;
     if !domains.contains(&arguments.domain) {
@@ -77,7 +76,7 @@ async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), 
     Ok(())
 }
 
-/// Refuses titles of which there is not one page, before a file is replaced by an empty export.
+/// Refuses titles without a page, before a file is replaced by an empty export.
 async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
     for title in &arguments.titles {
         let page =
@@ -148,7 +147,7 @@ fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
     }
 }
 
-/// Tells, on standard error, what the format could not hold, and how much there was.
+/// Reports on standard error the losses of the format and the totals.
 fn tell(report: &ExportReport, elapsed: Duration) {
     for title in &report.missing {
         output::note(format_args!("there is no page {title}"));
@@ -180,7 +179,7 @@ fn tell(report: &ExportReport, elapsed: Duration) {
     ));
 }
 
-/// Tells what the store has lost.
+/// Reports the data that the store has lost.
 fn tell_unreadable(report: &ExportReport, domain: &DomainName) {
     for what in &report.damaged.first {
         output::note(format_args!("damaged: {what}"));
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ending_says_the_format() {
+    fn suffix_determines_the_format() {
         for name in ["a.xml", "a.xml.gz", "a.XML.zst", "b.jsonl/a.xml.bz2"] {
             assert_eq!(by_name(name, None), Ok(Some(ExportFormat::Xml)), "{name}");
         }
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_asks_for_what_there_is_not_is_refused() {
+    fn unknown_suffix_is_refused() {
         assert!(by_name("a.xml.xz", None).unwrap_err().contains(".gz, .bz2 or .zst"));
         assert!(by_name("a.xml.7z", Some(ExportFormat::Xml)).is_err());
         assert!(by_name("a.txt", None).unwrap_err().contains("--format"));

@@ -1,4 +1,4 @@
-//! What an export is written to: a file that appears when it is whole, or standard output.
+//! The target of an export: a file that appears when it is complete, or standard output.
 
 use std::{
     io::{self, Stdout, Write},
@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use crate::errors::CommandError;
 
-/// How long a thread may take to write what it had begun to, once an export is given up.
+/// How long a thread may take to finish a write after an export was given up.
 const LAST_PART: Duration = Duration::from_secs(10);
 
-/// What an export is written to.
+/// The target of an export.
 #[derive(Debug)]
 pub(super) struct Target {
     writer: Writer,
-    /// Dropped with the writer, wherever that is.
+    /// Dropped together with the writer, on any thread.
     _open: oneshot::Sender<()>,
 }
 
@@ -28,12 +28,12 @@ enum Writer {
     Standard(Stdout),
 }
 
-/// Tells when the file of a target is gone: the thread that writes to it has a temporary one to delete.
+/// Completes when the temporary file of a target is deleted: the thread that writes to it deletes it.
 #[derive(Debug)]
 pub(super) struct Gone(Option<oneshot::Receiver<()>>);
 
 impl Target {
-    /// Begins a file of this name, or to write to standard output.
+    /// Creates a file of this name, or opens standard output.
     pub(super) fn open(output: Option<&Path>) -> Result<(Self, Gone), CommandError> {
         let writer = match output {
             None => Writer::Standard(io::stdout()),
@@ -47,7 +47,7 @@ impl Target {
         Ok((Self { writer, _open: open }, Gone(output.map(|_| gone))))
     }
 
-    /// All was written: a file gets its name.
+    /// Completes the output. A file gets its final name.
     pub(super) fn finish(self) -> Result<(), CommandError> {
         match self.writer {
             Writer::File(file, path) => file.finish().map_err(|source| cannot_write(&path, source)),
@@ -59,7 +59,7 @@ impl Target {
     }
 }
 
-/// Whether there is a directory for the file.
+/// Checks that the directory of the file exists.
 fn look(path: &Path) -> Result<(), CommandError> {
     let directory = path.parent().filter(|directory| *directory != Path::new(""));
     match directory {
@@ -93,10 +93,10 @@ impl Write for Target {
 }
 
 impl Gone {
-    /// Waits until the file is gone, within reason.
+    /// Waits until the temporary file is deleted, up to a time limit.
     pub(super) async fn wait(self) {
         if let Some(gone) = self.0 {
-            // What is dropped sends nothing: there is no more to be learnt from the result.
+            // The sender is only dropped, and never sends. So the result tells nothing more.
             let _ = tokio::time::timeout(LAST_PART, gone).await;
         }
     }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_that_was_given_up_is_gone_after_the_wait() {
+    async fn abandoned_file_is_deleted_after_the_wait() {
         let directory = tempfile::tempdir().unwrap();
         let (mut target, gone) = Target::open(Some(&directory.path().join("out.xml"))).unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);

@@ -1,4 +1,4 @@
-//! One request to a server: a dump goes out as a stream, and the lines of the answer come in meanwhile.
+//! One request to a server: sends a dump as a stream, and reads the lines of the answer meanwhile.
 
 use std::{io, path::Path, pin::Pin};
 
@@ -15,16 +15,16 @@ use tokio_util::io::ReaderStream;
 use super::{ServerUrl, is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES};
 use crate::errors::CommandError;
 
-/// The bytes of the dump that are read at once.
+/// How many bytes of the dump are read at once.
 const PIECE: usize = 1 << 16;
 
-/// The most bytes of a line of the answer, or of the whole answer where it is an error.
+/// The size limit of a line of the answer, or of the whole answer if it is an error.
 const MAX_LINE: usize = 1 << 20;
 
-/// A dump on its way to the server.
+/// A dump to be sent to the server.
 pub(super) struct Upload {
     reader: Pin<Box<dyn AsyncRead + Send>>,
-    /// Its bytes, where that is known.
+    /// Its size in bytes, if it is known.
     size: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Answer {
     buffer: BytesMut,
 }
 
-/// Sends the dump, and gives the answer, which begins before the dump's end.
+/// Sends the dump. Returns the answer, which begins before the end of the dump.
 pub(super) async fn send(
     server: &ServerUrl,
     domain: &DomainName,
@@ -61,7 +61,7 @@ pub(super) async fn send(
     let broken = |error: &hyper::Error| broken(&server.to_string(), error);
     let connection = hyper::client::conn::http1::handshake(TokioIo::new(LateReader(stream))).await;
     let (mut sender, connection) = connection.map_err(|error| broken(&error))?;
-    // The reader of the answer gets the error that ends the connection.
+    // An error that ends the connection is reported to the reader of the answer.
     tokio::spawn(connection);
 
     let Upload { reader, size } = upload;
@@ -94,7 +94,7 @@ fn broken(server: &str, error: &(dyn std::error::Error + 'static)) -> CommandErr
 }
 
 impl Answer {
-    /// The next line, without its end; `None` when the answer is whole.
+    /// Returns the next line without its line end. `None` at the end of the answer.
     pub(super) async fn line(&mut self) -> Result<Option<Bytes>, CommandError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
@@ -126,9 +126,9 @@ impl Answer {
         }
     }
 
-    /// Why the server did not take the dump, in its own words where it gives any.
+    /// The reason why the server refused the dump, in its own words if there are any.
     async fn refusal(mut self, status: StatusCode) -> CommandError {
-        // A connection that ends early has said what it had to say.
+        // If the connection ends early, the message is what was received.
         while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.buffer).ok();
         let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());

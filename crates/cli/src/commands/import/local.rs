@@ -1,4 +1,4 @@
-//! Importing into a store that this process opens.
+//! Imports into a store that this process opens.
 
 use std::{fs::File, path::Path, sync::Arc};
 
@@ -38,7 +38,7 @@ pub(super) async fn run(
         error => error,
     })?;
     let outcome = files(arguments, &store, &clock, &mut signals).await;
-    // Whatever became of the import, what it acknowledged is to be on disk.
+    // In any case, acknowledged writes must be on disk.
     store.close().await;
     outcome
 }

@@ -23,8 +23,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
     logging::start_quietly();
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    // A name that is mistyped is told before anything is done, not after the hours that the others take.
-    // So it is the command line that is wrong, whatever is wrong with the name.
+    // A mistyped name is reported at once, not after the hours that the other files take. So every problem
+    // with a name is an error of the command line.
     arguments.files.iter().try_for_each(|file| look(file))?;
     match &arguments.to {
         Some(server) => remote::run(server, &arguments, clock, signals).await,
@@ -35,7 +35,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
 /// The name of standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Whether there is something of this name that can be read.
+/// Checks that a file of this name can be read.
 fn look(file: &Path) -> Result<(), CommandError> {
     if is_standard_input(file) {
         return Ok(());
@@ -56,18 +56,18 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new(STANDARD_INPUT)
 }
 
-/// How messages call a file.
+/// The name of a file in messages.
 fn shown(file: &Path) -> String {
     if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-/// How the progress calls a file: a path would leave no room for it.
+/// The name of a file in the progress: a path would leave no room for it.
 fn label(file: &Path) -> String {
     let name = file.file_name().filter(|_| !is_standard_input(file));
     name.map_or_else(|| shown(file), |name| name.display().to_string())
 }
 
-/// What is left to be read when `file` stopped the import, for the message.
+/// For messages: the files that were not read, since `file` stopped the import.
 fn not_read(files: &[PathBuf], file: &Path) -> String {
     let rest: Vec<String> =
         files.iter().skip_while(|other| *other != file).skip(1).map(|file| shown(file)).collect();

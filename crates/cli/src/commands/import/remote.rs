@@ -1,4 +1,4 @@
-//! Sending dumps to a server that has the store open, and showing what it answers.
+//! Sends dumps to a server that has the store open, and shows its answers.
 
 use std::{path::Path, sync::Arc};
 
@@ -22,18 +22,18 @@ use crate::{
     signals::Signals,
 };
 
-/// The most bytes that are shown of an error that a server answers with.
+/// How many bytes of a server's error are shown.
 pub(super) const MAX_ERROR_BYTES: usize = 4096;
 
 /// A line of the answer.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
 enum Line {
-    /// How far it is.
+    /// The progress.
     Progress { revisions: u64, text_bytes: u64, read_bytes: u64 },
-    /// The last line: all was read.
+    /// The last line: everything was read.
     Done(Outcome),
-    /// The last line: something ended the import.
+    /// The last line: an error ended the import.
     Failed {
         #[serde(flatten)]
         outcome: Outcome,
@@ -75,7 +75,7 @@ pub(super) async fn run(
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
-/// Sends a file, and gives what became of it, and what ended it before its end.
+/// Sends a file. Returns the outcome, and the error that ended the import early, if any.
 async fn one_file(
     server: &ServerUrl,
     arguments: &ImportArguments,
@@ -102,7 +102,7 @@ async fn next_line(answer: &mut Answer, server: &ServerUrl) -> Result<Line, Comm
     serde_json::from_slice(&line).map_err(|error| wrong(excerpt(error)))
 }
 
-/// The bytes of a file, where it is one.
+/// The size of a regular file in bytes.
 fn size(file: &Path) -> Option<u64> {
     std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
 }

@@ -1,4 +1,4 @@
-//! What became of an import, in words: the same whether this process made it or a server did.
+//! The outcome of an import in words, the same for an import by this process and by a server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::output::{self, counted, thousands};
 
-/// What became of an import. Read from the last line of a server's answer, too.
+/// The outcome of an import. It is also read from the last line of a server's answer.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Outcome {
     pages: u64,
@@ -25,12 +25,12 @@ pub(super) struct Outcome {
     first_left_out: Vec<Exception>,
     #[serde(default)]
     first_mismatches: Vec<Exception>,
-    /// What went into blocks of the archive. A server puts nothing there.
+    /// What was sealed in blocks of the archive. An import by a server seals nothing.
     #[serde(skip)]
     sealed: Option<Sealed>,
 }
 
-/// A revision that did not go in as it came.
+/// A revision that was not stored as it came.
 #[derive(Debug, Deserialize)]
 struct Exception {
     title: Option<String>,
@@ -79,7 +79,8 @@ fn exceptions<T>(named: Named<T>, describe: impl Fn(T) -> Exception) -> Vec<Exce
 }
 
 impl Outcome {
-    /// Whether every revision went in as it came, or stood so already: also one whose dump has another sha1.
+    /// Whether every revision is stored as it is in the files. A revision with another sha1 in the file
+    /// counts as stored.
     pub(super) const fn is_clean(&self) -> bool {
         self.conflicts == 0 && self.left_out == 0
     }
@@ -95,7 +96,7 @@ impl Outcome {
         self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
-    /// Names, on standard error, what did not go in as it came: the first of each kind, and how many there are.
+    /// Names on standard error what was not stored as it came: the first of each kind, and the numbers.
     pub(super) fn tell_exceptions(&self, file: &str) {
         tell(
             file,
@@ -115,7 +116,7 @@ impl Outcome {
         }
     }
 
-    /// The counts, in a line.
+    /// The counts, in one line.
     pub(super) fn summary(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(0.001);
         let revisions = self.created + self.unchanged + self.conflicts + self.left_out;

@@ -1,14 +1,14 @@
-//! The address of a server that dumps are sent to.
+//! The address of the server that receives dumps.
 
 use std::{fmt, str::FromStr};
 
 use rashomon_buckets::excerpt;
 
-/// The server that dumps are sent to: `http://HOST:PORT`.
+/// The server that receives dumps: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerUrl {
     authority: String,
-    /// Where a proxy puts the API somewhere else.
+    /// The prefix of the API's path, if a proxy adds one.
     prefix: String,
 }
 
@@ -47,7 +47,7 @@ impl ServerUrl {
         &self.authority
     }
 
-    /// What stands before `/v1/`; empty, or without a slash at its end.
+    /// The part of the path before `/v1/`. It is empty, or has no slash at its end.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_host_and_maybe_a_port_and_a_prefix() {
+    fn address_has_a_host_and_optional_port_and_prefix() {
         assert_eq!(parsed("http://127.0.0.1:7231"), Ok("http://127.0.0.1:7231".to_owned()));
         assert_eq!(parsed("http://[::1]:7231/"), Ok("http://[::1]:7231".to_owned()));
         assert_eq!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_what_would_be_one() {
+    fn invalid_address_is_refused_with_an_example() {
         for text in ["127.0.0.1:7231", "ftp://x", "http://", "http://a/?b", "http://user@host/", "x y"] {
             assert!(parsed(text).unwrap_err().contains("http://127.0.0.1:7231"), "{text}");
         }

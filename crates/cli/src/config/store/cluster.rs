@@ -12,7 +12,7 @@ use super::{
     url::{ClusterUrl, ContactPoint, Keyspace, StoreUrl, list},
 };
 
-/// What the `[store]` of a file says.
+/// The table `[store]` of a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GivenCluster {
@@ -32,7 +32,7 @@ pub(crate) struct GivenCluster {
     connect_timeout: Option<Span>,
 }
 
-/// How a cluster is reached, and which keyspace of it is ours.
+/// How to reach a cluster, and the keyspace to use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ClusterSettings {
     contact_points: Vec<ContactPoint>,
@@ -56,7 +56,8 @@ pub(crate) struct ClusterSettings {
 }
 
 impl GivenCluster {
-    /// The settings in effect, with the defaults of the store below; and what is wrong with them together.
+    /// The settings in effect, with the store's own defaults. Adds what is wrong with their combination to
+    /// `wrong`.
     pub(super) fn settle(self, wrong: &mut Vec<String>) -> ClusterSettings {
         if self.contact_points.as_ref().is_none_or(Vec::is_empty) {
             wrong.push(
@@ -93,7 +94,7 @@ impl GivenCluster {
         }
     }
 
-    /// With what a URL says instead.
+    /// Applies the parts of a URL.
     pub(super) fn at(self, url: ClusterUrl) -> Self {
         let ClusterUrl { contact_points, keyspace, replication } = url;
         Self {
@@ -106,7 +107,7 @@ impl GivenCluster {
 }
 
 impl Default for ClusterSettings {
-    /// Those of the store itself.
+    /// The defaults of the store.
     fn default() -> Self {
         let known = Options::default();
         Self {
@@ -130,17 +131,17 @@ impl Default for ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// The cluster in one line, without how many copies there are.
+    /// The cluster in one line, without the replication.
     pub(crate) fn url(&self) -> String {
         format!("cassandra://{}/{}", list(&self.contact_points), self.keyspace)
     }
 
-    /// With other copies.
+    /// Returns the settings with another replication.
     pub(crate) fn replicated(self, replication: Replication) -> Self {
         Self { replication, ..self }
     }
 
-    /// What the store takes, but for who asks.
+    /// The options of the store, without user and password.
     pub(crate) fn options(&self) -> Options {
         Options {
             contact_points: self.contact_points.iter().map(ContactPoint::with_port).collect(),
@@ -159,7 +160,8 @@ impl ClusterSettings {
         }
     }
 
-    /// What the store takes. Reads the files that the settings name; what ought to be known of them is told.
+    /// The options of the store. Reads the files that the settings name, and passes warnings about them to
+    /// `warn`.
     pub(crate) fn read(&self, warn: impl FnOnce(String)) -> Result<Options, ConfigError> {
         if let Some(path) = &self.tls_ca_file {
             File::open(path).map_err(|source| ConfigError::unreadable("tls_ca_file", path, source))?;
@@ -176,7 +178,7 @@ impl ClusterSettings {
     }
 }
 
-/// Words of a setting, and what the store calls them.
+/// Defines an enumeration for the words of a setting, and converts it to the type of the store.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($word:ident),* }) => {
         $(#[$doc])*
@@ -199,14 +201,14 @@ macro_rules! words {
 }
 
 words! {
-    /// How many replicas answer before a read or a write is answered.
+    /// How many replicas must answer before a read or a write is answered.
     Consistency { LocalQuorum, Quorum, All }
 }
 words! {
-    /// Among which replicas swaps are decided.
+    /// The replicas among which swaps are decided.
     SerialConsistency { Serial, LocalSerial }
 }
 words! {
-    /// How what is sent is compressed.
+    /// The compression of the connection.
     Compression { Lz4, Snappy }
 }

@@ -1,4 +1,4 @@
-//! Where the revisions are kept: one line, or in a file a table with all that is to be known of a cluster.
+//! The store: one line, or in a file a table with all settings of a cluster.
 
 mod cluster;
 mod password;
@@ -14,7 +14,7 @@ use self::cluster::GivenCluster;
 pub(crate) use self::{cluster::ClusterSettings, replication::Replication, url::StoreUrl};
 use super::{DEFAULT_DIRECTORY, File, Problem, Span};
 
-/// What a file says of the store: `store = "URL"`, or `[store]`.
+/// The store in a file: `store = "URL"`, or `[store]`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum GivenStore {
     /// One line.
@@ -46,7 +46,7 @@ impl<'de> Deserialize<'de> for GivenStore {
     }
 }
 
-/// Where the revisions are kept, with all that is to be known.
+/// The store with all its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StoreSettings {
     /// In a directory.
@@ -58,8 +58,8 @@ pub(crate) enum StoreSettings {
 }
 
 impl StoreSettings {
-    /// The store in effect: the one that flags and environment name, else the file's, else the default. Where
-    /// they name a cluster, what else the file says of clusters counts for it.
+    /// The store in effect: the one of flags and environment, or else that of the file, or else the default.
+    /// If flags or environment name a cluster, the file's other settings of a cluster apply to it.
     pub(super) fn merge(
         given: Option<StoreUrl>,
         below: Option<Spanned<GivenStore>>,
@@ -96,8 +96,8 @@ impl StoreSettings {
         settings
     }
 
-    /// By how much a row may be stamped before its time, where clocks differ by no more than `skew`; `None` where
-    /// nobody else writes to the store.
+    /// How much too early a row may be stamped, if clocks differ by no more than `skew`. `None` if nobody
+    /// else writes to the store.
     pub(super) fn early(&self, skew: Span) -> Option<Span> {
         matches!(self, Self::Cassandra(_)).then_some(skew)
     }
@@ -107,7 +107,7 @@ impl StoreSettings {
     }
 }
 
-/// What a table says beside its own `url` that cannot be.
+/// What contradicts the table's own `url`.
 fn contradiction(url: &StoreUrl, table: &GivenCluster) -> Option<String> {
     let StoreUrl::Cassandra(cluster) = url else {
         return (*table != GivenCluster::default())

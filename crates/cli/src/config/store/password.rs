@@ -4,17 +4,17 @@ use std::{fs::File, io::Read as _, path::Path};
 
 use super::super::errors::ConfigError;
 
-/// A longer file holds something else.
+/// A longer file is not a password.
 const MAX_BYTES: u64 = 4 << 10;
 
-/// A password, and what is to be said of its file.
+/// A password, and a warning about its file.
 pub(super) struct Password {
     pub(super) text: String,
     pub(super) warning: Option<String>,
 }
 
 impl Password {
-    /// Reads a file, all of which is the password, but for the end of its line.
+    /// Reads a password file. The whole content is the password, except the end of its line.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |source| ConfigError::unreadable("password_file", path, source);
         let file = File::open(path).map_err(unreadable)?;

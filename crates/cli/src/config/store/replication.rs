@@ -1,4 +1,4 @@
-//! How many copies there are of a row.
+//! The number of copies of each row.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -6,16 +6,16 @@ use rashomon_buckets::excerpt;
 use rashomon_tables_cassandra as cassandra;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// More copies than anybody has of anything.
+/// An upper limit for typing errors: nobody has more copies.
 const MAX_COPIES: u32 = 100;
 
-/// How many copies there are: a number, or one for each data centre.
+/// The number of copies: one for the whole cluster, or one for each data centre.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Replication {
-    /// So many, wherever the nodes are.
+    /// So many copies, on any nodes.
     Simple(u32),
-    /// So many in each data centre.
+    /// So many copies in each data centre.
     ByDatacenter(BTreeMap<String, u32>),
 }
 
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for Replication {
             }
 
             fn visit_i64<E: de::Error>(self, copies: i64) -> Result<Replication, E> {
-                // What is no number of copies is none of any size.
+                // A number that is no number of copies is refused as 0 would be.
                 Replication::Simple(copies.try_into().unwrap_or(0)).check().map_err(E::custom)
             }
 

@@ -6,12 +6,12 @@ use tempfile::{TempDir, tempdir};
 use super::*;
 use crate::config::{GivenSettings, Settings};
 
-/// What a file makes of the store, or what is wrong with it.
+/// The store that a file configures, or the error.
 fn load(file: &str) -> Result<StoreSettings, String> {
     load_below(None, file)
 }
 
-/// The same below a flag.
+/// The store that a file and a flag configure, or the error.
 fn load_below(flag: Option<&str>, file: &str) -> Result<StoreSettings, String> {
     let directory = tempdir().unwrap();
     let path = directory.path().join("c.toml");
@@ -45,13 +45,13 @@ fn urls_are_printed_as_they_are_read() {
     ] {
         assert_eq!(url.parse::<StoreUrl>().map(|url| url.to_string()), Ok(url.to_owned()));
     }
-    // The usual port need not be said.
+    // The default port is not printed.
     let url: StoreUrl = "cassandra://db1:9042/wiki".parse().unwrap();
     assert_eq!(url.to_string(), "cassandra://db1/wiki");
 }
 
 #[test]
-fn a_url_that_is_none_is_refused_with_what_there_is() {
+fn invalid_url_is_refused_with_the_supported_kinds() {
     for (url, because) in [
         ("redis:x", "there are sqlite:DIRECTORY, memory: and cassandra://HOST"),
         ("./data", "sqlite:./data"),
@@ -76,13 +76,13 @@ fn a_url_that_is_none_is_refused_with_what_there_is() {
         let error = url.parse::<StoreUrl>().expect_err(url);
         assert!(error.contains(because), "{url}: {error}");
     }
-    // Nor does a password come back in what is printed.
+    // A password is not repeated in the error either.
     let error = "cassandra://me:secret@db1/wiki".parse::<StoreUrl>().unwrap_err();
     assert!(!error.contains("secret"), "{error}");
 }
 
 #[test]
-fn a_url_says_where_and_the_rest_is_the_store_s_own() {
+fn url_names_the_place_and_the_rest_is_default() {
     let url = "cassandra://db1,[::1]:9043/wiki?replication=east:3,west:2";
     let expected = Options {
         contact_points: vec!["db1:9042".to_owned(), "[::1]:9043".to_owned()],
@@ -130,7 +130,7 @@ fn every_key_of_the_table_is_read_and_printed() {
 }
 
 #[test]
-fn a_flag_says_where_and_the_file_what_else_is_to_be_known() {
+fn flag_names_the_place_and_the_file_has_the_rest() {
     let file = "[store]\nurl = 'cassandra://db1/wiki?replication=2'\nrequest_timeout = '3s'\n";
     let of = |flag| options(load_below(flag, file).unwrap());
     assert_eq!((of(None).keyspace.as_str(), of(None).request_timeout.as_secs()), ("wiki", 3));
@@ -144,7 +144,7 @@ fn a_flag_says_where_and_the_file_what_else_is_to_be_known() {
 }
 
 #[test]
-fn what_is_wrong_in_the_table_is_named_with_its_line() {
+fn errors_of_the_table_are_reported_with_their_line() {
     let error = load("[store]\nurl = 'cassandra://db1/wiki'\nkeyspce = 'x'\n").unwrap_err();
     assert!(
         error.starts_with("c.toml:3:1: there is no setting 'keyspce'; did you mean 'keyspace'?"),
@@ -169,7 +169,7 @@ fn what_is_wrong_in_the_table_is_named_with_its_line() {
     assert_eq!(load("[store]\nurl = 'memory:'"), Ok(StoreSettings::Memory));
 }
 
-/// A password file of these bytes, and what is made of it.
+/// Loads a password file with these bytes and this mode.
 fn password(bytes: &[u8], mode: u32) -> (TempDir, Result<(Options, Option<String>), String>) {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempdir().unwrap();
@@ -185,7 +185,7 @@ fn password(bytes: &[u8], mode: u32) -> (TempDir, Result<(Options, Option<String
 }
 
 #[test]
-fn a_password_is_what_is_in_its_file_but_for_the_end_of_the_line() {
+fn password_is_the_content_of_its_file_without_the_line_end() {
     for (bytes, expected) in
         [("secret", "secret"), ("secret\n", "secret"), ("secret\r\n", "secret"), (" a b \n\n", " a b \n")]
     {
@@ -205,7 +205,7 @@ fn a_password_is_what_is_in_its_file_but_for_the_end_of_the_line() {
 }
 
 #[test]
-fn a_password_that_everybody_can_read_is_warned_of() {
+fn readable_password_file_is_warned_of() {
     let (_directory, read) = password(b"secret", 0o644);
     let warning = read.unwrap().1.expect("a warning");
     assert!(warning.contains("everybody on this machine can read the password in"), "{warning}");
@@ -214,7 +214,7 @@ fn a_password_that_everybody_can_read_is_warned_of() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named_with_its_setting() {
+fn missing_file_is_named_with_its_setting() {
     for setting in ["tls_ca_file", "password_file"] {
         let user = if setting == "password_file" { "user = 'me'\n" } else { "" };
         let file = format!("[store]\ncontact_points = ['db1']\n{user}{setting} = '/no/such'");

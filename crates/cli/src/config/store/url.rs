@@ -1,4 +1,4 @@
-//! The store in one line, as `--store` and `RASHOMON_STORE` name it.
+//! The store in one line, as in `--store` and `RASHOMON_STORE`.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -14,15 +14,15 @@ use super::{
 const KINDS: &str =
     "sqlite:DIRECTORY, memory: and cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]";
 
-/// Where CQL is spoken unless another port is named.
+/// The default port of CQL.
 const CQL_PORT: u16 = 9042;
 
-/// Where the revisions are kept.
+/// A store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreUrl {
     /// `sqlite:DIRECTORY`.
     Sqlite(PathBuf),
-    /// `memory:`, gone when the process ends.
+    /// `memory:`, which is lost when the process ends.
     Memory,
     /// `cassandra://...`.
     Cassandra(ClusterUrl),
@@ -73,7 +73,7 @@ pub(crate) struct ClusterUrl {
 impl FromStr for ClusterUrl {
     type Err = String;
 
-    /// Of what comes after `cassandra:`.
+    /// Parses what follows `cassandra:`.
     fn from_str(text: &str) -> Result<Self, String> {
         const FORM: &str =
             "a cluster is cassandra://HOST[:PORT][,HOST...]/KEYSPACE, as in cassandra://127.0.0.1/rashomon";
@@ -108,12 +108,12 @@ impl fmt::Display for ClusterUrl {
     }
 }
 
-/// With commas between.
+/// The contact points, separated by commas.
 pub(super) fn list(contact_points: &[ContactPoint]) -> String {
     contact_points.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A node that is asked for the others: a name or an address, and where it takes CQL.
+/// A node of a cluster, from which the driver learns the others: a host and the port of CQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContactPoint {
     host: String,
@@ -121,7 +121,7 @@ pub(crate) struct ContactPoint {
 }
 
 impl ContactPoint {
-    /// With its port in any case.
+    /// The host with its port, even if it is the default.
     pub(super) fn with_port(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }

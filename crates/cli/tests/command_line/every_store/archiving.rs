@@ -1,4 +1,5 @@
-//! `rashomon archive`: what is sealed is read as before, by every command and over HTTP, and what was erased by nobody.
+//! `rashomon archive`: sealed revisions are read as before, by every command and over HTTP, and erased ones
+//! are not read at all.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::{
     wiki::{dump, pages},
 };
 
-/// What a reader gets of an address, with its ETag, but for the header fields that tell one answer from another.
+/// The answer for a URL with its ETag, without the headers that differ in every answer.
 fn read(address: &str, target: &str) -> String {
     told(target, &get(address, target))
 }
@@ -23,7 +24,7 @@ fn told(target: &str, answer: &str) -> String {
     told.collect::<Vec<_>>().join("\n")
 }
 
-/// Every way in which a page is asked for: by its lists, by number, by tid, by time.
+/// Reads a page in every way: its lists, and its revisions by number, by tid and by time.
 fn read_every_way(address: &str, page: &str) -> Vec<String> {
     let list = get(address, &format!("{page}?rev/"));
     let list: Value = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
@@ -58,7 +59,7 @@ fn growing() -> String {
 }
 
 #[test]
-fn what_is_sealed_is_read_as_before() {
+fn sealed_revisions_are_read_as_before() {
     let Some(home) = Home::archiving() else { return };
     home.write("dump.xml", &growing());
     home.write("pages.xml", &pages(20));
@@ -76,7 +77,7 @@ fn what_is_sealed_is_read_as_before() {
     let bodies = read_before.iter().filter(|answer| answer.contains("the end"));
     assert!(bodies.clone().count() >= 31, "{read_before:?}");
     assert!(bodies.clone().all(|answer| answer.to_lowercase().contains("\netag: ")), "{read_before:?}");
-    // The first of them are too short to be compressed.
+    // The first revisions are too short to be compressed.
     let compressed = read_before.iter().filter(|answer| answer.contains(";zstd\""));
     assert!(compressed.clone().count() >= 20, "{read_before:?}");
     assert!(compressed.clone().all(|answer| answer.contains("content-length: ")), "{read_before:?}");
@@ -87,7 +88,7 @@ fn what_is_sealed_is_read_as_before() {
 
     assert_eq!(home.run(&export).ends_with(0).stdout, before);
     assert_eq!(answers(&home), read_before);
-    // More of it, in blocks of its own: merged, it is read as before.
+    // More revisions, in blocks of their own. After the compaction they are read as before.
     let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
     home.write("more.xml", &dump("A", &more));
     home.run(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
@@ -108,7 +109,7 @@ fn what_is_sealed_is_read_as_before() {
     assert_eq!(home.run(&export).ends_with(0).stdout, unmerged);
     home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 1 block"]);
     home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "1 block"]);
-    // What comes again is known.
+    // Repeated revisions are recognised.
     home.run(&import).ends_with(0).prints(&["0 stored"]);
     let stats = home.run(&["archive", "stats", "--json"]).ends_with(0);
     let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
@@ -130,7 +131,7 @@ fn what_is_sealed_is_read_as_before() {
         .tells(&["nothing of the domain nowhere"]);
 }
 
-/// A history that goes into blocks as it comes is exported and verified as one that came as rows.
+/// A history that is imported directly into blocks is exported and verified like one that was stored in rows.
 #[test]
 fn an_import_goes_straight_into_blocks() {
     let Some(home) = Home::archiving() else { return };
@@ -151,16 +152,17 @@ fn an_import_goes_straight_into_blocks() {
     run(home.path(), &[&import[..], &["--to", "http://127.0.0.1:1"]].concat())
         .ends_with(2)
         .tells(&["--archive", "--to"]);
-    // The first page is read from its first block on, and the damage is told.
+    // The first page is read from its first block on, and the damage is reported.
     let cut = whole.replace("</page>", "").replace("</mediawiki>", "");
     home.write("cut.xml", &cut);
     home.run(&["import", "--archive", "--domain", "cut", "cut.xml"]).ends_with(1).prints(&["30 stored"]);
     home.run(&["verify"]).ends_with(0).prints(&["sound: 22 pages, 80 revisions", "2 blocks"]);
 }
 
-/// What others have stays, and is said by property, so that it can be told whether it matters.
+/// Other revisions keep the same content. It is reported by property, so that users can judge whether it
+/// matters.
 #[test]
-fn what_others_have_of_what_is_erased_is_named() {
+fn other_revisions_with_erased_content_are_named() {
     let Some(home) = Home::archiving() else { return };
     home.write("dump.xml", &dump("A", &[("1", "one"), ("2", "two"), ("3", "one"), ("4", "four")]));
     home.run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
@@ -171,7 +173,7 @@ fn what_others_have_of_what_is_erased_is_named() {
 }
 
 #[test]
-fn what_is_erased_is_given_to_nobody() {
+fn erased_content_is_returned_by_no_read() {
     let Some(home) = Home::archiving() else { return };
     let revisions =
         [("1", "one"), ("2", "two"), ("3", "Mr Zwyxhorn, Qurmel Street 41"), ("4", "four"), ("5", "five")];
@@ -212,7 +214,7 @@ fn what_is_erased_is_given_to_nobody() {
     let lines = home.run(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]);
     home.write("lines.jsonl", &lines.ends_with(0).stdout);
     home.run(&import).ends_with(3).tells(&["revision 3 of A was left out: it was erased on "]);
-    // Whoever takes the export knows that it was erased, too.
+    // A store that imports the export records the erasure, too.
     run(home.path(), &["import", "--domain", "wiki", "lines.jsonl", "--data", "other"]).ends_with(0);
     let other = ["export", "--domain", "wiki", "--history", "--format", "jsonl", "--data", "other"];
     let lines = std::fs::read_to_string(home.path().join("lines.jsonl")).unwrap();
@@ -233,7 +235,7 @@ fn what_is_erased_is_given_to_nobody() {
     }
     let history = get(&address, "/pages/wiki/A");
     assert!(history.contains("erased <time") && history.contains("<bdi>Bea</bdi>"), "{history}");
-    // Nobody else may have a file; of a cluster's servers each learns of it.
+    // No other process may have a file open. In a cluster each server learns of the erasure.
     home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4"]).ends_with(if ALONE {
         1
     } else {

@@ -20,7 +20,7 @@ fn a_sound_store_is_sound_and_counted() {
 }
 
 #[test]
-fn where_there_is_no_store_none_is_made() {
+fn missing_store_is_not_created() {
     let Some(home) = Home::new() else { return };
     for words in [&["verify"][..], &["stats"], &["export", "--domain", "wiki"]] {
         for _ in 0..2 {

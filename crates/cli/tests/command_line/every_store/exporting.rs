@@ -1,11 +1,11 @@
-//! `rashomon export`: what comes out is what went in.
+//! `rashomon export`: the output is what was imported.
 
 use std::fs;
 
 use crate::{home::Home, wiki::dump};
 
 #[test]
-fn what_was_exported_and_imported_is_exported_the_same() {
+fn export_of_an_imported_export_is_the_same() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A/Ä", &[("1", "one &amp; &lt;two&gt;"), ("2", ""), ("3", "one")]));
     for (name, second) in [("first.xml", "second.xml"), ("first.jsonl.zst", "second.jsonl.zst")] {
@@ -19,7 +19,7 @@ fn what_was_exported_and_imported_is_exported_the_same() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_written() {
+fn only_requested_pages_are_exported() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "old"), ("2", "new")]));
     home.import(&dump("B", &[("3", "other")]));

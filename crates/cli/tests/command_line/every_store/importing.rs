@@ -1,4 +1,4 @@
-//! `rashomon import`: what goes in, what does not, and how each is told.
+//! `rashomon import`: what is stored, what is not, and how each is reported.
 
 use std::{fs, io::Write as _, process::Stdio, thread::sleep};
 
@@ -34,7 +34,7 @@ fn several_files_and_standard_input_go_in_with_one_command() {
 }
 
 #[test]
-fn what_stands_with_other_content_is_named_and_left() {
+fn conflicting_revision_is_named_and_not_changed() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("Page", &[("1", "one"), ("2", "two")]));
     let before = home.everything();
@@ -45,7 +45,7 @@ fn what_stands_with_other_content_is_named_and_left() {
 }
 
 #[test]
-fn of_a_dump_that_is_cut_short_everything_whole_is_stored() {
+fn truncated_dump_stores_its_complete_revisions() {
     let Some(home) = Home::new() else { return };
     let whole = dump("Page", &[("1", "one"), ("2", "two"), ("3", "three")]);
     let cut = &whole[..whole.find("three").unwrap()];
@@ -58,12 +58,12 @@ fn of_a_dump_that_is_cut_short_everything_whole_is_stored() {
 }
 
 #[test]
-fn an_import_that_is_stopped_keeps_what_went_in() {
+fn stopped_import_keeps_stored_revisions() {
     let Some(home) = Home::new() else { return };
     let whole = large_dump(200, 20_000);
     let mut command = home.command(&["import", "--domain", "wiki", "-"]);
     let mut import = Running::start(command.stdin(Stdio::piped()));
-    // Half of the dump, and then nothing more: the import waits.
+    // The first half of the dump, and then nothing more: the import waits.
     let mut stdin = import.stdin();
     stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();
     stdin.flush().unwrap();
@@ -80,7 +80,7 @@ fn an_import_that_is_stopped_keeps_what_went_in() {
 }
 
 #[test]
-fn a_dump_goes_to_a_running_server() {
+fn dump_is_sent_to_a_running_server() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&[]);
     let url = format!("http://{address}");
@@ -90,11 +90,11 @@ fn a_dump_goes_to_a_running_server() {
     import().ends_with(3).prints(&["2 stored", "1 left out"]).tells(&["not a positive number"]);
     import().ends_with(3).prints(&["0 stored", "2 stored before"]);
 
-    // Cut short: told as the command itself would tell it.
+    // A truncated dump is reported as by a local import.
     fs::write(home.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();
     import().ends_with(1).tells(&["dump.xml: line ", "cut short"]);
 
-    // No dump at all.
+    // A file that is no dump.
     home.write("dump.xml", "just words\n");
     import().ends_with(1).tells(&["refused the import (400", "neither XML nor JSON lines"]);
     server.stop().ends_with(0);

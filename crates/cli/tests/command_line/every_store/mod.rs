@@ -1,5 +1,5 @@
-//! What holds on every store, from one definition: `command_line` runs these tests on SQLite, `cassandra` on a
-//! real cluster.
+//! Tests for every store, with one definition: `command_line` runs them on SQLite, `cassandra` on a real
+//! cluster.
 
 mod archiving;
 mod checking;

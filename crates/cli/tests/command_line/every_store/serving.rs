@@ -1,4 +1,4 @@
-//! `rashomon serve`: what becomes of what it accepted.
+//! `rashomon serve`: what happens to accepted requests.
 
 use std::{
     io::{Read as _, Write as _},
@@ -17,9 +17,10 @@ use crate::{
 const PAGE: &str = "/v1/wiki/page/Night";
 const BODY: &str = "_rev=1&wikitext=the+light+was+lit&html=the+light+was+out";
 
-/// A connection over which the first half of a POST has gone that the server has begun to read, and the other half.
+/// Sends the first half of a POST, which the server begins to read. Returns the connection and the other
+/// half.
 fn half_a_post(address: &str) -> (TcpStream, &'static str) {
-    /// What a server says that reads a body (RFC 9110, 10.1.1).
+    /// The interim answer of a server that reads the body (RFC 9110, section 10.1.1).
     const READS: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!(
@@ -36,7 +37,7 @@ fn half_a_post(address: &str) -> (TcpStream, &'static str) {
     (stream, second)
 }
 
-/// Waits until the server accepts nothing more.
+/// Waits until the server accepts no more connections.
 fn until_it_ends(address: &str) {
     for _ in 0..1_000 {
         if TcpStream::connect(address).is_err() {
@@ -44,11 +45,11 @@ fn until_it_ends(address: &str) {
         }
         sleep(Duration::from_millis(10));
     }
-    panic!("it accepts still");
+    panic!("the server still accepts connections");
 }
 
 #[test]
-fn a_server_says_where_it_listens_and_ends_well() {
+fn server_prints_its_address_and_ends_well() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&[]);
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
@@ -60,7 +61,7 @@ fn a_server_says_where_it_listens_and_ends_well() {
 }
 
 #[test]
-fn a_post_that_was_accepted_is_finished_when_the_server_is_told_to_end() {
+fn accepted_post_is_finished_at_shutdown() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&[]);
     let (mut stream, rest) = half_a_post(&address);
@@ -78,7 +79,7 @@ fn a_post_that_was_accepted_is_finished_when_the_server_is_told_to_end() {
 }
 
 #[test]
-fn what_never_comes_to_its_end_is_not_waited_for_for_ever() {
+fn shutdown_does_not_wait_forever() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--shutdown-grace", "1s"]);
     let (stream, _) = half_a_post(&address);

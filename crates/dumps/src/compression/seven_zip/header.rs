@@ -1,13 +1,13 @@
 //! The headers of a 7z archive, as `7zFormat.txt` of the LZMA SDK describes them.
 //!
-//! Every count is compared with the bytes that are left of the header before anything is reserved for it, since
-//! each counted item takes at least one byte.
+//! Before memory is reserved for a number of items, the number is compared with the remaining bytes of the
+//! header, since each item takes at least one byte.
 
 use std::io;
 
 use super::damaged;
 
-/// The bytes of the start header, with the signature.
+/// The size of the start header with the signature.
 pub(super) const START_HEADER_BYTES: u64 = 32;
 
 const END: u8 = 0x00;
@@ -27,12 +27,12 @@ const EMPTY_STREAM: u8 = 0x0e;
 const EMPTY_FILE: u8 = 0x0f;
 const ENCODED_HEADER: u8 = 0x17;
 
-/// The header at the beginning of an archive. It says where the other header is, which is the end of the archive.
+/// The header at the beginning of an archive. It tells the place of the other header, which is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StartHeader {
-    /// Where the other header begins, from the beginning of the archive.
+    /// The offset of the other header in the archive.
     pub(super) begin: u64,
-    /// The bytes of the other header.
+    /// The size of the other header.
     pub(super) size: u64,
     /// The checksum of the other header.
     pub(super) crc: u32,
@@ -60,33 +60,33 @@ impl StartHeader {
         }
     }
 
-    /// The bytes of the archive.
+    /// The size of the archive.
     pub(super) const fn end(self) -> u64 {
         self.begin + self.size
     }
 }
 
-/// What follows the packed streams of an archive.
+/// The header after the packed streams of an archive.
 #[derive(Debug)]
 pub(super) enum Header {
-    /// The header of one file is in here: a table of contents.
+    /// The header itself: a table of contents.
     Plain(Contents),
-    /// The header itself is compressed.
+    /// The header is compressed, in these streams.
     Encoded(Streams),
 }
 
 /// The contents of an archive.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// How many files there are; directories are none.
+    /// The number of files. Directories do not count.
     pub(super) files: u64,
-    /// How many of the files have content.
+    /// The number of files with content.
     with_content: u64,
     pub(super) streams: Streams,
 }
 
 impl Contents {
-    /// The one stream of content in the archive; none where its file is empty.
+    /// The only stream with content in the archive. `None`: the only file is empty.
     pub(super) fn only_stream(&self) -> io::Result<Option<Packed<'_>>> {
         if self.files != 1 {
             return Err(io::Error::new(
@@ -101,18 +101,18 @@ impl Contents {
     }
 }
 
-/// Packed streams, and how each is decompressed. A folder is the format's word for that.
+/// Packed streams, and how to decompress each. The format calls that description a folder.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// Where the first packed stream begins, from the end of the start header.
+    /// The offset of the first packed stream from the end of the start header.
     pack_begin: u64,
     pack_sizes: Vec<u64>,
     folders: Vec<Folder>,
-    /// The contents in all folders together.
+    /// The number of contents in all folders.
     contents: u64,
 }
 
-/// How a packed stream is decompressed.
+/// How to decompress a packed stream.
 #[derive(Debug)]
 struct Folder {
     coder: Coder,
@@ -131,7 +131,7 @@ pub(super) struct Coder {
 /// A packed stream.
 #[derive(Debug)]
 pub(super) struct Packed<'a> {
-    /// Where it begins, from the beginning of the archive.
+    /// The offset of the stream in the archive.
     pub(super) begin: u64,
     pub(super) size: u64,
     pub(super) coder: &'a Coder,
@@ -140,9 +140,9 @@ pub(super) struct Packed<'a> {
 }
 
 impl Streams {
-    /// The one stream that there is.
+    /// The only stream with content.
     pub(super) fn only(&self) -> io::Result<Packed<'_>> {
-        // A folder takes one packed stream, as `read_folder` checks.
+        // A folder has one packed stream, as `folder` checks.
         let index = self.folders.iter().position(|folder| folder.contents > 0);
         let index = index.ok_or_else(|| damaged("no stream in it has content"))?;
         let (folder, size) = (&self.folders[index], self.pack_sizes.get(index));
@@ -164,7 +164,7 @@ impl Header {
             HEADER => Self::Plain(fields.contents()?),
             ENCODED_HEADER => {
                 let mut streams = fields.streams()?;
-                // Without a table of contents there is one content in a folder.
+                // Without a table of contents each folder has one content.
                 streams.contents = streams.folders.len() as u64;
                 Self::Encoded(streams)
             }
@@ -174,7 +174,7 @@ impl Header {
     }
 }
 
-/// What is left of a header.
+/// The remaining bytes of a header.
 struct Fields<'a> {
     left: &'a [u8],
 }
@@ -195,8 +195,8 @@ impl<'a> Fields<'a> {
         Ok(read_u32(self.bytes(4)?))
     }
 
-    /// A number of one to nine bytes. The leading ones of the first byte say how many bytes follow; what is left
-    /// of the first byte are the highest bits.
+    /// Reads a number of one to nine bytes. The number of leading one bits in the first byte is the number of
+    /// bytes that follow. The rest of the first byte has the highest bits.
     fn number(&mut self) -> io::Result<u64> {
         let first = self.byte()?;
         let more = first.leading_ones();
@@ -206,7 +206,7 @@ impl<'a> Fields<'a> {
         Ok(low | high)
     }
 
-    /// How many items follow, each of which takes at least one byte.
+    /// Reads the number of items that follow, each of which takes at least one byte.
     fn count(&mut self) -> io::Result<usize> {
         let count = self.number()?;
         match usize::try_from(count) {
@@ -215,17 +215,17 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A bit for each of `count` items, highest bit first.
+    /// Reads a bit for each of `count` items, highest bit first.
     fn bits(&mut self, count: usize) -> io::Result<Vec<bool>> {
         let bytes = self.bytes(count.div_ceil(8) as u64)?;
         Ok((0..count).map(|item| bytes[item / 8] & (0x80 >> (item % 8)) != 0).collect())
     }
 
-    /// A checksum for each of `count` items, where it is defined.
+    /// Reads a checksum for each of `count` items, if it is defined.
     fn checksums(&mut self, count: usize) -> io::Result<Vec<Option<u32>>> {
         let defined = match self.byte()? {
             0 => self.bits(count)?,
-            // Checked before it is reserved: four bytes each follow.
+            // Checked before memory is reserved: four bytes follow for each item.
             _ if count <= self.left.len() / 4 => vec![true; count],
             _ => return Err(too_short(count as u64 * 4, self.left.len())),
         };
@@ -245,7 +245,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A property, with its kind, that says how long it is.
+    /// Reads a property: its kind, and the bytes of its declared length.
     fn property(&mut self) -> io::Result<Option<(u8, &'a [u8])>> {
         let kind = self.byte()?;
         if kind == END {
@@ -255,7 +255,7 @@ impl<'a> Fields<'a> {
         Ok(Some((kind, self.bytes(size)?)))
     }
 
-    /// How many files there are, and how many of them have content.
+    /// Reads the number of files, and the number of files with content.
     fn files(&mut self) -> io::Result<(u64, u64)> {
         let count = self.count()?;
         let (mut without_content, mut empty_files) = (0, 0);
@@ -333,7 +333,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The one coder of a folder.
+    /// Reads the only coder of a folder.
     fn folder(&mut self) -> io::Result<Coder> {
         let coders = self.number()?;
         let flags = self.byte()?;
@@ -351,7 +351,7 @@ impl<'a> Fields<'a> {
         Ok(Coder { method, properties: self.bytes(properties)?.to_vec() })
     }
 
-    /// How many contents are in each folder, and their checksums.
+    /// Reads how many contents each folder has, and their checksums.
     fn sub_streams(&mut self, streams: &mut Streams) -> io::Result<()> {
         let folders = &mut streams.folders;
         loop {
@@ -363,7 +363,7 @@ impl<'a> Fields<'a> {
                     }
                 }
                 SIZE => {
-                    // The size of the last content of a folder is what is left.
+                    // The size of a folder's last content is not stored: it is the rest of the folder.
                     for folder in &*folders {
                         for _ in 1..folder.contents {
                             self.number()?;
@@ -375,7 +375,7 @@ impl<'a> Fields<'a> {
                     let missing =
                         folders.iter().filter(|folder| !is_known(folder)).map(|folder| folder.contents);
                     let missing = missing.fold(0, u64::saturating_add);
-                    // One bit each at least.
+                    // Each checksum takes at least one bit.
                     let count = usize::try_from(missing).ok().filter(|count| count / 8 <= self.left.len());
                     let count = count.ok_or_else(|| too_short(missing / 8, self.left.len()))?;
                     let mut checksums = self.checksums(count)?.into_iter();

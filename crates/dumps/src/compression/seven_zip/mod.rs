@@ -1,7 +1,8 @@
-//! 7z archives: a table of contents at the end, so they are read from a file in which one can go back.
+//! 7z archives. The table of contents is at the end, so archives are read from seekable files.
 //!
-//! What an archive declares is compared with its real size and with the limits before memory is reserved.
-//! Archives are read as far as dumps need it: one file, one method of compression. See decision 0014.
+//! Sizes that an archive declares are compared with its real size and with the limits before memory is
+//! reserved. Only the archives that dumps need can be read: with one file and one compression method. See
+//! decision 0014.
 
 mod header;
 mod need;
@@ -21,15 +22,16 @@ use super::{
     spool::{SpoolSpace, SpooledFile},
 };
 
-/// The largest header of an archive, when it is decompressed. That of a dump has some hundred bytes.
+/// The largest decompressed header of an archive. The header of a dump has some hundred bytes.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
 
-/// The memory that a decoder takes beside its dictionary, rounded up.
+/// The memory that a decoder uses in addition to its dictionary, rounded up.
 const DECODER_MEMORY: u64 = 1 << 20;
-/// The memory that bzip2 takes at most: blocks of 900 kB, 4 bytes for each of theirs.
+/// The most memory that bzip2 uses: 4 bytes for each byte of a block of 900 kB.
 const BZIP2_MEMORY: u64 = 4 << 20;
 
-/// Keeps a stream in a temporary file. What its first bytes declare is compared with the space first.
+/// Copies a stream to a temporary file. First compares the size that its first bytes declare with the
+/// available space.
 pub(super) fn spool(mut stream: impl Read, space: &Arc<SpoolSpace>) -> io::Result<SpooledFile> {
     let mut start = Vec::with_capacity(START_HEADER_BYTES as usize);
     stream.by_ref().take(START_HEADER_BYTES).read_to_end(&mut start)?;
@@ -38,7 +40,7 @@ pub(super) fn spool(mut stream: impl Read, space: &Arc<SpoolSpace>) -> io::Resul
     space.fill(start.chain(stream))
 }
 
-/// Hands the one file that is in the archive to `read`.
+/// Calls `read` with the content of the only file in the archive.
 pub(super) fn read<T>(
     file: File,
     consumed: Arc<AtomicU64>,
@@ -55,7 +57,7 @@ pub(super) fn read<T>(
     Ok(read(&mut content, Compression::SevenZip))
 }
 
-/// What is in the archive, and where its packed streams end at the latest.
+/// Reads the table of contents. Also returns the offset at which the packed streams end at the latest.
 fn contents(file: &mut Counted<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
     let mut start = [0; START_HEADER_BYTES as usize];
     file.seek(SeekFrom::Start(0))?;
@@ -101,7 +103,7 @@ fn check_header_size(size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// So many bytes at a place in a file. The number is one that was compared with a limit.
+/// Reads exactly `size` bytes at an offset. The caller has compared `size` with a limit.
 fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
@@ -109,7 +111,7 @@ fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<V
     if (bytes.len() as u64) < size { Err(cut_short()) } else { Ok(bytes) }
 }
 
-/// Begins to decompress a stream, which has to lie before `end`.
+/// Opens a stream for decompression. The stream must end before `end`.
 fn open<'a>(
     file: &'a mut Counted<File>,
     end: u64,
@@ -125,7 +127,7 @@ fn open<'a>(
     Ok(Content { decoder, left: packed.unpack_size, crc: flate2::Crc::new(), expected: packed.crc })
 }
 
-/// What undoes a method of compression, within the limit of memory.
+/// Makes the decoder of a compression method, within the memory limit.
 fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io::Result<Box<dyn Read + 'a>> {
     let Packed { coder: Coder { method, properties }, size: packed, unpack_size: unpacked, .. } = *packed;
     let lacking = || damaged("the properties of its method of compression are wrong");
@@ -172,7 +174,7 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
     })
 }
 
-/// A content with its size and checksum, both of which are an error at its end where they are wrong.
+/// A content with its declared size and checksum. Reading fails at its end if either is wrong.
 struct Content<R> {
     decoder: R,
     left: u64,
@@ -193,7 +195,7 @@ impl<R: Read> Read for Content<R> {
         }
         let count = match self.decoder.read(&mut buffer[..len]) {
             Ok(count) => count,
-            // The archive is whole, so that it is not cut short.
+            // The archive is complete, so an early end of the packed data is no cut but a wrong size.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !super::source_failed(&error) => 0,
             Err(error) => return Err(error),
         };

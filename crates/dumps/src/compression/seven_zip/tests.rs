@@ -4,17 +4,17 @@ use super::*;
 use crate::{DecompressionLimits, Source};
 
 const TEXT: &[u8] = b"<mediawiki>The quick brown fox jumps over the lazy dog, again and again.</mediawiki>\n";
-/// The limits of a server.
+/// The memory limit of a server.
 const MEMORY: u64 = 256 << 20;
 /// More than any machine has.
 const HUGE: u64 = 1 << 60;
 
-/// A number in its longest form.
+/// A number in its longest encoding.
 fn number(number: u64) -> Vec<u8> {
     [&[0xff][..], &number.to_le_bytes()].concat()
 }
 
-/// An archive of packed streams and this header.
+/// An archive of packed streams with this header.
 fn archive(packed: &[u8], header: &[u8]) -> Vec<u8> {
     let start = start_header(packed.len() as u64, header.len() as u64, crc32(header));
     [&start, packed, header].concat()
@@ -31,7 +31,7 @@ fn coder(method: &[u8], properties: &[u8]) -> Vec<u8> {
     [&number(1)[..], &[flags], method, &number(properties.len() as u64), properties].concat()
 }
 
-/// A list of one stream, which has `packed` bytes and unpacks to `content`.
+/// A list with one stream of `packed` bytes that unpacks to `content`.
 fn streams(packed: u64, coder: &[u8], unpacked: u64, crc: u32) -> Vec<u8> {
     let crc = crc.to_le_bytes();
     let pack_info = [&[6][..], &number(0), &number(1), &[9], &number(packed), &[0]].concat();
@@ -46,7 +46,7 @@ fn header(streams: &[u8]) -> Vec<u8> {
     [&[1, 4][..], streams, &[5], &number(1), &[0, 0]].concat()
 }
 
-/// An archive with one file, compressed in this way.
+/// An archive with one file, compressed by this coder.
 fn one_file(packed: &[u8], coder: &[u8]) -> Vec<u8> {
     archive(packed, &header(&streams(packed.len() as u64, coder, TEXT.len() as u64, crc32(TEXT))))
 }
@@ -64,7 +64,7 @@ fn lzma1(text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (raw(&filters, text), coder(&[3, 1, 1], &[0x5d, 0, 0, 0x10, 0]))
 }
 
-/// All that is read from a file and from a stream, which is the same.
+/// Reads an input as a file and as a stream, and checks that both give the same.
 fn read_all(input: &[u8], memory: u64) -> io::Result<Vec<u8>> {
     let limits = DecompressionLimits { memory, ..DecompressionLimits::default() };
     let read = |source| {
@@ -103,7 +103,7 @@ fn every_method_is_read_with_plain_and_compressed_headers() {
     ];
     for (packed, coder) in archives {
         assert_eq!(read_all(&one_file(&packed, &coder), MEMORY).unwrap(), TEXT, "{coder:?}");
-        // The same, its header compressed behind it.
+        // The same archive with a compressed header behind the packed stream.
         let plain = header(&streams(packed.len() as u64, &coder, TEXT.len() as u64, crc32(TEXT)));
         let (packed_header, header_coder) = lzma1(&plain);
         let mut encoded =
@@ -159,7 +159,7 @@ fn declared_counts_are_compared_with_the_bytes_of_the_header() {
 }
 
 #[test]
-fn dictionaries_and_models_are_compared_with_the_memory_that_is_allowed() {
+fn dictionaries_and_models_are_compared_with_the_memory_limit() {
     let packed = vec![0; 2 << 20];
     for (coder, unpacked) in [
         (coder(&[3, 1, 1], &[0x5d, 0xff, 0xff, 0xff, 0xff]), HUGE),
@@ -169,7 +169,7 @@ fn dictionaries_and_models_are_compared_with_the_memory_that_is_allowed() {
     ] {
         let declared = header(&streams(packed.len() as u64, &coder, unpacked, 0));
         refused(&archive(&packed, &declared), io::ErrorKind::FileTooLarge, "smaller dictionary");
-        // The header of the header is decompressed too, and has to be small.
+        // The compressed header itself is decompressed too, and must be small.
         let encoded = streams(packed.len() as u64, &coder, unpacked, 0);
         let input = archive(&packed, &[&[0x17][..], &encoded].concat());
         refused(&input, io::ErrorKind::Unsupported, "its header has");
@@ -177,7 +177,7 @@ fn dictionaries_and_models_are_compared_with_the_memory_that_is_allowed() {
 }
 
 #[test]
-fn declared_dictionaries_and_models_are_not_reserved_beyond_what_the_content_can_use() {
+fn dictionaries_and_models_are_not_larger_than_the_content_needs() {
     let mut lzma2 = liblzma::stream::Filters::new();
     lzma2.lzma2(liblzma::stream::LzmaOptions::new_preset(6).unwrap().dict_size(1 << 20));
     let mut ppmd = ppmd_rust::Ppmd7Encoder::new(Vec::new(), 6, 1 << 20).unwrap();
@@ -193,18 +193,18 @@ fn declared_dictionaries_and_models_are_not_reserved_beyond_what_the_content_can
 }
 
 #[test]
-fn ppmd_that_declares_more_than_its_bytes_can_have_is_refused() {
+fn ppmd_with_an_impossible_size_is_refused() {
     let coder = coder(&[3, 4, 1], &[64, 0, 0, 0xe0, 0x0f]);
     let declared = |unpacked| archive(&[0; 20], &header(&streams(20, &coder, unpacked, 0)));
     refused(&declared(1 << 40), io::ErrorKind::InvalidData, "cannot have");
     refused(&declared(20 * 2837 + 1), io::ErrorKind::InvalidData, "cannot have");
-    // As many zeros as there are; the model takes less than the 254 MiB that it declares.
+    // As many zeros as the bytes can unpack to. The model uses less than the 254 MiB that it declares.
     let limit = DECODER_MEMORY + (70 << 20);
     let error = read_all(&declared(20 * 2837), limit).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
 }
 
-/// What `fixtures/ppmd_model_254m.7z` has: lines of a random word and a random number.
+/// The content of `fixtures/ppmd_model_254m.7z`: lines of a random word and a random number.
 fn words_and_numbers() -> String {
     let mut state: u32 = 1;
     let mut below = |bound| {
@@ -215,8 +215,8 @@ fn words_and_numbers() -> String {
     lines.join("\n")
 }
 
-/// Written by 7-Zip 26.02: `7zz a -si -m0=PPMd:mem=254m:o=32 -mhc=off ppmd_model_254m.7z`. From standard input, 7-Zip
-/// does not know the size, and does not choose a smaller model.
+/// Written by 7-Zip 26.02: `7zz a -si -m0=PPMd:mem=254m:o=32 -mhc=off ppmd_model_254m.7z`. With standard
+/// input 7-Zip does not know the size, so it does not choose a smaller model.
 #[test]
 fn archive_of_7zip_with_a_large_model_is_read_in_little_memory() {
     let archive = include_bytes!("../../../tests/fixtures/ppmd_model_254m.7z");
@@ -230,7 +230,7 @@ fn headers_in_headers_are_bounded() {
     let size = packed.len() as u64;
     let encoded = |unpacked| [&[0x17][..], &streams(size, &coder, unpacked, crc32(TEXT))].concat();
     refused(&archive(&packed, &encoded(1 << 50)), io::ErrorKind::Unsupported, "its header has");
-    // What comes out is no header, or one more that is compressed.
+    // The decompressed bytes are no header, or again a compressed one.
     refused(&archive(&packed, &encoded(TEXT.len() as u64)), io::ErrorKind::InvalidData, "unexpected field");
     let inner = encoded(5);
     let (packed, coder) = lzma1(&inner);
@@ -252,7 +252,7 @@ fn streams_outside_of_the_archive_and_wrong_sizes_are_refused() {
 }
 
 #[test]
-fn filters_and_encryption_are_refused_with_what_to_do() {
+fn filters_and_encryption_are_refused_with_advice() {
     refused(&one_file(TEXT, &coder(&[6, 0xf1, 7, 1], &[0; 2])), io::ErrorKind::Unsupported, "extract it");
     refused(
         &one_file(TEXT, &coder(&[3, 3, 1, 3], &[])),
@@ -264,7 +264,7 @@ fn filters_and_encryption_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn space_for_streams_is_shared_and_given_back() {
+fn space_for_streams_is_shared_and_released() {
     let input = one_file(TEXT, &coder(&[0], &[]));
     let size = input.len() as u64;
     let space = Arc::new(SpoolSpace::new(size, 2 * size - 1));

@@ -32,7 +32,7 @@ fn of_main(record: &RevisionRecord, slot: Option<&SlotRecord>, bytes: Option<&[u
 }
 
 #[test]
-fn a_revision_of_which_little_is_known_has_all_that_the_schema_wants() {
+fn revision_with_little_metadata_is_valid() {
     let (outcome, xml) = of_main(&record(), None, Some(b"a < b\r\n"));
     assert_eq!(outcome, Outcome::Written);
     let expected = "    <revision>
@@ -52,7 +52,7 @@ fn a_revision_of_which_little_is_known_has_all_that_the_schema_wants() {
 }
 
 #[test]
-fn a_text_that_is_not_there_is_written_as_what_it_is() {
+fn missing_text_is_written_as_missing() {
     let stub = SlotRecord { id: Some("7".into()), bytes: Some(3), ..SlotRecord::default() };
     let (outcome, xml) = of_main(&record(), Some(&stub), None);
     assert_eq!(outcome, Outcome::Written);
@@ -67,13 +67,13 @@ fn a_text_that_is_not_there_is_written_as_what_it_is() {
     let lost = |outcome| matches!(outcome, Outcome::LeftOut(Loss::NoText { .. }));
     assert!(lost(of_main(&record(), None, None).0));
     assert!(lost(of_main(&record(), Some(&SlotRecord { bytes: Some(0), ..SlotRecord::default() }), None).0));
-    // It would be read as a text that is not there.
+    // It would be read as a text that is missing.
     assert!(lost(of_main(&record(), Some(&deleted), Some(b"")).0));
     assert_eq!(of_main(&record(), Some(&deleted), Some(b"a")).0, Outcome::Written);
 }
 
 #[test]
-fn what_was_replaced_has_its_own_size_and_sha1() {
+fn replaced_text_has_its_own_size_and_sha1() {
     let mut record = record();
     record.export.sha1 = Some("recorded".into());
     let slot = SlotRecord { bytes: Some(99), sha1: Some("recorded".into()), ..SlotRecord::default() };
@@ -98,7 +98,7 @@ fn the_sha1_of_several_slots_is_that_of_mediawiki() {
 }
 
 #[test]
-fn fields_are_no_longer_than_can_be_read_again() {
+fn fields_too_long_to_be_read_back_are_left_out() {
     let mut long = record();
     long.comment = Some("x".repeat(MAX_FIELD + 1));
     let (outcome, xml) = of_main(&long, None, Some(b"a"));
@@ -110,7 +110,7 @@ fn fields_are_no_longer_than_can_be_read_again() {
 }
 
 #[test]
-fn what_is_no_part_of_the_schema_is_left_out_of_the_site() {
+fn invalid_parts_of_the_site_are_left_out() {
     let site = SiteInfo {
         name: Some("\u{1}".into()),
         database: Some("a&b".into()),

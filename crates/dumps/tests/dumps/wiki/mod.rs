@@ -1,4 +1,4 @@
-//! A wiki, in the store that the environment gives, and what goes in and out of it.
+//! A wiki in the store that the environment names, with imports and exports.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test takes what it needs.
 
 use std::{path::PathBuf, sync::Arc};
@@ -18,7 +18,7 @@ pub struct Wiki {
     pub domain: DomainName,
 }
 
-/// 2027-01-15T08:00:00Z: after all that is imported.
+/// 2027-01-15T08:00:00Z: after everything that is imported.
 pub const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
 impl Wiki {
@@ -32,7 +32,7 @@ impl Wiki {
         Self::on(store, clock, settings).await
     }
 
-    /// One whose store does not do as it is told.
+    /// A wiki whose store has faults.
     pub async fn faulty(plan: Plan) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
         let store = Faulty::new(rashomon_test_stores::open(clock.clone()).await, plan);
@@ -99,7 +99,8 @@ pub fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The folder of real data; `None`, and a message, where it is absent. Never under CI.
+/// The folder of real data. If it is absent, prints a message and returns `None`. Under CI it must be
+/// present.
 #[allow(clippy::print_stderr)]
 pub fn data(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("RASHOMON_TEST_DATA").map_or_else(

@@ -3,7 +3,7 @@ use std::io::{Read, Write};
 use super::*;
 
 #[test]
-fn dictionaries_are_as_large_as_the_content_and_never_larger_than_declared() {
+fn dictionaries_fit_the_content_and_never_exceed_the_declaration() {
     assert_eq!(dictionary(1 << 30, 1 << 20), 1 << 20);
     assert_eq!(dictionary(1 << 20, 1 << 30), 1 << 20);
     assert_eq!(dictionary(1 << 20, 0), 4096);
@@ -17,7 +17,7 @@ fn dictionaries_are_as_large_as_the_content_and_never_larger_than_declared() {
 }
 
 #[test]
-fn models_are_as_large_as_the_content_can_use_and_never_larger_than_declared() {
+fn models_fit_the_content_and_never_exceed_the_declaration() {
     assert_eq!(ppmd(254 << 20, 6, 0), 2048.max(ppmd(254 << 20, 6, 0)));
     assert!(ppmd(254 << 20, 6, 0) < 4096);
     assert!(ppmd(254 << 20, 6, 1000) < 500_000);
@@ -82,8 +82,8 @@ fn smaller_model_gives_the_same_bytes_as_the_declared_one() {
 }
 
 #[test]
-fn model_that_is_exhausted_gives_other_bytes() {
-    // So the test above would see a bound that is too low.
+fn exhausted_model_gives_other_bytes() {
+    // This shows that the test above would notice a bound that is too low.
     let (_, content) = &contents()[1];
     let packed = pack(content, 16, 64 << 20);
     assert!(unpack(&packed, 16, 1 << 16, content.len()) != *content);
