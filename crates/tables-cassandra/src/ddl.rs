@@ -27,7 +27,7 @@ pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
          -- wins the whole row. `{EXPIRES_AT}` is when the row becomes invisible. Points in time are\n\
          -- microseconds since 1970 in a bigint, since a CQL timestamp has milliseconds. The comments of the\n\
          -- tables are read by the service, which refuses a table whose comment is another one.\n\n\
-         -- It stays as it is where it stands already.\n{};\n",
+         -- An existing keyspace is left as it is.\n{};\n",
         create_keyspace(options),
         EXPIRES_AT = cell::EXPIRES_AT,
     );

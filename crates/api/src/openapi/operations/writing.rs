@@ -180,8 +180,8 @@ pub(super) const WRITING: &[Operation] = &[
                     200,
                     Other("application/jsonl"),
                     &["Cache-Control"],
-                    "A line now and then that says how far it is, and a last one whose `status` is `done` or \
-                     `failed`, with the counts, and with the error and where it stands.",
+                    "Progress lines, and a last line whose `status` is `done` or `failed`, with the counts. \
+                     A failed import names the error and its position in the input.",
                 ),
                 problem(400, "Nothing in the body can be read."),
                 FORBIDDEN,
