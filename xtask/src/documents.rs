@@ -1,4 +1,4 @@
-//! The commands of ours that the documents name, for tests that hold them against the programs.
+//! The `cargo xtask` commands in the documents, for tests that check them against the programs.
 
 use std::{fs, path::PathBuf};
 
@@ -8,11 +8,11 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 /// A command line in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentedCommand {
-    /// The file that it is in.
+    /// The file with the command.
     pub document: PathBuf,
-    /// Its words behind `cargo xtask`, without a comment.
+    /// The words after `cargo xtask`, without a comment.
     pub words: Vec<String>,
-    /// Whether it is a line to be pasted into a shell. Else it is named in a text, and may lack arguments.
+    /// Whether it is a line to paste into a shell. Otherwise it is named in a text, and may lack arguments.
     pub is_whole: bool,
 }
 

@@ -15,12 +15,12 @@ use crate::{
     root,
 };
 
-/// The version of cargo-fuzz that is built where there is none.
+/// The version of cargo-fuzz that is built if none is installed.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// The memory that a target may take, with what the sanitizer adds, in MiB.
+/// The memory limit of a target in MiB, including what the sanitizer adds.
 const MAX_MEMORY_MIB: u32 = 1024;
-/// The memory that a target may reserve at once, in MiB. The targets' own limits are 16 MiB.
+/// The limit of a single allocation of a target in MiB. The targets' own limits are 16 MiB.
 const MAX_ALLOCATION_MIB: u32 = 64;
 /// An input that takes longer is a failure, in seconds.
 const MAX_SECONDS_OF_AN_INPUT: u32 = 20;
@@ -39,7 +39,7 @@ pub struct Options {
     targets: Vec<String>,
 }
 
-/// Fuzzes each target until its time is over. `false` where one failed.
+/// Fuzzes each target until its time is over. Returns `false` if one failed.
 pub fn run(options: &Options) -> Result<bool> {
     let known = targets(&fs::read_to_string(root().join("fuzz/Cargo.toml"))?)?;
     if let Some(unknown) = options.targets.iter().find(|name| !known.contains(name)) {
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// cargo-fuzz: the one in the path, else one of our own below `target`, which is built where it is missing.
+/// Finds cargo-fuzz: in the path, else below `target`, where it is built if it is missing.
 fn cargo_fuzz() -> Result<PathBuf> {
     if !["c++", "g++", "clang++"].iter().any(|name| find_program(name).is_some()) {
         bail!("a C++ compiler is missing, which the fuzzer is built with: install g++ or clang");
@@ -99,7 +99,7 @@ fn command(program: &Path, name: &str, seconds: u32) -> Result<Command> {
     fs::create_dir_all(root().join(&corpus)).with_context(|| format!("cannot make {corpus}"))?;
     let others = [format!("fuzz/seeds/{name}"), format!("fuzz/crashes/{name}")];
     let mut command = Command::new(program);
-    // Nothing here needs a nightly compiler but the sanitizer.
+    // Only the sanitizer needs a nightly compiler.
     command.current_dir(root()).env("RUSTC_BOOTSTRAP", "1").args(["run", name, &corpus]);
     command.args(others.iter().filter(|folder| Path::new(root()).join(folder).is_dir()));
     command.args([

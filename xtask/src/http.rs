@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as load generators need: answers with a known length, requests made beforehand.
+//! The part of HTTP/1.1 that load generators need: answers with a known length, and requests made beforehand.
 
 use std::{
     io::{Read, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long an answer may be waited for, unless somebody says so.
+/// How long to wait for an answer by default.
 const READ_LIMIT: Duration = Duration::from_secs(60);
 const MAX_HEADERS: usize = 64;
 
@@ -17,15 +17,15 @@ const MAX_HEADERS: usize = 64;
 pub struct Head {
     /// The status.
     pub status: u16,
-    /// Bytes until the body.
+    /// The length of the head in bytes.
     pub length: usize,
-    /// Bytes of the body.
+    /// The length of the body in bytes.
     pub body: usize,
 }
 
 impl Head {
-    /// The head at the beginning of `bytes`, once all of it is there. Without a content length, or cut into
-    /// chunks, an answer is an error: nothing that we ask for is answered so.
+    /// Parses the head at the beginning of `bytes`, once it is complete. An answer without a content length,
+    /// or in chunks, is an error: no request of these programs is answered so.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
@@ -46,7 +46,7 @@ pub fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
 }
 
-/// One connection that asks and waits.
+/// A connection that sends a request and waits for its answer.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
@@ -54,12 +54,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, to wait a minute for an answer.
+    /// Connects, with a limit of a minute for each read.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         Self::connect_for(address, READ_LIMIT)
     }
 
-    /// Connects, to wait so long for an answer to go on.
+    /// Connects, with a limit for each read.
     pub fn connect_for(address: SocketAddr, limit: Duration) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_nodelay(true)?;
@@ -67,8 +67,8 @@ impl Client {
         Ok(Self { stream, input: Vec::new() })
     }
 
-    /// Sends a request, and gives the status and the body of its answer. After an error the connection is of
-    /// no more use.
+    /// Sends a request. Returns the status and the body of its answer. After an error the connection cannot
+    /// be used any more.
     pub fn send(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         self.stream.write_all(request)?;
         self.input.clear();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_parsed_once_it_is_whole() {
+    fn head_is_parsed_once_it_is_complete() {
         let answer = b"HTTP/1.1 200 OK\r\nX-A: b\r\ncontent-LENGTH: 12\r\n\r\nabc";
         let head = Head { status: 200, length: answer.len() - 3, body: 12 };
         assert_eq!(Head::parse(answer).unwrap(), Some(head));

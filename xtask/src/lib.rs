@@ -1,7 +1,7 @@
-//! What the project's own commands are made of.
+//! The parts of the project's own commands.
 //!
-//! Nothing here is part of the service, and nothing of the service is needed to run it: see `bench` in the
-//! manifest for the one program that measures the service's own crates.
+//! Nothing here is part of the service, and these commands run without the service's crates. The only
+//! exception is the program of the benchmarks: see `bench` in the manifest.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 pub mod cassandra;
@@ -25,13 +25,14 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
-/// The real data for tests and measurements: `RASHOMON_TEST_DATA`, else `../shared/data` beside the workspace.
+/// The real data for tests and measurements: `RASHOMON_TEST_DATA`, or else `../shared/data` beside the
+/// workspace.
 #[must_use]
 pub fn test_data() -> std::path::PathBuf {
     std::env::var_os("RASHOMON_TEST_DATA").map_or_else(|| root().join("../shared/data"), Into::into)
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's build output.
 #[must_use]
 pub fn target() -> std::path::PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
@@ -40,7 +41,8 @@ pub fn target() -> std::path::PathBuf {
 /// The profile of packages and benchmarks.
 pub const DIST: &str = "dist";
 
-/// Builds the benchmarks and the service as packages have them, and runs the benchmarks with these arguments.
+/// Builds the benchmarks and the service with the profile of packages, and runs the benchmarks with these
+/// arguments.
 pub fn bench(arguments: &[String]) -> Result<bool> {
     let status = Command::new(process::cargo())
         .args(["run", "--quiet", "--profile", DIST, "--package", "xtask", "--features", "bench"])
@@ -52,7 +54,7 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Builds the service and the program that damages stores, and runs that with these arguments.
+/// Builds the service and the program that damages stores, and runs the latter with these arguments.
 pub fn damage(arguments: &[String]) -> Result<bool> {
     let build = ["build", "--quiet", "--release", "--package", "rashomon", "--package", "rashomon-damage"];
     let built = Command::new(process::cargo()).args(build).current_dir(root()).status();

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_in_the_documents_are_taken() {
+    fn commands_in_the_documents_are_accepted() {
         let commands = xtask::documents::commands().expect("the documents can be read");
         assert!(commands.len() > 10, "only {} commands were found", commands.len());
         for command in commands {

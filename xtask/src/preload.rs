@@ -1,4 +1,4 @@
-//! Libraries of a few lines that a process preloads, and that look at one number in a file.
+//! Small libraries for a process to preload. Each reads one number from a file.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,7 +9,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// A library that shows a process another time, compiled from a file of `xtask/preload`, and its number.
+/// A library that shows a process a wrong time, compiled from a file of `xtask/preload`, and the file with
+/// its number.
 #[derive(Debug)]
 pub(crate) struct Preload {
     library: PathBuf,
@@ -17,7 +18,7 @@ pub(crate) struct Preload {
 }
 
 impl Preload {
-    /// Compiles `source`. The library and its number lie in `folder`.
+    /// Compiles `source`. The library and the file with its number are in `folder`.
     pub(crate) fn new(folder: &Path, source: &str, number: i64) -> Result<Self> {
         let preload = Self { library: folder.join("clock.so"), number: folder.join("clock") };
         let mut compiler = Command::new("cc");
@@ -30,14 +31,15 @@ impl Preload {
         Ok(preload)
     }
 
-    /// Changes the number, for running processes too.
+    /// Changes the number, also for running processes.
     pub(crate) fn set(&self, number: i64) -> Result<()> {
-        // In place, since processes have this very file in their memory.
+        // The file is overwritten in place, since processes have mapped it.
         let file = OpenOptions::new().write(true).open(&self.number)?;
         Ok(file.write_all_at(&number.to_ne_bytes(), 0)?)
     }
 
-    /// The variables of a process that preloads the library, which finds the file by the variable `name`.
+    /// The environment variables for a process that preloads the library. The variable `name` holds the path
+    /// of the file.
     pub(crate) fn environment(&self, name: &str) -> Vec<(String, String)> {
         [
             ("LD_PRELOAD", self.library.to_string_lossy().into_owned()),

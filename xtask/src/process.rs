@@ -1,4 +1,5 @@
-//! Running other programs: all of their output goes to a file, some of it to the screen, and none for ever.
+//! Runs other programs. All of their output goes to a file, some of it to the screen, and none runs without a
+//! time limit.
 
 use std::{
     fs::{self, File},
@@ -13,14 +14,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// At most so many lines of a program are shown while it runs. The file has all of them.
+/// How many lines of a program are shown while it runs. The file has all of them.
 const MAX_SHOWN: usize = 1_000;
-/// So many lines are shown of the end of a program that failed.
+/// How many of the last lines of a failed program are shown.
 const TAIL: usize = 60;
 /// Longer lines are cut on the screen.
 const MAX_LINE: usize = 400;
 
-/// The cargo that runs us, else the one in the path.
+/// The cargo that runs this program, or else the one in the path.
 #[must_use]
 pub fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
@@ -33,19 +34,20 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Where all of its output is.
+    /// The file with all of its output.
     pub log: PathBuf,
-    /// All lines that were worth showing, as far as they were kept.
+    /// The lines that were worth showing, up to a limit.
     pub shown: Vec<String>,
 }
 
-/// Runs a command to its end; its output goes to `log`, and the lines that `worth_showing` picks to the
-/// screen. After `limit` the command and everything it started is killed, and that is an error.
+/// Runs a command to its end. Its output goes to `log`, and the lines that `worth_showing` picks to the
+/// screen. If it takes longer than `limit`, the command and everything it started is killed, and an error is
+/// returned.
 pub fn run_logged(
     mut command: Command,
     log: &Path,
@@ -87,12 +89,12 @@ pub fn run_logged(
 /// Kills a program that was started as the head of its own process group, with everything in the group.
 pub fn kill_group(child: &mut Child) {
     let group = rustix::process::Pid::from_child(child);
-    // It may have ended just now; then there is nothing to kill.
+    // The program may have ended just now; then there is nothing to kill.
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let _ = child.wait();
 }
 
-/// Both outputs of a program, line by line; the channel ends when both outputs do.
+/// Reads both outputs of a program line by line. The channel ends when both outputs do.
 fn output_lines(child: &mut Child) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     if let Some(out) = child.stdout.take() {
@@ -158,24 +160,24 @@ impl Screen {
     }
 }
 
-/// A line as it is shown.
+/// Cuts a line for the screen.
 pub(crate) fn cut(line: &str) -> &str {
     line.char_indices().nth(MAX_LINE).map_or(line, |(end, _)| &line[..end])
 }
 
-/// How long something took.
+/// Measures elapsed time.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(std::time::Instant);
 
 impl Stopwatch {
-    /// From now on.
+    /// Starts measuring.
     #[must_use]
     #[allow(clippy::disallowed_methods)] // Nothing here is tested with another clock.
     pub fn start() -> Self {
         Self(std::time::Instant::now())
     }
 
-    /// Since the start.
+    /// The time since the start.
     #[must_use]
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()

@@ -1,4 +1,4 @@
-//! Starting servers, the real binary above all, and stopping them in both ways.
+//! Starts and stops servers, in particular the real binary.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,12 +16,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Stopwatch, kill_group};
 
-/// How long the service may take until it takes connections, after a crash too.
+/// How long the service may take to accept connections, also after a crash.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long it may take to finish what it accepted.
+/// How long the service may take to finish accepted requests and to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that takes connections. It is killed when this is dropped.
+/// A process that accepts connections. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Service {
     child: Child,
@@ -31,8 +31,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts `binary` with `arguments` and `--listen` on a free port of the loopback, its output in `log`,
-    /// and waits until it takes connections.
+    /// Starts `binary` with `arguments` and `--listen` on a free port of the loopback, with its output in
+    /// `log`. Waits until it accepts connections.
     pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S], log: &Path) -> Result<Self> {
         let address = free_address()?;
         let listen = ["--listen".into(), address.to_string().into()];
@@ -40,7 +40,7 @@ impl Service {
         Self::start_at(address, binary, &all, log)
     }
 
-    /// Starts a program that listens on an address which its arguments or its settings say.
+    /// Starts a program that listens on an address from its arguments or its settings.
     pub fn start_at<S: AsRef<OsStr>>(
         address: SocketAddr,
         binary: &Path,
@@ -75,7 +75,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -87,13 +87,13 @@ impl Service {
         self.child.id()
     }
 
-    /// How long it took until it took connections.
+    /// How long it took until it accepted connections.
     #[must_use]
     pub const fn started_in(&self) -> Duration {
         self.started_in
     }
 
-    /// The end of what it printed.
+    /// The end of its output.
     #[must_use]
     pub fn output(&self) -> String {
         const MAX: usize = 8_000;
@@ -102,19 +102,19 @@ impl Service {
         text[start..].to_owned()
     }
 
-    /// Kills it with SIGKILL: it has no moment to finish anything.
+    /// Kills the process with SIGKILL, so that it cannot finish anything.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Does nothing any more until it is resumed, not even answer.
+    /// Stops the process with SIGSTOP until [`Self::resume`]. It does not even answer meanwhile.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Goes on where it was paused.
+    /// Resumes the paused process.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
@@ -123,7 +123,7 @@ impl Service {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Asks it with SIGTERM to end, and waits until it did.
+    /// Asks the process with SIGTERM to end, and waits for its end.
     pub fn stop(mut self) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let clock = Stopwatch::start();
@@ -145,7 +145,8 @@ impl Drop for Service {
     }
 }
 
-/// A free address on the loopback. Another process may take it before it is used; then its user fails.
+/// Returns a free address on the loopback. Another process may take it before it is used; then its user
+/// fails.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,18 +1,19 @@
-//! Bodies to write and to read: made from a seed, and as compressible as real ones.
+//! Bodies to write and to read. They are made from a seed, and compress as well as real ones.
 
 use fastrand::Rng;
 
-/// How many different bodies there are. More would only measure the cache of the load generator.
+/// The number of different bodies. More would only measure the cache of the load generator.
 const BODIES: usize = 64;
 /// The size of an html.
 pub(crate) const HTML_SIZE: usize = 20 << 10;
 /// The size of a data-parsoid.
 pub(crate) const DATA_PARSOID_SIZE: usize = 5 << 10;
-/// How many different words a text draws from.
+/// The number of different words that a text draws from.
 const WORDS: usize = 3_000;
-/// How much the first words are preferred: so that an html compresses to a quarter, as real ones do.
+/// How much the first words are preferred. With this value html compresses to a quarter, as real html does.
 const SKEW: i32 = 8;
-/// Stands in each body once, and is replaced by what tells one write from all others.
+/// A placeholder that each body contains once. A stamp replaces it, which makes the bodies of each write
+/// unique.
 const STAMP: &[u8; 16] = b"stamp-goes-here!";
 
 /// Bodies to choose from.
@@ -23,7 +24,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// The same bodies for the same seed.
+    /// Makes the bodies. The same seed gives the same bodies.
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let words: Vec<String> = (0..WORDS).map(|_| word(&mut rng)).collect();
@@ -76,7 +77,7 @@ impl Stamped {
     }
 }
 
-/// A page of paragraphs with links, as Parsoid writes them.
+/// Makes a page of paragraphs with links, as Parsoid writes them.
 fn html(rng: &mut Rng, words: &[String]) -> Vec<u8> {
     let stamp = std::str::from_utf8(STAMP).expect("it is ASCII");
     let mut text = format!(
@@ -102,12 +103,12 @@ fn html(rng: &mut Rng, words: &[String]) -> Vec<u8> {
         }
         text.push_str("</p>\n");
     }
-    // The words are ASCII, so that it can be cut anywhere.
+    // The words are ASCII, so the text can be cut anywhere.
     text.truncate(HTML_SIZE);
     text.into_bytes()
 }
 
-/// What Parsoid keeps of each element: offsets in the wikitext, and how it was written.
+/// Makes what Parsoid keeps of each element: offsets in the wikitext, and how the element was written.
 fn data_parsoid(rng: &mut Rng, words: &[String]) -> Vec<u8> {
     let stamp = std::str::from_utf8(STAMP).expect("it is ASCII");
     let mut text = format!("{{\"stamp\":\"{stamp}\",\"ids\":{{");
@@ -129,7 +130,7 @@ fn data_parsoid(rng: &mut Rng, words: &[String]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A word: often one of the first, as in a language.
+/// Draws a word. The first words are the most frequent, as in a language.
 fn pick<'a>(rng: &mut Rng, words: &'a [String]) -> &'a str {
     let at = rng.f64().powi(SKEW) * words.len() as f64;
     &words[at as usize]

@@ -1,9 +1,9 @@
-//! The same writes straight through the table layer: no HTTP, no buckets.
+//! The same writes directly through the table layer, without HTTP and buckets.
 //!
-//! The very batches that the bucket layer makes of the writes are recorded once, over a store in memory. They
-//! are then handed to the store on disk from as many tasks as there were connections, in two ways: ready made,
-//! which is all that the store can do; and with each body received as the service does it first (SHA-1 and
-//! compression), which is what the table layer can do for somebody who has the bodies plain.
+//! The batches that the buckets make of the writes are recorded once, over a store in memory. They are then
+//! written to the store on disk by as many tasks as there were connections, in two ways. Ready batches show
+//! the most that the store can do. Batches whose bodies are received first, as the service does it (SHA-1 and
+//! compression), show the most that the table layer can do for a caller with plain bodies.
 
 use std::{
     path::Path,
@@ -28,16 +28,16 @@ use super::{
     service::DOMAIN,
 };
 
-/// How many writes are recorded, and written in each run. A count and not a time, since all of them are made
-/// beforehand: about four seconds.
+/// The number of writes that are recorded, and written in each run. It is a count and not a time, since all
+/// batches are made beforehand. They take about four seconds.
 pub(crate) const WRITES: usize = 12_000;
 
-/// Writes, ready to be made.
+/// Recorded writes.
 pub(crate) struct Recorded {
     calls: Vec<Call>,
     contents: Arc<Contents>,
     pages: Vec<Page>,
-    /// To receive bodies with, as the service does.
+    /// The buckets that receive bodies, as in the service.
     buckets: Revisioned,
 }
 
@@ -47,7 +47,7 @@ struct Call {
     number: u64,
 }
 
-/// Makes the writes of revisions 1 to [`WRITES`] to these pages in turn, and keeps what they are in tables.
+/// Records the table calls of the writes of revisions 1 to [`WRITES`], to these pages in turn.
 pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result<Recorded> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
@@ -65,8 +65,8 @@ pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result
     Ok(Recorded { calls, contents, pages, buckets })
 }
 
-/// Writes all of it to a new store, and gives the writes a second. `receive_bodies`: each body is received
-/// before, as the service does it.
+/// Writes everything to a new store, and returns the writes per second. `receive_bodies`: each body is
+/// received first, as in the service.
 pub(crate) async fn write(
     recorded: &Arc<Recorded>,
     folder: &Path,
@@ -107,7 +107,7 @@ pub(crate) fn page(title: &str) -> Result<Page> {
     Ok(Page { domain: DomainName::new(DOMAIN)?, bucket: BucketName::page(), title: Title::new(title)? })
 }
 
-/// Makes the write with this number, as the service does when it is asked to.
+/// Makes the write with this number, as the service does on request.
 pub(crate) async fn put_revision(
     buckets: &Revisioned,
     page: &Page,

@@ -1,4 +1,5 @@
-//! `generator`: the load generator itself, beside wrk, on nginx with one file: it must not be what limits.
+//! `generator`: measures the load generator itself and wrk, on nginx with one file. The load generator must
+//! not be the bottleneck of other benchmarks.
 
 use std::{process::Command, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `import`: a whole wiki into a new durable store, by the command that users run.
+//! `import`: imports a whole wiki into a new durable store, with the command that users run.
 
 use std::{
     ffi::OsStr,
@@ -12,7 +12,7 @@ use wait4::Wait4;
 
 use super::{memory, report::Report, service};
 
-/// The oVirt wiki, and how many revisions it has: see the README beside it.
+/// The oVirt wiki, and the number of its revisions: see the README beside it.
 pub(crate) const FILE: &str = "ovirt-wiki.xml.zst";
 pub(crate) const REVISIONS: u64 = 16_251;
 
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// What a store says that it has. `store`: the flags that name it.
+/// The number of revisions that `stats` prints. `store`: the flags that name the store.
 pub(crate) fn stored_revisions(binary: &Path, store: &[&OsStr]) -> Result<u64> {
     let stats = Command::new(binary).args(["stats", "--json"]).args(store).output()?;
     let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).context("the stats are no JSON")?;

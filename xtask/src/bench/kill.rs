@@ -1,8 +1,8 @@
-//! `kill`: the service is killed with SIGKILL in the middle of a load of writes, again and again. What it
-//! acknowledged must be there, whole; what it did not must be there whole or not at all.
+//! `kill`: kills the service with SIGKILL during a load of writes, many times. Acknowledged writes must be
+//! stored completely. Other writes must be stored completely or not at all.
 //!
-//! This finds what a process loses. It cannot find what a machine without power loses, since what was written
-//! and not yet flushed stays in the memory of the kernel.
+//! This finds losses when a process dies. It cannot find losses when a machine loses power: written data that
+//! was not flushed stays in the memory of the kernel.
 
 use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
@@ -21,9 +21,9 @@ use super::{
 };
 
 const CONNECTIONS: usize = 16;
-/// Few, so that a page is in several writes at a time.
+/// Only a few, so that several writes of a page are under way at a time.
 const PAGES: usize = 20;
-/// A round's load lasts at least and at most so long.
+/// The range of the duration of a round's load, in milliseconds.
 const LOAD: std::ops::Range<u64> = 20..1_500;
 
 /// How often, and with which chance.
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
     Ok(report)
 }
 
-/// What was known when the service was killed.
+/// What was known at the time of the kill.
 struct Killed {
     acknowledged: Vec<Acknowledged>,
     in_flight: Vec<Write>,
@@ -89,7 +89,7 @@ fn load_and_kill(
         connections: CONNECTIONS,
         pace: Pace::Closed,
         warm_up: Duration::ZERO,
-        // It ends when the service does.
+        // The load ends when the service dies.
         measure: Duration::from_secs(60),
     };
     let mut writes = Writes::new(contents, writes::titles(PAGES), first, CONNECTIONS).with_journal();
@@ -108,13 +108,13 @@ fn load_and_kill(
     Ok(Killed { acknowledged: writes.journal.unwrap_or_default(), in_flight, next })
 }
 
-/// What was found after a kill.
+/// The result of a check after a kill.
 struct Found {
     unacknowledged: u32,
     started_in: Duration,
 }
 
-/// Starts the service again and looks at everything that was written before the kill.
+/// Restarts the service, and checks everything that was written before the kill.
 fn look(
     binary: &Path,
     store: &Path,
@@ -164,7 +164,7 @@ impl Reader<'_> {
         format!("{}?rev/{rest}", writes::page_path(&self.titles[page]))
     }
 
-    /// Both properties are there with their bytes.
+    /// Checks that both properties have their bytes.
     fn check_whole(&mut self, write: Write, tid: &str) -> Result<()> {
         for (property, expected) in
             [("html", self.contents.html(write.rev)), ("data-parsoid", self.contents.data_parsoid(write.rev))]
@@ -176,13 +176,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The revision is there with one whole render, or nothing of it is. Says which.
+    /// Checks that the revision is stored with one complete render, or not at all. Returns whether it is
+    /// stored.
     fn check_whole_or_absent(&mut self, write: Write) -> Result<bool> {
         let (status, body) = self.client.get(&self.path(write.page, &format!("{}/", write.rev)))?;
         if status == 404 {
             return Ok(false);
         }
-        ensure!(status == 200, "it is answered with {status}");
+        ensure!(status == 200, "the revision was answered with {status}");
         let revision: Value = serde_json::from_slice(&body)?;
         let renders = revision["renders"].as_array().context("a revision has renders")?;
         ensure!(renders.len() == 1, "it has {} renders", renders.len());

@@ -1,13 +1,14 @@
 //! The load generator: many connections, one thread, as little work as possible.
 //!
-//! It shares two cores with what it measures, so it must cost little: requests are made beforehand or by
-//! copying, one epoll serves all connections, an answer is mostly one read. `docs/benchmarks.md` compares it
-//! with wrk.
+//! The load generator shares two cores with the program under test, so it must cost little. Requests are made
+//! beforehand or by copying, one epoll serves all connections, and most answers take one read.
+//! `docs/benchmarks.md` compares it with wrk.
 //!
-//! It drives in two ways. Closed: each connection sends its next request when it has the answer; that finds
-//! how much a server can do. Open: requests are due at fixed times, whatever the server does, and the time of
-//! an answer counts from when its request was due. A server that stalls is then charged for all requests that
-//! had to wait, which a closed loop would never have sent ("coordinated omission").
+//! There are two modes. In the closed mode each connection sends its next request when it has the answer:
+//! this measures the most that a server can do. In the open mode requests are due at fixed times, whatever
+//! the server does, and the latency counts from the time at which a request was due. A server that stalls is
+//! then charged for all requests that had to wait. A closed loop would never have sent those requests
+//! ("coordinated omission").
 
 use std::{
     collections::VecDeque,
@@ -26,31 +27,31 @@ use rustix::time::{
 };
 use xtask::http::Head;
 
-/// If nothing at all happens for so long, the server hangs.
+/// If nothing happens for so long, the server hangs.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// The longest time that is told apart from longer ones.
+/// Latencies above this are recorded as this.
 const MAX_LATENCY: Duration = Duration::from_secs(60);
 const INPUT_SIZE: usize = 64 << 10;
 
-/// What is sent, and what is expected.
+/// The requests to send, and the check of their answers.
 pub(crate) trait Traffic {
-    /// Puts the next request of a connection into `out`, which holds the connection's last one.
+    /// Writes the next request of a connection into `out`, which contains the connection's previous request.
     fn request(&mut self, connection: usize, out: &mut Vec<u8>);
 
-    /// Looks at the answer. An error ends the run.
+    /// Checks the answer. An error ends the run.
     fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()>;
 }
 
 /// When requests are sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pace {
-    /// The next when the one before is answered.
+    /// The next request is sent when the previous one is answered.
     Closed,
-    /// So many a second, at fixed times.
+    /// So many requests are sent per second, at fixed times.
     Open(f64),
 }
 
-/// How a run is made.
+/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
@@ -58,7 +59,7 @@ pub(crate) struct Plan {
     pub(crate) pace: Pace,
     /// Answers in this time are not counted.
     pub(crate) warm_up: Duration,
-    /// Answers in this time after it are.
+    /// Answers in this time, after `warm_up`, are counted.
     pub(crate) measure: Duration,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Plan {
 pub(crate) struct Measured {
     /// Answers within the measured time.
     pub(crate) answers: u64,
-    /// From when a request was due until its answer was whole, in nanoseconds.
+    /// The time from when a request was due until its answer was complete, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     seconds: f64,
 }
@@ -83,7 +84,7 @@ impl Measured {
     }
 }
 
-/// Makes one run.
+/// Carries out one run.
 pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> Result<Measured> {
     let mut driver = Driver::connect(plan, clock)?;
     driver.send_what_is_due(traffic)?;
@@ -196,11 +197,11 @@ impl<'a> Driver<'a> {
 
 /// When requests are due.
 struct Schedule {
-    /// `None`: always.
+    /// The time between two requests. `None`: a request is always due.
     interval: Option<Duration>,
     next: Duration,
-    /// Rings when the next request is due: finer than the millisecond of epoll, and without spinning, which
-    /// would take a core from the server.
+    /// A timer for the next due request. It is finer than the millisecond of epoll, and needs no spinning,
+    /// which would take a core from the server.
     timer: OwnedFd,
 }
 
@@ -219,7 +220,7 @@ impl Schedule {
         Ok(Self { interval, next: start, timer })
     }
 
-    /// When the request was due that may be sent now, if one may.
+    /// If a request may be sent now, returns the time at which it was due.
     fn take(&mut self, now: Duration) -> Option<Duration> {
         let Some(interval) = self.interval else { return Some(now) };
         let due = self.next;
@@ -233,7 +234,7 @@ impl Schedule {
         if self.interval.is_none() {
             return Ok(());
         }
-        // A time of zero would disarm it.
+        // A time of zero would disarm the timer.
         let left = self.next.saturating_sub(now).max(Duration::from_nanos(1));
         let once = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -245,7 +246,7 @@ impl Schedule {
 
     fn rang(&self) -> Result<()> {
         match rustix::io::read(&self.timer, &mut [0; 8]) {
-            // Set again since it rang.
+            // The timer was set again after it rang.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -279,7 +280,7 @@ impl Connection {
         })
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     fn write(&mut self) -> Result<()> {
         while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {
@@ -292,7 +293,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there; the head of an answer once all of it is in `input`.
+    /// Reads what has arrived. Returns the head of the answer once the whole answer is in `input`.
     fn read(&mut self) -> Result<Option<Head>> {
         loop {
             let space = self.input.len() - self.filled;
@@ -303,7 +304,7 @@ impl Connection {
                     if let Some(head) = self.whole_answer()? {
                         return Ok(Some(head));
                     }
-                    // There was no more. What comes next brings an event of its own.
+                    // No more data was available. Later data brings another event.
                     if read < space {
                         return Ok(None);
                     }

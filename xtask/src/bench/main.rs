@@ -1,4 +1,4 @@
-//! The benchmarks. `cargo xtask bench --help` lists them; `docs/benchmarks.md` says what they found.
+//! The benchmarks. `cargo xtask bench --help` lists them, and `docs/benchmarks.md` has the results.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 mod archive;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_in_the_documents_are_taken() {
+    fn commands_in_the_documents_are_accepted() {
         let commands = xtask::documents::commands().expect("the documents can be read");
         for command in commands.iter().filter(|command| command.words[0] == "bench") {
             let Err(error) = Arguments::try_parse_from(&command.words) else { continue };

@@ -1,19 +1,20 @@
-//! How much memory a process takes.
+//! Measures how much memory a process takes.
 //!
-//! What the kernel says of a child that has ended begins with what its parent had when it was made: with hundreds of
-//! megabytes, where that has read a set of histories.
+//! The kernel's own peak value of a child process includes what its parent had when the child was made. That
+//! is hundreds of megabytes after the parent has read a set of histories.
 
 use std::{thread, time::Duration};
 
-/// How often a process is looked at.
+/// The interval between two readings.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Looks at a process until it ends, and gives the most memory that it had of its own, in KiB. Pages of files
-/// that it maps are not its own: the kernel takes them back when somebody else needs the memory.
+/// Watches a process until it ends, and returns the peak of its own memory, in KiB. Mapped pages of files are
+/// not included: the kernel reclaims them when other processes need the memory.
 pub(crate) fn watch(process: u32) -> thread::JoinHandle<u64> {
     thread::spawn(move || {
         let mut peak = 0;
-        // The file has no such line once the process has ended, and goes once it has been waited for.
+        // The line is missing once the process has ended, and the file is gone once the process has been
+        // waited for.
         while let Some(now) = own_memory(process) {
             peak = now.max(peak);
             thread::sleep(LOOK_EVERY);

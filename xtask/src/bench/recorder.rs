@@ -1,4 +1,4 @@
-//! A store in memory that keeps what is asked of it, so that the same can be asked of another store.
+//! A store in memory that records its calls, so that the same calls can be made to another store.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,8 +8,8 @@ use rashomon_tables::{
     Batch, Decorator, Generations, Key, Memory, Page, Result, Row, Scan, Schema, TableStore as _,
 };
 
-/// What was asked. Creating tables, listing partitions and swaps are not kept: none is made for a request that
-/// is measured.
+/// A recorded call. Creating tables, listing partitions and swaps are not recorded: no measured request makes
+/// such calls.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Get(&'static Schema, Key),
@@ -17,7 +17,7 @@ pub(crate) enum Asked {
     Write(Vec<Batch>, Batch),
 }
 
-/// The store. It has no generations, so that nothing is kept in memory above it, as over a cluster.
+/// The recording store. It has no partition versions, so the buckets cache nothing, as over a cluster.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     memory: Memory,
@@ -29,7 +29,7 @@ impl Recorder {
         Self { memory: Memory::new(clock), asked: Mutex::default() }
     }
 
-    /// What was asked since this was called before.
+    /// Returns the calls since the last time, and forgets them.
     pub(crate) fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked())
     }

@@ -1,11 +1,11 @@
-//! What was measured, how, and on what: for people, and as JSON.
+//! Results with their method and machine, for people and as JSON.
 
 use std::{fs, path::Path};
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// A figure, once a run.
+/// A figure with one value for each run.
 #[derive(Debug)]
 struct Figure {
     name: String,
@@ -22,12 +22,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `how` says what was done, so that somebody else can do it again.
+    /// Makes a report. `how` describes the method, so that others can repeat the measurement.
     pub(crate) fn new(name: &'static str, how: impl Into<String>) -> Self {
         Self { name, how: how.into(), figures: Vec::new() }
     }
 
-    /// Adds one run's value to a figure, and says it: a later run may fail.
+    /// Adds one run's value to a figure. Also prints it at once, since a later run may fail.
     pub(crate) fn add(&mut self, name: &str, unit: &'static str, value: f64) {
         eprintln!("{name}: {} {unit}", digits(value));
         match self.figures.iter_mut().find(|figure| figure.name == name) {
@@ -36,7 +36,7 @@ impl Report {
         }
     }
 
-    /// Prints all of it.
+    /// Prints the report.
     pub(crate) fn print(&self, machine: &Machine) {
         println!("\n{}: {}", self.name, self.how);
         println!("on {}", machine.in_words());
@@ -76,7 +76,8 @@ pub(crate) fn write_json(path: &Path, machine: &Machine, reports: &[Report]) -> 
     Ok(fs::write(path, serde_json::to_string_pretty(&all)? + "\n")?)
 }
 
-/// The smallest, the middle one (of two the mean), and the greatest.
+/// The minimum, the median and the maximum. The median of an even number of values is the mean of the middle
+/// two.
 fn spread(values: &[f64]) -> (f64, f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -92,7 +93,7 @@ fn spread(values: &[f64]) -> (f64, f64, f64) {
     (*first, median, *last)
 }
 
-/// Three digits of small values, all of large ones.
+/// Formats small values with three digits, and large ones with all digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -102,20 +103,20 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// What a figure was measured on.
+/// The machine of a measurement.
 #[derive(Debug)]
 pub(crate) struct Machine {
     cores: usize,
     processor: String,
     kernel: String,
     memory_mib: u64,
-    /// How busy the machine was before.
+    /// The load of the machine before the measurement.
     load: String,
     commit: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub(crate) fn look() -> Self {
         let field = |file: &str, name: &str| {
             let text = fs::read_to_string(file).unwrap_or_default();

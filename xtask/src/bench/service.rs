@@ -1,4 +1,4 @@
-//! The service as users get it, and folders for its data on the disk that is measured.
+//! The service as users run it, and folders for its data on the measured disk.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use xtask::service::Service;
 /// The wiki that benchmarks write to.
 pub(crate) const DOMAIN: &str = "bench";
 
-/// The binary: the one given, else the one that is built now.
+/// Returns the given binary, or builds one.
 pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(binary) = given {
         return Ok(binary.to_owned());
@@ -27,26 +27,26 @@ pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
     Ok(xtask::target().join(xtask::DIST).join("rashomon"))
 }
 
-/// A new folder for data, in the target directory: other temporary folders may lie in memory, where nothing
-/// is durable and everything is quick.
+/// Makes a new folder for data in the target directory. Other temporary folders may be in memory, where
+/// nothing is durable and everything is quick.
 pub(crate) fn data_folder() -> Result<TempDir> {
     let parent = xtask::target().join("bench");
     fs::create_dir_all(&parent)?;
     Ok(tempfile::tempdir_in(parent)?)
 }
 
-/// Starts a server on the data.
+/// Starts a server on a data folder.
 pub(crate) fn serve(binary: &Path, data: &Path) -> Result<Service> {
     let log = data.with_extension("log");
     Service::start(binary, &["serve".as_ref(), "--data".as_ref(), data.as_os_str()], &log)
 }
 
-/// Starts a server on the store of a URL, its output in `log`.
+/// Starts a server on the store of a URL, with its output in `log`.
 pub(crate) fn serve_store(binary: &Path, store: &str, log: &Path) -> Result<Service> {
     Service::start(binary, &["serve", "--store", store], log)
 }
 
-/// Runs a command of the binary to its end, and gives what it printed.
+/// Runs a command of the binary to its end, and returns its output.
 pub(crate) fn command(binary: &Path, verb: &str, data: &Path) -> Result<String> {
     let output = Command::new(binary).args([verb, "--data"]).arg(data).output()?;
     let printed = [output.stdout, output.stderr].concat();
@@ -55,7 +55,7 @@ pub(crate) fn command(binary: &Path, verb: &str, data: &Path) -> Result<String> 
     Ok(printed)
 }
 
-/// The bytes of all files in a folder.
+/// The size of all files in a folder, in bytes.
 pub(crate) fn size(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {

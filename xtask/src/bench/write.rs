@@ -1,4 +1,4 @@
-//! `write`: durable writes of new revisions over HTTP.
+//! `write`: measures durable writes of new revisions over HTTP.
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Traffic that writes: each request is a new revision with its html and its data-parsoid.
+//! Traffic that writes: each request is a new revision with html and data-parsoid.
 
 use anyhow::{Result, bail};
 
@@ -6,7 +6,7 @@ use super::{content::Contents, load::Traffic, service::DOMAIN};
 
 const BOUNDARY: &str = "rashomon-bench-boundary";
 
-/// One write: the revision's number is the write's number, so that no two writes are of one revision.
+/// One write. Its number is the number of its revision, so no two writes are of one revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) page: usize,
@@ -27,11 +27,11 @@ pub(crate) struct Writes<'a> {
     pages: Vec<String>,
     next: u64,
     body: Vec<u8>,
-    /// What each connection sent last and has no answer to.
+    /// The write that each connection has sent but has no answer to.
     pub(crate) in_flight: Vec<Option<Write>>,
-    /// All that was acknowledged, where it is kept.
+    /// All acknowledged writes, if there is a journal.
     pub(crate) journal: Option<Vec<Acknowledged>>,
-    /// What the server answered where it should not have.
+    /// An answer that refused a write, if there was one.
     pub(crate) refused: Option<String>,
 }
 
@@ -49,18 +49,18 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Keeps a journal of what was acknowledged.
+    /// Keeps a journal of acknowledged writes.
     pub(crate) fn with_journal(mut self) -> Self {
         self.journal = Some(Vec::new());
         self
     }
 
-    /// The number that the next write would have.
+    /// The number of the next write.
     pub(crate) const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Puts the request of a write into `out`.
+    /// Appends the request of a write to `out`.
     fn make(&mut self, write: Write, out: &mut Vec<u8>) {
         let part = |body: &mut Vec<u8>, name: &str, content_type: &str| {
             body.extend_from_slice(
@@ -123,7 +123,7 @@ pub(crate) fn page_path(title: &str) -> String {
     format!("/v1/{DOMAIN}/page/{title}")
 }
 
-/// So many titles.
+/// Makes so many titles.
 pub(crate) fn titles(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("Page_{number:04}")).collect()
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask cassandra`: real nodes of Cassandra on this machine, for tests and for people.
+//! `cargo xtask cassandra`: real Cassandra nodes on this machine, for tests and for people.
 //!
-//! A node is the server's own program, from the jars that its makers publish on Maven Central, with the
+//! A node is the original server program, from the jars that its makers publish on Maven Central, with the
 //! settings in `xtask/cassandra`. Nodes listen on 127.0.0.1, 127.0.0.2 and so on, at Cassandra's own ports.
-//! All that they write lies below `target/xtask/cassandra`.
+//! All their files are below `target/xtask/cassandra`.
 
 mod faults;
 mod node;
@@ -41,7 +41,7 @@ pub enum Command {
     Faults(faults::Options),
 }
 
-/// Runs the command, and says whether all is well.
+/// Runs the command. Returns whether all is well.
 pub fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Up { nodes, for_tests } => up(*nodes, *for_tests),
@@ -51,29 +51,29 @@ pub fn run(command: &Command) -> Result<bool> {
     }
 }
 
-/// Where everything of Cassandra lies.
+/// The folder for everything of Cassandra.
 fn folder() -> PathBuf {
     crate::target().join("xtask/cassandra")
 }
 
-/// Where the nodes lie that people start.
+/// The folder of the nodes that people start.
 fn ring() -> PathBuf {
     folder().join("ring")
 }
 
-/// Where a node for a run of the tests lies.
+/// The folder of a node for a run of the tests.
 pub(crate) fn test_ring() -> Result<PathBuf> {
     ring_of_one_run("test")
 }
 
-/// Starts a node as [`Command::Up`] does, with nothing in it, and waits until it takes CQL. One that an earlier
-/// run of the benchmarks left behind is ended.
+/// Starts an empty node as [`Command::Up`] does, and waits until it accepts CQL connections. Ends a node that
+/// an earlier run of the benchmarks left behind.
 pub fn start_for_benchmarks() -> Result<Node> {
     let server = Server::fetch(&mut Toolbox::new(false))?;
     server.start(&ring_of_one_run("bench")?, 1, 1)?.wait()
 }
 
-/// Where nodes lie that one run starts and ends. Those that an earlier run left behind are ended.
+/// The folder of nodes that one run starts and ends. Ends nodes that an earlier run left behind.
 fn ring_of_one_run(name: &str) -> Result<PathBuf> {
     let ring = folder().join(name);
     for (_, process) in Node::running_in(&ring)? {

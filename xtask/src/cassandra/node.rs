@@ -1,4 +1,4 @@
-//! One node, as a process.
+//! The process of one node.
 
 use std::{
     fs,
@@ -22,16 +22,16 @@ use crate::process::{Stopwatch, cut};
 /// The variable with the address of the node that tests use.
 pub(crate) const FOR_TESTS: &str = "RASHOMON_TEST_CASSANDRA";
 
-/// How long a node may take until it takes CQL, on a machine that does other things too.
+/// How long a node may take until it accepts CQL connections, on a machine that does other things too.
 const START_LIMIT: Duration = Duration::from_secs(180);
-/// How long it may take to end when it is asked to.
+/// How long a node may take to end when it is asked to.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// How often it is looked at meanwhile.
+/// The interval between two checks of a node that starts or ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// So many lines of its log are shown where it failed.
+/// How many lines of a node's log are shown when it failed.
 const LOG_LINES: usize = 40;
 
-/// A node that was started here. It is killed when this is dropped.
+/// A node that this process started. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Node {
     child: Option<Child>,
@@ -46,13 +46,14 @@ impl Node {
         format!("127.0.0.{number}")
     }
 
-    /// Where a node takes CQL.
+    /// The address at which a node accepts CQL connections.
     #[must_use]
     pub fn address(number: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, number], 9042))
     }
 
-    /// Starts the command in a group of its own, so that a key that ends us does not end it halfway.
+    /// Starts the command in a process group of its own, so that Ctrl-C ends this program but does not
+    /// interrupt the node.
     pub(super) fn spawn(
         mut command: Command,
         number: u8,
@@ -67,7 +68,7 @@ impl Node {
         Ok(Self { child: Some(child), number, folder, nodetool })
     }
 
-    /// Waits until it takes CQL.
+    /// Waits until the node accepts CQL connections.
     pub(crate) fn wait(mut self) -> Result<Self> {
         let clock = Stopwatch::start();
         while !takes_cql(self.number) || !self.knows_its_user() {
@@ -81,26 +82,27 @@ impl Node {
         Ok(self)
     }
 
-    /// Whether one can log in, where that is asked for: a new node takes connections a moment before.
+    /// Whether clients can log in, if a password is required: a new node accepts connections a moment
+    /// earlier.
     fn knows_its_user(&self) -> bool {
         let read = |file: &str| fs::read_to_string(self.folder.join(file)).unwrap_or_default();
         !read("cassandra.yaml").contains("PasswordAuthenticator")
             || read("logs/system.log").contains("Created default superuser role")
     }
 
-    /// A program that runs nodetool on it.
+    /// A program that runs nodetool on the node.
     #[must_use]
     pub fn nodetool(&self) -> &Path {
         &self.nodetool
     }
 
-    /// Where the tables of a keyspace lie.
+    /// The folder of a keyspace's tables.
     #[must_use]
     pub fn data(&self, keyspace: &str) -> PathBuf {
         self.folder.join("data").join(keyspace)
     }
 
-    /// What tests find it by.
+    /// The environment variables by which tests find the node.
     pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
         let certificate = self.folder.join(CERTIFICATE);
         [
@@ -111,19 +113,19 @@ impl Node {
         ]
     }
 
-    /// Why it is not there any more; `None` while it is.
+    /// Why the node has ended; `None` while it runs.
     pub(crate) fn death(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
         Some(format!("node {} ended, {status}:\n{}", self.number, self.log()))
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the node.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let child = self.child.as_ref().context("the node was left to itself")?;
         Ok(kill_process(Pid::from_child(child), signal)?)
     }
 
-    /// Ends it with a signal, and waits until it did.
+    /// Ends the node with a signal, and waits for its end.
     pub(super) fn end(mut self, signal: Signal) -> Result<()> {
         self.signal(signal)?;
         let clock = Stopwatch::start();
@@ -134,12 +136,12 @@ impl Node {
         Ok(())
     }
 
-    /// Lets it go on when this is dropped.
+    /// Lets the node run on when this is dropped.
     pub(super) fn leave(mut self) {
         self.child = None;
     }
 
-    /// The end of what it said.
+    /// The last lines of its logs.
     fn log(&self) -> String {
         let files = ["logs/output", "logs/system.log"].map(|file| self.folder.join(file));
         let texts = files.iter().map(|file| {
@@ -151,14 +153,14 @@ impl Node {
         texts.collect()
     }
 
-    /// The nodes below a folder whose processes are there.
+    /// The nodes below a folder whose processes run.
     pub(super) fn running_in(ring: &Path) -> Result<Vec<(u8, Pid)>> {
         let mut running = Vec::new();
         for number in 1..=9 {
             let folder = ring.join(format!("n{number}"));
             let Ok(pid) = fs::read_to_string(folder.join("pid")) else { continue };
             let Some(pid) = pid.trim().parse().ok().and_then(Pid::from_raw) else { continue };
-            // Another process may have its number by now.
+            // Another process may have the same process id by now.
             let process = Command::new("ps")
                 .args(["-ww", "-o", "command=", "-p", &pid.as_raw_nonzero().to_string()])
                 .output()
@@ -174,19 +176,19 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself; then there is nothing to kill.
+            // The node may have ended by itself; then there is nothing to kill.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Whether the node takes connections of clients: the last thing that it begins with.
+/// Whether the node accepts connections of clients, which is the last step of its start.
 pub(super) fn takes_cql(number: u8) -> bool {
     TcpStream::connect_timeout(&Node::address(number), LOOK_INTERVAL).is_ok()
 }
 
-/// Asks a node to end, and waits until it did; one that hangs is killed.
+/// Asks a node to end, and waits for its end. Kills a node that hangs.
 pub(super) fn stop(process: Pid) -> Result<()> {
     for signal in [Signal::TERM, Signal::KILL] {
         match kill_process(process, signal) {

@@ -1,4 +1,4 @@
-//! The server: its jars, and the Java that runs them.
+//! The Cassandra server: its jars, and the Java that runs them.
 
 use std::{
     fs::{self, File},
@@ -18,34 +18,34 @@ use crate::{
 
 /// The server's version: the newest 5.0 on which the tests have passed.
 const VERSION: &str = "5.0.9";
-/// Resolving and loading a hundred jars.
+/// The time limit for resolving and downloading a hundred jars.
 const FETCH_LIMIT: Duration = Duration::from_secs(10 * 60);
-/// What a node may have of heap; it takes about as much again.
+/// The heap limit of a node, which takes about as much memory again.
 const HEAP: &str = "-Xmx768m";
 
 /// The file with the certificate of a node for tests.
 pub(super) const CERTIFICATE: &str = "certificate.pem";
 
-/// The script by which a node is asked and told things.
+/// The name of the script that runs nodetool on a node.
 const NODETOOL: &str = "nodetool";
 
 /// What a node is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// People, and tests that break nodes.
+    /// For people, and for tests that break nodes.
     Cluster,
-    /// Tests of a store, which make hundreds of tables, log in, and encrypt if they like.
+    /// For tests of a store, which make hundreds of tables, log in, and may encrypt.
     Tests,
 }
 
-/// What a node is run with beside its settings, and in what.
+/// The arguments and the environment of a node's process.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
     /// Further arguments of Java.
     pub(super) settings_of_java: &'static [&'static str],
-    /// Variables of its environment.
+    /// Environment variables.
     pub(super) variables: Vec<(String, String)>,
-    /// The group that its process is of.
+    /// The group of the process.
     pub(super) group: Option<u32>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Loads the jars where they are missing, once for all nodes of this version.
+    /// Downloads missing jars, once for all nodes of this version.
     pub(crate) fn fetch(toolbox: &mut Toolbox) -> Result<Self> {
         let java = toolbox.fetch(Tool::Java)?;
         let jars = folder().join(format!("jars-{VERSION}"));
@@ -67,28 +67,30 @@ impl Server {
         Ok(Self { java, jars })
     }
 
-    /// Starts node `number` of so many, with nothing in it.
+    /// Starts node `number` of so many, empty.
     pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
         self.make(ring, number, nodes, Purpose::Cluster)?;
         self.run(ring, number, &Surroundings::default())
     }
 
-    /// Starts a node alone for the tests of a store.
+    /// Starts a single node for the tests of a store.
     pub(crate) fn start_for_tests(&self, ring: &Path) -> Result<Node> {
         self.make(ring, 1, 1, Purpose::Tests)?;
         let settings_of_java = &[
-            // The last one counts. Hundreds of tables, and tests side by side that write bodies of 64 MiB.
+            // The last value counts. The tests make hundreds of tables, and write bodies of 64 MiB
+            // concurrently.
             "-Xmx2g",
             "-XX:MaxDirectMemorySize=1g",
-            // Tables are in the commit log alone until it is full, so that they are made in half the time.
+            // Tables are only in the commit log until it is full, so that they are made in half the time.
             "-Dcassandra.unsafesystem=true",
-            // The user is made at once. In a ring a node would try that without a pause until it sees others.
+            // The user is made at once. In a ring, a node would try that without a pause until it sees
+            // others.
             "-Dcassandra.superuser_setup_delay_ms=0",
         ];
         self.run(ring, 1, &Surroundings { settings_of_java, ..Surroundings::default() })
     }
 
-    /// Makes node `number` of so many, with nothing in it.
+    /// Makes the folder of node `number` of so many, empty.
     pub(super) fn make(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<()> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
@@ -109,7 +111,7 @@ impl Server {
         self.write_tool(&folder, "sstabledump", "org.apache.cassandra.tools.SSTableExport")
     }
 
-    /// Starts a node that was made, with all that is in it.
+    /// Starts a node that was made, with its data.
     pub(super) fn run(&self, ring: &Path, number: u8, surroundings: &Surroundings) -> Result<Node> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
@@ -125,7 +127,7 @@ impl Server {
             .args(logging(&folder))
             .arg(format!("-Dcassandra.jmx.local.port={}", management_port(number)))
             .arg("-Dcassandra-foreground=yes")
-            // Nobody else is there to be heard of, and nothing to be moved.
+            // There are no other nodes to wait for, and no data to move.
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
             .args(surroundings.settings_of_java)
             .arg("-cp")
@@ -143,7 +145,7 @@ impl Server {
         Node::spawn(command, number, folder, nodetool)
     }
 
-    /// A key for the node, and the certificate by which clients know it.
+    /// Makes a key for the node, and the certificate by which clients recognise the node.
     fn write_certificate(&self, folder: &Path) -> Result<()> {
         let keytool = find_program("keytool").unwrap_or_else(|| self.java.with_file_name("keytool"));
         let store = ["-alias", "node", "-keystore", "node.p12", "-storepass", "rashomon"];
@@ -159,7 +161,7 @@ impl Server {
         Ok(())
     }
 
-    /// A script that runs one of Cassandra's own tools on a node.
+    /// Writes a script that runs one of Cassandra's own tools on a node.
     fn write_tool(&self, folder: &Path, name: &str, class_and_options: &str) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let script = folder.join(name);
@@ -187,7 +189,7 @@ impl Server {
     }
 }
 
-/// Files that are the same for every node.
+/// The path of a file that is the same for every node.
 fn source(name: &str) -> PathBuf {
     crate::root().join("xtask/cassandra").join(name)
 }
@@ -222,8 +224,8 @@ fn settings(folder: &Path, number: u8, nodes: u8) -> String {
         .replace("{folder}", &folder.display().to_string())
 }
 
-/// What a node for tests has more: it asks for a password (`cassandra`, of the user `cassandra`), and takes
-/// encrypted connections beside others.
+/// Further settings of a node for tests. It requires a password (`cassandra`, of the user `cassandra`), and
+/// accepts encrypted connections beside others.
 fn for_tests(folder: &Path) -> String {
     format!(
         "
@@ -244,15 +246,15 @@ client_encryption_options:
     )
 }
 
-/// Where the node's part of the ring begins, all parts of one size.
+/// The token at which the node's part of the ring begins. All parts have one size.
 fn token(number: u8, nodes: u8) -> i64 {
     let part = (1_i128 << 64) / i128::from(nodes);
-    // The first is the least number of 64 bits, and the parts fill those and no more.
+    // The first token is the least number of 64 bits, and the parts together fill those exactly.
     i64::try_from(i128::from(i64::MIN) + part * i128::from(number - 1)).unwrap_or(i64::MAX)
 }
 
-/// Maven writes beside its project, so it gets a copy of it; the jars are moved to their place when all are
-/// there.
+/// Downloads the jars. Maven writes files beside its project, so it gets a copy of the project. The jars are
+/// moved to their place when all are complete.
 fn fetch_jars(maven: &Path, jars: &Path) -> Result<()> {
     let project = folder().join("maven");
     let unfinished = project.join("jars");
@@ -275,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_part_the_ring_evenly() {
+    fn tokens_divide_the_ring_evenly() {
         assert_eq!(token(1, 1), i64::MIN);
         assert_eq!(
             [1, 2, 3].map(|number| token(number, 3)),

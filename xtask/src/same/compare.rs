@@ -1,4 +1,4 @@
-//! The answers of two programs, held side by side.
+//! Compares the answers of two programs.
 
 /// A request or a command, and its whole answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,8 +7,8 @@ pub(super) struct Answer {
     pub(super) given: Vec<u8>,
 }
 
-/// The first answer in which two runs differ, in words; `None` where they are the same but for the names of tids and
-/// for measured times.
+/// Describes the first answer in which two runs differ. `None`: they differ in nothing but the values of tids
+/// and measured times.
 pub(super) fn difference(old: &[Answer], new: &[Answer]) -> Option<String> {
     let mut names = (Names::default(), Names::default());
     for (number, (old, new)) in old.iter().zip(new).enumerate() {
@@ -38,12 +38,12 @@ fn describe(number: usize, old_asked: &str, new_asked: &str, old: &str, new: &st
     format!("step {number}: {asked}\n--- before\n{}\n--- after\n{}", around(old), around(new))
 }
 
-/// The tids of a run, in the order in which they came.
+/// The tids of a run, in the order of their first appearance.
 #[derive(Debug, Default)]
 struct Names(std::collections::HashMap<String, usize>);
 
 impl Names {
-    /// The text with each tid replaced by its number, and without times that were measured.
+    /// Replaces each tid of a text by its number, and removes measured times.
     fn normalize(&mut self, bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes);
         let mut result = String::with_capacity(text.len());
@@ -62,10 +62,10 @@ impl Names {
     }
 }
 
-/// The length of a tid.
+/// The length of a tid in bytes.
 const TID: usize = 36;
 
-/// Where the first tid of a text begins.
+/// Finds the offset of the first tid in a text.
 pub(super) fn find_tid(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let is_tid = |window: &[u8]| {
@@ -78,7 +78,8 @@ pub(super) fn find_tid(text: &str) -> Option<usize> {
     bytes.windows(TID).position(is_tid)
 }
 
-/// A line of a command without the end that says how long it took: ", in 0.1 s (112 rows/s, 6.9 kB/s)".
+/// Removes the end of a command's line that says how long the command took: ", in 0.1 s (112 rows/s, 6.9
+/// kB/s)".
 fn without_measured_times(line: &str) -> &str {
     match line.find(" in ") {
         Some(at) if line[at..].contains(" s") && line[at + 4..].starts_with(|c: char| c.is_ascii_digit()) => {
@@ -101,7 +102,7 @@ mod tests {
     const B: &str = "9f545ba0-2601-11e3-885c-4160918f0fb9";
 
     #[test]
-    fn other_tids_are_the_same_where_they_come_in_the_same_places() {
+    fn tids_are_equal_in_equal_places() {
         let one = [format!("{A} {B}"), B.to_owned()];
         let same = [format!("{B} {A}"), A.to_owned()];
         let other = [format!("{B} {A}"), B.to_owned()];
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_is_a_difference_and_a_measured_time_is_none() {
+    fn measured_times_are_no_difference() {
         assert_eq!(
             difference(&answers(&["1 row, in 0.1 s"]), &answers(&["1 row, in 7.3 s (2 rows/s)"])),
             None

@@ -1,4 +1,4 @@
-//! A clock that only moves when it is told to, and random bytes that depend on a seed alone, for any program.
+//! A clock that only moves on command, and random bytes that depend on a seed alone, for any program.
 
 use std::path::Path;
 
@@ -13,18 +13,18 @@ pub(super) struct FrozenClock {
 }
 
 impl FrozenClock {
-    /// A clock that shows `micros` microseconds since 1970. Its files lie in `folder`.
+    /// Makes a clock that shows `micros` microseconds since 1970. Its files are in `folder`.
     pub(super) fn new(folder: &Path, micros: i64) -> Result<Self> {
         Ok(Self { preload: Preload::new(folder, "frozen.c", micros)?, micros })
     }
 
-    /// Moves it.
+    /// Moves the clock ahead.
     pub(super) fn advance(&mut self, micros: i64) -> Result<()> {
         self.micros += micros;
         self.preload.set(self.micros)
     }
 
-    /// The variables that a process needs in its environment. Processes with different seeds draw different bytes.
+    /// The environment variables for a process. Processes with different seeds draw different bytes.
     pub(super) fn environment(&self, seed: u64) -> Vec<(String, String)> {
         let mut variables = self.preload.environment("FROZEN_CLOCK");
         variables.push(("FROZEN_SEED".to_owned(), seed.to_string()));

@@ -1,7 +1,8 @@
-//! `cargo xtask same OLD NEW`: two versions of the program do the same.
+//! `cargo xtask same OLD NEW`: checks that two versions of the program do the same.
 //!
-//! Both get the same seeded requests and commands, under the same clock and with the same random bytes. Their answers
-//! are compared byte for byte, except tids and measured times. At the end, so are the digests of all tables.
+//! Both get the same seeded requests and commands, under the same clock and with the same random bytes. Their
+//! answers are compared byte for byte, except tids and measured times. At the end the digests of all tables
+//! are compared as well.
 
 mod compare;
 mod frozen;
@@ -49,10 +50,10 @@ pub struct Options {
     cassandra: bool,
 }
 
-/// A configuration to compare under.
+/// A configuration for the comparison.
 struct Configuration {
     name: &'static str,
-    /// The keys of `[retention]` beside those of [`RETENTION`]; `None`: there is no such table.
+    /// The keys of `[retention]` in addition to [`RETENTION`]. `None`: there is no such table.
     retention: Option<&'static str>,
     /// The keys of `[archive]`; `None`: there is no such table.
     archive: Option<&'static str>,
@@ -60,10 +61,11 @@ struct Configuration {
     is_cluster: bool,
 }
 
-/// No loop of a server collects garbage.
+/// No background loop of a server collects garbage.
 const COMMON: &str = "collect_every = \"0s\"\naccess_log = \"off\"\nlog_level = \"error\"\n";
 
-/// `skew` is longer than a run takes: the time of day does not go on by itself, and must not look as if it had been set.
+/// `skew` is longer than a run takes. The time of day does not advance by itself here, which must not be
+/// taken for a clock jump.
 const RETENTION: &str = "[retention]\nskew = \"5m\"\ngrace = \"1h\"\n";
 
 const CONFIGURATIONS: &[Configuration] = &[
@@ -114,7 +116,7 @@ impl Configuration {
         }
     }
 
-    /// The text of its file.
+    /// The text of its settings file.
     fn settings(&self) -> String {
         let retention = self.retention.map(|keys| format!("{RETENTION}{keys}\n"));
         let archive = self.archive.map(|keys| format!("[archive]\n{keys}\n"));
@@ -126,10 +128,10 @@ fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(CONFIGURATIONS.iter().map(|configuration| configuration.name))
 }
 
-/// When a store in a file begins, in microseconds since 1970: 2026-01-01.
+/// The time at which a run on a file starts, in microseconds since 1970: 2026-01-01.
 const FILE_START: i64 = 1_767_225_600_000_000;
 
-/// Runs all scripts with both programs. `false` where they differ.
+/// Runs all scripts with both programs. Returns `false` if the programs differ.
 pub fn run(options: &Options) -> Result<bool> {
     for program in [&options.old, &options.new] {
         ensure!(program.is_file(), "there is no program {}", program.display());
@@ -160,11 +162,11 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(different == 0)
 }
 
-/// How many answers were the same, or what differed.
+/// Returns the number of equal answers, or a description of the difference.
 fn compare(options: &Options, configuration: &Configuration, seed: u64) -> Result<Result<usize, String>> {
     let traits = configuration.traits();
     let script = script::draw(seed, options.steps, traits);
-    // A node of Cassandra has its own clock, from which the frozen one must not be far.
+    // A node of Cassandra has its own clock, and the frozen clock must not be far from it.
     let start = if configuration.is_cluster { now_micros() } else { FILE_START };
     let answers = |binary: &Path, name: &str| {
         let folder = crate::target().join("xtask/same").join(configuration.name).join(name);

@@ -2,16 +2,16 @@
 
 use fastrand::Rng;
 
-/// Something that is done to a store.
+/// A step of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A request to one of the servers. `{tid:N}` in its path is a tid that an earlier answer had.
+    /// A request to one of the servers. `{tid:N}` in its path is replaced by the tid of an earlier answer.
     Request { server: usize, method: &'static str, path: String, kind: &'static str, body: Vec<u8> },
-    /// Time passes: so many microseconds.
+    /// Moves the clock ahead by so many microseconds.
     Advance(i64),
-    /// A command on the store, which no server has open meanwhile where the store is a file.
+    /// A command on the store. If the store is a file, no server has it open meanwhile.
     Command(Vec<String>),
-    /// An import of this file by a command.
+    /// An import of this dump by a command.
     Import { options: Vec<String>, dump: String },
 }
 
@@ -23,18 +23,18 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 
-/// What a configuration has the script do.
+/// What the script may contain under a configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traits {
-    /// How many servers work on the store.
+    /// The number of servers on the store.
     pub(super) servers: usize,
-    /// Whether revisions are sealed, merged and erased.
+    /// Whether revisions are sealed, compacted and erased.
     pub(super) archive: bool,
     /// Whether there is a policy of retention.
     pub(super) retention: bool,
 }
 
-/// A script of about so many steps.
+/// Draws a script of about `steps` steps.
 pub(super) fn draw(seed: u64, steps: usize, traits: Traits) -> Vec<Step> {
     let mut script =
         Script { rng: Rng::with_seed(seed), traits, highest: [0; TITLES.len()], tids: 0, steps: Vec::new() };
@@ -50,7 +50,7 @@ struct Script {
     traits: Traits,
     /// The highest revision of each title.
     highest: [u64; TITLES.len()],
-    /// How many writes were sent. Not all are answered with a tid.
+    /// The number of writes so far. Not all are answered with a tid.
     tids: usize,
     steps: Vec<Step>,
 }
@@ -75,7 +75,7 @@ impl Script {
     }
 
     fn title(&mut self) -> usize {
-        // The first title has a long history.
+        // The first title gets a long history.
         if self.rng.bool() { 0 } else { self.rng.usize(..TITLES.len()) }
     }
 
@@ -93,7 +93,7 @@ impl Script {
         format!("/v1/{DOMAIN}/page/{}", TITLES[title])
     }
 
-    /// Text of some paragraphs, of which revisions of one page have many in common.
+    /// Draws a text of some paragraphs. Revisions of one page have many paragraphs in common.
     fn text(&mut self) -> String {
         let paragraphs = self.rng.usize(1..12);
         let mut text = String::new();
@@ -117,7 +117,7 @@ impl Script {
             form.push_str(&format!("&data-parsoid=%7B%22a%22:{}%7D", self.rng.u32(..)));
         }
         if self.rng.u32(..60) == 0 {
-            // More than a chunk.
+            // A body of more than one chunk.
             form.push_str("&meta=");
             form.extend((0..1_200_000).map(|_| self.rng.alphanumeric()));
         }
@@ -128,7 +128,7 @@ impl Script {
         let title = self.title();
         let highest = self.highest[title];
         let rev = match self.rng.u32(..10) {
-            // An old revision, perhaps again; or one in a gap.
+            // An old revision number, perhaps used already, or a number above a gap.
             0 => self.rng.u64(1..=highest.max(1)),
             1 => highest + self.rng.u64(2..5),
             _ => highest + 1,
@@ -152,7 +152,7 @@ impl Script {
         self.write("POST", format!("{}?rev/", Self::page(title)), form);
         self.highest[title] = highest.max(rev);
         if self.rng.u32(..12) == 0 {
-            // A client that did not get the answer.
+            // A client that did not get the answer repeats its request.
             let again = self.steps.last().cloned();
             self.steps.extend(again);
         }
@@ -187,7 +187,7 @@ impl Script {
     }
 
     fn tid(&mut self) -> String {
-        // Recent ones more often than old ones.
+        // Recent tids are more frequent than old ones.
         let back = if self.rng.bool() { self.rng.usize(..6) } else { self.rng.usize(..self.tids.max(1)) };
         format!("{{tid:{}}}", self.tids.saturating_sub(back + 1))
     }
@@ -286,7 +286,7 @@ impl Script {
         self.steps.push(step);
     }
 
-    /// Each revision and each property, of all pages.
+    /// Reads each revision and each property of all pages.
     fn read_everything(&mut self) {
         for title in 0..TITLES.len() {
             let page = Self::page(title);

@@ -1,4 +1,4 @@
-//! One program at work on a store of its own, and what it answers.
+//! One program at work on a store of its own, and its answers.
 
 use std::{
     fs::{self, File},
@@ -22,20 +22,20 @@ use crate::{
     service::{Service, free_address},
 };
 
-/// The tid of a request that asks for one before any write was answered with one.
+/// The tid in a request that needs one before any write was answered with one.
 const NO_TID: &str = "00000000-0000-1000-8000-000000000000";
-/// The longest time that an answer may take.
+/// The time limit of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// The longest time until a server answers that it is ready, or has nothing more to do.
+/// The time limit for a server to become ready, or to become idle.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A server has nothing to do when none of its threads was woken during so many looks. A node of Cassandra may need
-/// some time for an answer, in which the server sleeps.
+/// A server is idle if none of its threads was woken during so many checks. A server that waits for an answer
+/// of a Cassandra node sleeps, so a cluster needs more checks.
 const QUIET_LOOKS: u32 = 5;
 const QUIET_LOOKS_ON_CLUSTER: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
-/// Where a program works.
+/// The environment of a program.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) binary: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The keyspace, where the store is in one.
+    /// The keyspace of a store on Cassandra.
     fn keyspace(&self) -> Option<&str> {
         let path = self.store.strip_prefix("cassandra://")?.split_once('/')?.1;
         Some(path.split_once('?').map_or(path, |(keyspace, _)| keyspace))
@@ -61,14 +61,14 @@ pub(super) struct World {
     place: Place,
     clock: FrozenClock,
     servers: Vec<Option<Service>>,
-    /// How many processes were started. Each draws other random bytes.
+    /// The number of processes started so far. Each draws other random bytes.
     processes: u64,
     tids: Vec<String>,
     answers: Vec<Answer>,
 }
 
 impl World {
-    /// A new world. What an earlier one left in its folder is deleted.
+    /// Makes a new world. Deletes what an earlier one left in its folder.
     pub(super) fn new(place: Place, servers: usize) -> Result<Self> {
         if place.folder.exists() {
             fs::remove_dir_all(&place.folder)?;
@@ -80,7 +80,8 @@ impl World {
         Ok(Self { place, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
     }
 
-    /// Takes all steps, and then compares the store with a copy of it, which prints the digests of all tables.
+    /// Carries out all steps. Then compares the store with a copy of it, which prints the digests of all
+    /// tables.
     pub(super) fn run(mut self, script: &[Step]) -> Result<Vec<Answer>> {
         for step in script {
             self.step(step).with_context(|| format!("{step:?}").chars().take(300).collect::<String>())?;
@@ -108,7 +109,7 @@ impl World {
         }
     }
 
-    /// Moves the clock. A server that is woken then notices which of its timers are over.
+    /// Moves the clock ahead, and wakes the servers, so that they notice which of their timers have expired.
     fn advance(&mut self, micros: i64) -> Result<()> {
         self.clock.advance(micros)?;
         for number in 0..self.servers.len() {
@@ -153,13 +154,13 @@ impl World {
             ensure!(clock.elapsed() < READY_LIMIT, "a server does not become ready");
             thread::sleep(Duration::from_millis(20));
         }
-        // What it does at its start.
+        // Let the server finish the work of its start.
         self.wait_until_quiet(number)?;
         Ok(address)
     }
 
-    /// Waits for what a server does in the background. It would draw random bytes and look at the clock at another
-    /// moment in each run.
+    /// Waits until a server's background work is done. Otherwise it would draw random bytes and read the
+    /// clock at another moment in each run.
     fn wait_until_quiet(&self, number: usize) -> Result<()> {
         let Some(server) = &self.servers[number] else { return Ok(()) };
         let enough = if self.place.keyspace().is_some() { QUIET_LOOKS_ON_CLUSTER } else { QUIET_LOOKS };
@@ -195,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// The path with `{tid:N}` replaced by a tid of an earlier answer.
+    /// Replaces `{tid:N}` in a path by a tid of an earlier answer.
     fn with_tid(&self, path: &str) -> String {
         let Some((before, rest)) = path.split_once("{tid:") else { return path.to_owned() };
         let (number, after) = rest.split_once('}').unwrap_or((rest, ""));
@@ -214,7 +215,8 @@ impl World {
         self.answer(&words, files)
     }
 
-    /// A text without the names of the folder and of the keyspace, which the two programs do not share.
+    /// Removes the names of the folder and of the keyspace from a text, since they differ between the two
+    /// programs.
     fn without_places(&self, text: &str) -> String {
         let text = text.replace(&*self.place.folder.to_string_lossy(), "<folder>");
         match self.place.keyspace() {
@@ -223,7 +225,7 @@ impl World {
         }
     }
 
-    /// What a command prints, and how it ends.
+    /// Runs a command, and records its output and its exit status.
     fn answer(&mut self, words: &[String], files: &[&Path]) -> Result<()> {
         let log = self.place.folder.join("errors");
         let mut command = Command::new(&self.place.binary);
@@ -244,7 +246,7 @@ impl World {
     }
 }
 
-/// How often the threads of a process were put to sleep.
+/// How many times the threads of a process have been put to sleep.
 fn wakes(process: u32) -> Result<u64> {
     let mut wakes = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
@@ -256,7 +258,7 @@ fn wakes(process: u32) -> Result<u64> {
     Ok(wakes)
 }
 
-/// Sends a request, and gives the whole answer.
+/// Sends a request, and returns the whole answer.
 fn exchange(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;

@@ -1,4 +1,4 @@
-//! The pages for people, in a browser: they render, their links lead somewhere, the console stays silent.
+//! The HTML pages in a browser: they render, their links lead somewhere, and the console stays silent.
 
 use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 
@@ -12,22 +12,23 @@ use crate::process::run_logged;
 
 /// How long a page may take, the start of the browser included.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
-/// Links of one page that are followed: enough for a page of the demo.
+/// How many links of one page are followed: enough for a page of the demo.
 const MAX_LINKS: usize = 200;
 
-/// A page to look at.
+/// A page to visit.
 struct Visit {
-    /// Names it here, and its picture.
+    /// The name of the visit and of its screenshot.
     name: &'static str,
     from: From,
-    /// What must be in the document as the browser has it.
+    /// Texts that must be in the document after the browser has rendered it.
     expect: &'static [&'static str],
 }
 
 enum From {
-    /// This path of the server.
+    /// A path of the server.
     Path(&'static str),
-    /// The first link on the page of an earlier visit whose address contains this.
+    /// The first link whose address contains the second string, on the page of the earlier visit with the
+    /// first name.
     Link(&'static str, &'static str),
 }
 
@@ -81,9 +82,10 @@ pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
     )))
 }
 
-/// Loads a page, takes its picture, and gives its document as the browser has it.
+/// Loads a page, takes its screenshot, and returns its document from the browser.
 fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<String> {
-    // Twice, since a browser that gives the document takes its picture before the frames in it are painted.
+    // The page is loaded twice: a browser that dumps the document takes the screenshot before the frames in
+    // it are painted.
     let picture = pictures.join(format!("{}.png", visit.name));
     let screenshot = format!("--screenshot={}", picture.display());
     let painted = browse(chromium, url, &format!("{}-picture", visit.name), &[&screenshot])?;
@@ -98,12 +100,12 @@ fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<St
     Ok(document)
 }
 
-/// Loads a page, and gives the console's lines, and its document as the browser has it. `name` is that of the log.
+/// Loads a page. Returns the console's lines and the document from the browser. `name` is that of the log.
 pub(super) fn dump(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<String> {
     browse(chromium, url, name, &[&["--dump-dom"], flags].concat())
 }
 
-/// Runs the browser on a page, and gives all that it printed: the console's lines, and the document if asked.
+/// Runs the browser on a page, and returns its output: the console's lines, and the document if asked.
 fn browse(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<String> {
     let profile = tempfile::tempdir()?;
     let mut command = Command::new(chromium);
@@ -118,11 +120,11 @@ fn browse(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<Stri
     let finished = run_logged(command, &log, PAGE_LIMIT, |_| false)?;
     ensure!(finished.status.success(), "the browser ended with {}, see {}", finished.status, log.display());
     let output = fs::read_to_string(&log)?;
-    // The first line is the command.
+    // The first line of the log is the command.
     Ok(output.split_once('\n').map_or("", |(_, output)| output).to_owned())
 }
 
-/// Asks for everything on our server that the page points to.
+/// Requests everything on the server to which the page links.
 fn follow_links(server: SocketAddr, url: &str, document: &str) -> Result<usize> {
     let mut followed: Vec<String> =
         addresses(document).iter().filter_map(|link| resolve(server, url, link)).collect();
@@ -142,7 +144,7 @@ fn follow_links(server: SocketAddr, url: &str, document: &str) -> Result<usize> 
     Ok(followed.len())
 }
 
-/// What the document's `href` and `src` say.
+/// The values of the document's `href` and `src` attributes.
 fn addresses(document: &str) -> Vec<String> {
     let mut found = Vec::new();
     for attribute in [" href=\"", " src=\""] {
@@ -156,7 +158,7 @@ fn addresses(document: &str) -> Vec<String> {
     found
 }
 
-/// The full address of a link on a page of our server; `None` where it leads elsewhere, or nowhere new.
+/// The full address of a link on a page of the server. `None` if it leads elsewhere, or to the same page.
 fn resolve(server: SocketAddr, page: &str, link: &str) -> Option<String> {
     let origin = format!("http://{server}");
     let path = page.strip_prefix(&origin)?.split(['?', '#']).next()?;
@@ -174,7 +176,7 @@ fn resolve(server: SocketAddr, page: &str, link: &str) -> Option<String> {
     } else if link.starts_with('?') {
         format!("{origin}{path}{link}")
     } else {
-        // Segments of `..` are for curl to work out.
+        // curl resolves segments of `..`.
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         format!("{origin}{folder}/{link}")
     })

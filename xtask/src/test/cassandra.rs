@@ -1,4 +1,4 @@
-//! The steps that need a node of Cassandra, which is started in the background while other steps compile.
+//! The steps that need a Cassandra node. It is started in the background while other steps compile.
 
 use std::thread::{self, JoinHandle};
 
@@ -7,19 +7,20 @@ use anyhow::{Result, anyhow};
 use super::{Outcome, steps, tools::Toolbox};
 use crate::cassandra::{FOR_TESTS, Node, Server, test_ring};
 
-/// For the other steps: the tests that need a node leave it to these.
+/// An environment variable for the other steps: it makes them skip the tests that need a node.
 pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 
-/// The test programs that run on the store which the environment names.
+/// The test programs that run on the store that the environment names.
 const ON_ANY_STORE: &[&str] = &["buckets", "http", "dumps"];
 
-/// Their modules and tests that use no node: the cache of a store with one process, two stores at once, files alone,
-/// tests that meddle with the store in memory, and tests that name their store.
+/// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
+/// stores at once, files alone, details of the store in memory, or a store that they name.
 const NOT_ON_A_NODE: &[&str] = &[
-    "archive::erasing::an_erasing_",
+    "archive::erasing::erase_succeeds_beside_",
+    "archive::erasing::interrupted_erase_",
     "archive::faults::",
     "archive::files::",
-    "archive::histories::an_import_",
+    "archive::histories::interrupted_bulk_load_",
     "archive::writing::",
     "bounded_reads::",
     "latest_cache::",
@@ -31,20 +32,20 @@ const NOT_ON_A_NODE: &[&str] = &[
     "in_sqlite::",
 ];
 
-/// A node for the steps that need one: on its way, there, or known not to come.
+/// A node for the steps that need one: starting, ready, or failed.
 #[derive(Debug)]
 pub(super) struct TestNode {
     starting: Option<JoinHandle<Result<Node>>>,
-    /// `None` where one was given.
+    /// `None`: the environment names a node.
     node: Result<Option<Node>, String>,
 }
 
 impl TestNode {
-    /// Begins to start a node, unless one was given.
+    /// Starts a node in the background, unless the environment names one.
     pub(super) fn begin(on_build_server: bool) -> Self {
         let given = std::env::var_os(FOR_TESTS).is_some();
         let starting = (!given).then(|| {
-            // What it needs is fetched beside what the other steps need.
+            // The node's files are downloaded at the same time as those of other steps.
             thread::spawn(move || {
                 let server = Server::fetch(&mut Toolbox::new(on_build_server))?;
                 server.start_for_tests(&test_ring()?)?.wait()
@@ -53,7 +54,7 @@ impl TestNode {
         Self { starting, node: Ok(None) }
     }
 
-    /// The node, when it takes CQL; `None` where one was given.
+    /// Waits until the node accepts CQL connections, and returns it. `None`: the environment names a node.
     pub(super) fn wait(&mut self) -> Result<Option<&mut Node>> {
         if let Some(starting) = self.starting.take() {
             let node = starting.join().unwrap_or_else(|_| Err(anyhow!("the start of a node panicked")));
@@ -63,19 +64,19 @@ impl TestNode {
     }
 }
 
-/// Runs the tests that are about Cassandra.
+/// Runs the tests of the Cassandra store.
 pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
-    // Each makes tables of its own, and the node makes one after another.
+    // Each test makes tables of its own, and the node makes one table after another.
     run_tests(toolbox, "cassandra", 4, &["cassandra"], &[])
 }
 
-/// Runs the tests that are about no store, on this one.
+/// Runs the tests that work on any store, on this one.
 pub(super) fn run_on_any_store(toolbox: &mut Toolbox) -> Result<Outcome> {
-    // They wait for the node most of the time.
+    // These tests wait for the node most of the time.
     run_tests(toolbox, "cluster", 8, ON_ANY_STORE, NOT_ON_A_NODE)
 }
 
-/// Runs test targets on the node, so many tests at once.
+/// Runs test targets on the node, with so many tests at once.
 fn run_tests(
     toolbox: &mut Toolbox,
     name: &str,

@@ -1,4 +1,4 @@
-//! The demo as a newcomer meets it: it starts, it prints lines, and the lines work when they are pasted.
+//! The demo as a new user sees it: it starts, prints lines, and the lines work when they are pasted.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 use super::{Outcome, Toolbox, steps};
 use crate::{process::Stopwatch, service::Service};
 
-/// How many lines it promises.
+/// How many lines the demo promises.
 const CURL_LINES: usize = 5;
-/// How long it may take from the start until all is printed and served. The promise is a second for the
-/// program that users get; the tests run one without optimisation, on a machine that does other things too.
+/// How long the demo may take until all is printed and served. The promise is a second for the program that
+/// users get. The tests run an unoptimised one, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Starts the demo, and gives it with what it printed.
+/// Starts the demo, and returns it with its output.
 pub(super) fn start() -> Result<(Service, String)> {
     let clock = Stopwatch::start();
     let log = steps::log("demo-service");
@@ -31,7 +31,8 @@ pub(super) fn start() -> Result<(Service, String)> {
 
 pub(super) fn run(_: &mut Toolbox) -> Result<Outcome> {
     let (service, printed) = start()?;
-    // An answer of 4xx or 5xx shall be an error, although the line does not ask for it: curl reads this file.
+    // curl reads this file. With it an answer of 4xx or 5xx is an error, although the line does not ask for
+    // that.
     let settings = tempfile::tempdir()?;
     fs::write(settings.path().join(".curlrc"), "fail-with-body\nsilent\nshow-error\nmax-time=10\n")?;
     let lines = curl_lines(&printed);
@@ -46,7 +47,7 @@ pub(super) fn run(_: &mut Toolbox) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} lines", lines.len())))
 }
 
-/// The lines to paste in what the demo printed.
+/// The lines to paste in the demo's output.
 fn curl_lines(printed: &str) -> Vec<String> {
     printed.lines().map(str::trim).filter(|line| line.starts_with("curl ")).map(str::to_owned).collect()
 }

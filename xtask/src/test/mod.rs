@@ -1,9 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 //!
-//! The steps are in the order of what they cost. A failed step does not stop the ones after it, so that one
-//! run says everything that is wrong (`--fail-fast` for the other way). What a step needs it fetches where it
-//! may; what it cannot have it says, and goes without. On the build server (`CI=true`) nothing is gone
-//! without: there it is a failure.
+//! The steps are in the order of their cost. A failed step does not stop the following ones, so that one run
+//! reports everything that is wrong (`--fail-fast` stops). Missing tools are downloaded if possible;
+//! otherwise the step reports what it lacks, and is skipped. On the build server (`CI=true`) a missing tool
+//! is a failure.
 
 mod browser;
 mod cassandra;
@@ -43,7 +43,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// Runs the steps, prints a table of them, and says whether none failed.
+/// Runs the steps, and prints a table of them. Returns whether none failed.
 pub fn run(options: &Options) -> Result<bool> {
     if options.list {
         for step in STEPS {

@@ -1,4 +1,4 @@
-//! Pages of other origins, in a browser: they change nothing on a server, unless their origin is configured.
+//! Pages of other origins in a browser: they change nothing on a server, unless their origin is configured.
 
 use std::{
     fs,
@@ -21,14 +21,14 @@ use crate::{http::Client, service::Service};
 /// How long the page may wait for the browser to send its request.
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often the server of the page looks whether it is still needed.
+/// How often the server of the page checks whether it is still needed.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A name that resolves to the loopback, as that of an attacker does after DNS rebinding.
+/// A name that resolves to the loopback, as an attacker's name does after DNS rebinding.
 const REBOUND: &str = "rebound.example";
 
-/// Tries to write in the ways that a page has: a form, and `fetch` with and without CORS. It says in its document
-/// what became of them. `SERVER` is the server, `PAGE` the beginning of the titles.
+/// A page that tries to write in all ways that pages have: a form, and `fetch` with and without CORS. Its
+/// document shows the results. `SERVER` is the server, and `PAGE` is the beginning of the titles.
 const ATTACK: &str = r#"<!DOCTYPE html><title>another origin</title><pre id="said"></pre>
 <iframe name="sink"></iframe>
 <form id="form" method="post" target="sink" action="http://SERVER/v1/attacked/page/PAGE-form?rev/">
@@ -48,7 +48,7 @@ fetch(url("PAGE-opaque"), { method: "POST", body: body(), mode: "no-cors" })
 /// The ends of the titles that the page tries to write.
 const WAYS: [&str; 3] = ["form", "fetch", "opaque"];
 
-/// Has the browser open the page from several origins, and looks what was written.
+/// Opens the page in the browser from several origins, and checks what was written.
 pub(super) fn check(chromium: &Path) -> Result<usize> {
     let page = PageServer::start()?;
     let port = page.address.port();
@@ -60,10 +60,10 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
     let service = Service::start(&steps::binary(), &arguments, &log)?;
     let server = service.address();
 
-    // The same page writes where its origin is configured, so that what fails elsewhere is not the page itself.
+    // The page can write if its origin is configured. So failures elsewhere are not faults of the page.
     let trusted = open(chromium, "trusted", &format!("http://localhost:{port}"), server)?;
     ensure!(trusted.contains("fetch:201"), "a page of a configured origin cannot write:\n{trusted}");
-    // Another port is the same site, and another origin. Another name is another site.
+    // Another port is the same site, but another origin. Another name is another site.
     let rules = format!("--host-resolver-rules=MAP {REBOUND} 127.0.0.1");
     for (name, origin) in
         [("port", format!("http://127.0.0.1:{port}")), ("site", format!("http://{REBOUND}:{port}"))]
@@ -79,7 +79,7 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
             ensure!(status == expected, "{page}-{way} is answered with {status}, not {expected}");
         }
     }
-    // The server's own pages still work under its own names, and not under another's.
+    // The server's own pages still work under its own names, but not under another name.
     for (host, expected) in [("localhost", "<title>"), (REBOUND, "urn:rashomon:problem:misdirected")] {
         let url = format!("http://{host}:{}/", server.port());
         let document = browser::dump(chromium, &url, &format!("host-{host}"), &[&rules])?;
@@ -94,7 +94,7 @@ fn open(chromium: &Path, name: &str, origin: &str, server: SocketAddr) -> Result
     open_with(chromium, name, origin, server, "--no-first-run")
 }
 
-/// Opens the page under an origin, and gives its document when it is done.
+/// Opens the page under an origin, and returns its final document.
 fn open_with(chromium: &Path, name: &str, origin: &str, server: SocketAddr, flag: &str) -> Result<String> {
     browser::dump(chromium, &format!("{origin}/{server}/{name}"), &format!("origin-{name}"), &[flag])
 }
@@ -115,8 +115,8 @@ impl PageServer {
         let thread = thread::spawn(move || {
             while !end.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // A thread each, since browsers open connections before they have anything to ask. One that is
-                    // gone does not matter.
+                    // Each connection has a thread, since browsers open connections before they have anything
+                    // to request. A failed connection does not matter.
                     Ok((stream, _)) => drop(thread::spawn(|| answer(stream))),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(POLL),
                     Err(_) => return,

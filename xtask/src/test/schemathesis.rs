@@ -1,5 +1,5 @@
-//! The API, asked by schemathesis: whatever `/openapi.json` says is tried with made-up requests, and each answer is held
-//! against it.
+//! Tests the API with schemathesis: generates requests from `/openapi.json`, and checks each answer against
+//! the document.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -12,19 +12,20 @@ use super::{
 };
 use crate::{http::Client, process::run_logged};
 
-/// The same requests each time, so that a change is not stopped by what it has nothing to do with.
+/// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
 const SEED: &str = "1";
 
-/// Requests that are made up for each operation, beside those of the phases `examples` and `coverage`.
+/// The number of requests generated for each operation, in addition to those of the phases `examples` and
+/// `coverage`.
 const EXAMPLES: &str = "100";
 
 /// How long one of the two runs may take.
 const RUN_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// What is accepted beside success, and why.
+/// The settings, which say what is accepted besides success, and why.
 const SETTINGS: &str = "xtask/schemathesis.toml";
 
-/// Types of bodies that it cannot make.
+/// Types of bodies that schemathesis cannot generate.
 const UNKNOWN_TYPES: [&str; 1] = ["multipart/related"];
 
 pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
@@ -48,7 +49,7 @@ pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
     Ok(Outcome::Passed("no finding, for paths and for queries".to_owned()))
 }
 
-/// Has it ask the server for all that a document describes. Gives what is wrong.
+/// Has schemathesis test everything that a document describes. Returns a description of the failures.
 fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<String>> {
     let mut command = Command::new(program);
     command
@@ -62,7 +63,7 @@ fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<
     Ok((!finished.status.success()).then(|| format!("{}, all of it in {}", finished.status, log.display())))
 }
 
-/// The document with its `x-ms-paths`, which schemathesis does not know, in place of its `paths`.
+/// Replaces the document's `paths` by its `x-ms-paths`, which schemathesis does not know.
 fn sub_resources_as_paths(document: &[u8]) -> Result<String> {
     let mut document: Value = serde_json::from_slice(document)?;
     let members = document.as_object_mut().context("the document is an object")?;

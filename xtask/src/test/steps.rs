@@ -17,21 +17,21 @@ use crate::{
     process::{Finished, cargo, find_program, run_logged},
 };
 
-/// No step takes longer, on two cores and from an empty target directory.
+/// The time limit of a step, on two cores and from an empty target directory.
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// The crates and features of every call of cargo, so that nothing is compiled twice.
 const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
 
-/// Where tests find MediaWiki's files.
+/// The variable by which tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
 
 pub(super) enum Need {
-    /// Without it the step cannot run.
+    /// The step cannot run without the tool.
     Everything(Tool),
-    /// Without it only this part of the step cannot run.
+    /// Only this part of the step cannot run without the tool.
     Part(Tool, &'static str),
-    /// A node of Cassandra, without which it cannot run.
+    /// A Cassandra node, without which the step cannot run.
     Node,
 }
 
@@ -128,12 +128,12 @@ pub(super) const STEPS: &[Step] = &[
     },
 ];
 
-/// Where the output of a program goes.
+/// The file for the output of a program.
 pub(super) fn log(name: &str) -> PathBuf {
     crate::target().join("xtask").join(format!("{name}.log"))
 }
 
-/// The service as the step `build` left it.
+/// The service that the step `build` built.
 pub(super) fn binary() -> PathBuf {
     crate::target().join("debug/rashomon")
 }
@@ -151,7 +151,8 @@ fn tidy(_: &mut Toolbox) -> Result<Outcome> {
 fn doc(_: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(cargo());
     command.arg("doc").args(EVERYTHING).args(["--no-deps", "--document-private-items"]);
-    // Who reads these pages works on the code: links to private items are welcome, and are built.
+    // These pages are for people who work on the code. So private items are documented, and links to them are
+    // welcome.
     command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
     finish("doc", command, is_no_progress, |_| String::new())
 }
@@ -162,9 +163,9 @@ fn deny(toolbox: &mut Toolbox) -> Result<Outcome> {
     finish("deny", command, |_| true, |_| String::new())
 }
 
-/// Cargo over the whole workspace, as all steps call it that compile our crates.
+/// The cargo command for the whole workspace, as all steps use it that compile the project's crates.
 ///
-/// Clippy compiles them: it is rustc with more lints, so that one compilation serves the lints, the programs and
+/// Clippy compiles them. It is rustc with more lints, so one compilation serves the lints, the programs and
 /// the tests.
 pub(crate) fn cargo_with_clippy(subcommand: &str) -> Result<Command> {
     const PROGRAM: &str = "clippy-driver";
@@ -180,7 +181,8 @@ fn build(_: &mut Toolbox) -> Result<Outcome> {
     let mut command = cargo_with_clippy("build")?;
     command.arg("--all-targets");
     let warnings = |lines: &[String]| lines.iter().filter(|line| is_warning(line)).count().to_string();
-    // Warnings are no errors of the compiler, so that the tests still run. Cargo repeats those of fresh crates.
+    // Warnings are no errors of the compiler, so that the tests still run. Cargo repeats the warnings of
+    // crates that it does not compile again.
     Ok(match finish("build", command, is_no_progress, warnings)? {
         Outcome::Passed(warnings) if warnings == "0" => Outcome::Passed(String::new()),
         Outcome::Passed(warnings) => Outcome::Failed(format!("{warnings} lines of warnings, see above")),
@@ -202,7 +204,7 @@ fn test(toolbox: &mut Toolbox) -> Result<Outcome> {
     finish_tests("test", command)
 }
 
-/// Runs tests; those that pass are counted and not shown.
+/// Runs tests. Passed tests are counted but not shown.
 pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
     finish(
         name,
@@ -215,7 +217,7 @@ pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
     )
 }
 
-/// The same histories each time, so that a change is not stopped by what it has nothing to do with.
+/// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
 fn retention(_: &mut Toolbox) -> Result<Outcome> {
     let mut remarks = Vec::new();
     for (store, histories) in [("memory", "1000"), ("sqlite", "60")] {
@@ -229,7 +231,7 @@ fn retention(_: &mut Toolbox) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{}; `cargo xtask simulate` does more", remarks.join(", "))))
 }
 
-/// As many stores as three minutes allow, the same first ones each time.
+/// Damages as many stores as three minutes allow, the same ones in the same order each time.
 fn damage(_: &mut Toolbox) -> Result<Outcome> {
     let mut command = Command::new(crate::target().join("debug/rashomon-damage"));
     command.args(["--seed", "1", "--stores", "1500", "--seconds", "170", "--program"]).arg(binary());
@@ -257,8 +259,8 @@ fn faults(toolbox: &mut Toolbox) -> Result<Outcome> {
     }
     let mut command = Command::new(crate::target().join("debug/xtask"));
     command.args(["cassandra", "faults", "--binary"]).arg(binary());
-    // The rolling restart starts Java three times, and a busy machine has no time for that and for writes within two
-    // seconds.
+    // The fault `roll` is left out: it starts Java three times, and a busy machine then has no time for
+    // writes within two seconds.
     for fault in ["kill", "stall", "quorum", "cut", "clock"] {
         command.args(["--only", fault]);
     }
@@ -266,7 +268,7 @@ fn faults(toolbox: &mut Toolbox) -> Result<Outcome> {
     finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does all of them".to_owned())
 }
 
-/// Lines that say more than that something goes on.
+/// Whether a line says more than that something is in progress.
 fn is_no_progress(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     let progress = [
@@ -282,7 +284,7 @@ fn is_no_progress(line: &str) -> bool {
     !word.is_empty() && !progress.contains(&word)
 }
 
-/// How many tests a closing line says have passed: `test result: ok. 12 passed; 0 failed; ...`.
+/// The number of passed tests in a closing line: `test result: ok. 12 passed; 0 failed; ...`.
 fn passed_tests(line: &str) -> Option<u64> {
     let counts = line.strip_prefix("test result: ")?;
     let (before, _) = counts.split_once(" passed;")?;

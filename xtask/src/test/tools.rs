@@ -1,4 +1,4 @@
-//! What the tests need beside Rust, and how it is had.
+//! The tools that the tests need besides Rust, and how to get them.
 
 use std::{
     collections::HashMap,
@@ -16,17 +16,17 @@ use crate::{
     process::{cargo, find_program, run_logged},
 };
 
-/// The version that the checks of dependencies are made with, so that a new one changes nothing by itself.
+/// The version of cargo-deny. It is fixed, so that a new version changes nothing by itself.
 const CARGO_DENY: &str = "0.20.2";
-/// The version of schemathesis, for the same reason.
+/// The version of schemathesis, fixed for the same reason.
 const SCHEMATHESIS: &str = "4.32.5";
-/// Building cargo-deny from its source takes minutes on a small machine.
+/// The time limit of a download or a build. Building cargo-deny takes minutes on a small machine.
 const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// MediaWiki in Debian.
+/// Debian's packages of MediaWiki.
 struct MediaWiki {
     packages: [&'static str; 2],
-    /// Where they put their files.
+    /// The folder in which the packages put their files.
     files: &'static str,
     /// A file of each package.
     parts: [&'static str; 2],
@@ -44,7 +44,7 @@ impl MediaWiki {
     }
 }
 
-/// Something that a step needs.
+/// A tool that a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
     CargoDeny,
@@ -56,7 +56,7 @@ pub(crate) enum Tool {
     /// A folder with MediaWiki's files.
     MediaWiki,
     Nft,
-    /// With what MediaWiki needs of it.
+    /// PHP with the extensions that MediaWiki needs.
     Php,
     RedisServer,
     Schemathesis,
@@ -65,13 +65,13 @@ pub(crate) enum Tool {
     TestData,
 }
 
-/// Where tools are, once they are looked for.
+/// The tools that were looked for so far.
 #[derive(Debug)]
 pub(crate) struct Toolbox {
     must_have_all: bool,
     found: HashMap<Tool, Result<PathBuf, String>>,
     package_lists_are_new: bool,
-    /// The node of Cassandra, from when it is begun to be started.
+    /// The Cassandra node, from the time at which its start began.
     cassandra: Option<TestNode>,
 }
 
@@ -80,12 +80,12 @@ impl Toolbox {
         Self { must_have_all, found: HashMap::new(), package_lists_are_new: false, cassandra: None }
     }
 
-    /// Whether a tool that cannot be had is a failure.
+    /// Whether a missing tool is a failure.
     pub(super) const fn must_have_all(&self) -> bool {
         self.must_have_all
     }
 
-    /// Where the tool is; fetches it where it is missing and we may.
+    /// Returns the path of a tool. Downloads a missing tool if that is allowed.
     pub(crate) fn fetch(&mut self, tool: Tool) -> Result<PathBuf> {
         if !self.found.contains_key(&tool) {
             let found = self.find_or_fetch(tool).map_err(|error| format!("{error:#}"));
@@ -94,20 +94,22 @@ impl Toolbox {
         self.found[&tool].clone().map_err(|reason| anyhow!(reason))
     }
 
-    /// Begins to start a node of Cassandra, unless that was begun before.
+    /// Starts a Cassandra node in the background, unless that was done before.
     pub(super) fn begin_node(&mut self) -> &mut TestNode {
         self.cassandra.get_or_insert_with(|| TestNode::begin(self.must_have_all))
     }
 
-    /// The node of Cassandra, when it takes CQL; `None` where one was given.
+    /// Waits until the Cassandra node accepts CQL connections, and returns it. `None`: the environment names
+    /// a node.
     pub(super) fn node(&mut self) -> Result<Option<&mut Node>> {
         self.begin_node().wait()
     }
 
-    /// Ends the node of Cassandra. One that is still on its way is waited for, so that nothing is left behind.
+    /// Ends the Cassandra node. If the node is still starting, waits for that first, so that no process is
+    /// left behind.
     pub(super) fn end_node(&mut self) {
         if let Some(mut node) = self.cassandra.take() {
-            // Where it did not come, there is nothing to end.
+            // If the start failed, there is nothing to end.
             let _ = node.wait();
         }
     }
@@ -131,7 +133,7 @@ impl Toolbox {
         }
     }
 
-    /// The Java that Cassandra 5.0 runs on, and no other one.
+    /// Java 17, the only version on which Cassandra 5.0 runs here.
     fn java(&mut self) -> Result<PathBuf> {
         let java = self.debian("java", "openjdk-17-jre-headless")?;
         let version = Command::new(&java).arg("-version").output()?.stderr;
@@ -158,7 +160,7 @@ impl Toolbox {
             .ok_or_else(|| anyhow!("the packages {} brought no such PHP", packages.join(" ")))
     }
 
-    /// schemathesis of exactly our version, in a virtual environment of Python below `target`.
+    /// schemathesis of exactly the fixed version, in a virtual environment of Python below `target`.
     fn schemathesis(&mut self) -> Result<PathBuf> {
         let own = crate::target().join("tools").join(format!("schemathesis-{SCHEMATHESIS}"));
         let program = own.join("bin/schemathesis");
@@ -181,8 +183,8 @@ impl Toolbox {
         Ok(program)
     }
 
-    /// MediaWiki's files: where Debian's packages put them, else unpacked from those below `target`. They are not
-    /// installed, since they would bring a web server that starts by itself; and the files alone need no root.
+    /// MediaWiki's files: where Debian's packages put them, or else unpacked below `target`. The packages are
+    /// not installed, since they would start a web server. Unpacking also needs no root.
     fn mediawiki(&mut self) -> Result<PathBuf> {
         let folder = crate::target().join("tools/mediawiki");
         let unpacked = folder.join(MEDIAWIKI.files.trim_start_matches('/'));
@@ -213,7 +215,7 @@ impl Toolbox {
         find_program(program).ok_or_else(|| anyhow!("the package {package} brought no {program}"))
     }
 
-    /// Installs Debian packages that bring something.
+    /// Installs Debian packages that contain a tool.
     fn install(&mut self, what: &str, packages: &[&str]) -> Result<()> {
         let Some(apt) = find_program("apt-get").filter(|_| rustix::process::geteuid().is_root()) else {
             bail!("no {what}; install it (Debian: apt install {})", packages.join(" "));
@@ -238,7 +240,7 @@ fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
     run_to_success(command, "apt-get")
 }
 
-/// Unpacks Debian packages into a folder, without installing them. The folder is there when it is whole.
+/// Unpacks Debian packages into a folder, without installing them. The folder appears when it is complete.
 fn unpack(apt: &Path, dpkg: &Path, packages: &[&str], folder: &Path) -> Result<()> {
     let (downloads, partly) = (folder.with_extension("packages"), folder.with_extension("partly"));
     for old in [folder, &downloads, &partly] {
@@ -268,7 +270,7 @@ fn has_extensions(php: &Path) -> bool {
         .all(|wanted| modules.lines().any(|module| module == *wanted))
 }
 
-/// cargo-deny of exactly our version: the one in the path, else one of our own below `target`.
+/// cargo-deny of exactly the fixed version: the one in the path, or else one below `target`.
 fn cargo_deny() -> Result<PathBuf> {
     let own = crate::target().join("tools").join(format!("cargo-deny-{CARGO_DENY}"));
     let own_program = own.join("bin/cargo-deny");
@@ -280,7 +282,7 @@ fn cargo_deny() -> Result<PathBuf> {
     }
     println!("    cargo install cargo-deny {CARGO_DENY}");
     let mut command = Command::new(cargo());
-    // It runs for a second: an optimized build would take longer than it saves.
+    // cargo-deny runs for a second, so an optimised build would take longer than it saves.
     command
         .args(["install", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY, "--root"])
         .arg(&own);

@@ -1,4 +1,4 @@
-//! The files that histories are imported from.
+//! The files that the benchmark imports.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// The set's own file, or one that is written into the folder where it is no export.
+    /// Returns the set's own file. If it is no export, writes one into the folder.
     pub(super) fn of(set: &Set, folder: &Path) -> Result<Self> {
         let revisions = set.pages.iter().map(|page| page.versions.len()).sum();
         let file = match set.name {
@@ -36,7 +36,7 @@ impl Input {
     }
 }
 
-/// Renders of revisions of which nothing else is known, as JSON lines.
+/// Writes the renders as JSON lines, without any metadata but revision and time.
 fn json_lines(set: &Set, folder: &Path) -> Result<PathBuf> {
     let path = folder.join("renders.jsonl");
     let mut file = BufWriter::new(File::create(&path)?);
@@ -61,7 +61,7 @@ fn json_lines(set: &Set, folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The number and the time of a version.
+/// The revision number and the time of a version.
 pub(super) fn place_of(version: &Version) -> Option<(Revision, Timestamp)> {
     let integer = |column: usize| match version.values.get(column) {
         Some(Value::Integer(number)) => Some(*number),
@@ -70,7 +70,7 @@ pub(super) fn place_of(version: &Version) -> Option<(Revision, Timestamp)> {
     Some((Revision::new(integer(sets::REV)?)?, Timestamp::from_micros(integer(sets::TIMESTAMP)?)))
 }
 
-/// The name that an import gives to the only render of a version.
+/// The tid that an import gives to the only render of a version.
 pub(super) fn tid_of(title: &str, version: &Version) -> Result<Tid> {
     let (rev, time) = place_of(version).context("a version has a number and a time")?;
     let page =

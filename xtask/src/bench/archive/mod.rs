@@ -1,4 +1,5 @@
-//! `archive`: whole histories straight into an archive, and read back, by the commands and the server that users run.
+//! `archive`: imports whole histories directly into an archive, and reads them back. It uses the commands and
+//! the server that users run.
 
 mod input;
 mod reads;
@@ -125,14 +126,14 @@ fn measure(
     Ok(())
 }
 
-/// What a command took.
+/// What a command took: time and memory.
 struct Took {
     seconds: f64,
     processor: f64,
     peak_mib: f64,
 }
 
-/// Runs a command to its end. What it prints goes nowhere.
+/// Runs a command to its end, and discards its output.
 fn timed(mut command: Command, clock: &dyn Clock) -> Result<Took> {
     let started = clock.monotonic();
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -149,7 +150,7 @@ fn timed(mut command: Command, clock: &dyn Clock) -> Result<Took> {
     })
 }
 
-/// What the archive says that it has.
+/// The statistics that `archive stats` prints.
 fn stats(binary: &Path, store: &Path) -> Result<serde_json::Value> {
     let output = Command::new(binary).args(["archive", "stats", "--json", "--data"]).arg(store).output()?;
     let mut stats: serde_json::Value =

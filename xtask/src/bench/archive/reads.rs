@@ -1,4 +1,4 @@
-//! Renders that are in blocks, read at random over HTTP.
+//! Random reads over HTTP of renders that are in blocks.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -17,18 +17,18 @@ use crate::{
     writes::page_path,
 };
 
-/// So many reads are made after a start, when nothing is in memory.
+/// The number of reads right after a start, when no cache has anything.
 pub(super) const AFTER_START: usize = 50;
 
-/// Nothing is kept of what was served; unpacked blocks are.
+/// No answers are cached, but unpacked blocks are.
 const UNCACHED: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\n";
-/// Neither are unpacked blocks.
+/// Nothing is cached, not even unpacked blocks.
 const NO_BLOCKS: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\ncache_size = 0\n";
 
 /// Adds a figure: its name, its unit and its value.
 type Add<'a> = dyn FnMut(&str, &'static str, f64) + 'a;
 
-/// A request, and what is answered.
+/// A request, and the expected answer.
 struct Read<'a> {
     request: Vec<u8>,
     text: &'a [u8],
@@ -96,7 +96,7 @@ fn asked<'a>(of: &[(&str, &'a Version)], property: &str, count: usize) -> Result
         .collect()
 }
 
-/// As the service spells titles: another spelling is answered with a redirect.
+/// Encodes a title as the service does: any other spelling is answered with a redirect.
 fn percent_encoded(title: &str) -> String {
     let mut encoded = String::with_capacity(title.len());
     for byte in title.bytes() {
@@ -117,7 +117,7 @@ fn serve(binary: &Path, store: &Path, settings: &str) -> Result<Service> {
     Service::start(binary, &arguments, &log)
 }
 
-/// Reads one after the other, and gives the milliseconds that each took, the shortest first.
+/// Sends the reads one after the other. Returns the milliseconds that each took, in ascending order.
 fn read(service: &Service, reads: &[Read<'_>], clock: &dyn Clock) -> Result<Vec<f64>> {
     let mut client = Client::connect(service.address())?;
     let mut took = Vec::with_capacity(reads.len());

@@ -1,4 +1,4 @@
-//! How small git packs the same texts: the blobs alone, without commits and trees.
+//! The size of the same texts packed by git: the blobs alone, without commits and trees.
 
 use std::{
     io::{BufWriter, Write},
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::sets::Set;
 
-/// As `git gc --aggressive` does.
+/// The settings of `git gc --aggressive`.
 const PACK: [&str; 3] = ["--window=250", "--depth=50", "--no-reuse-delta"];
 
-/// The bytes of a pack with one blob for each text.
+/// The size in bytes of a pack with one blob for each text.
 pub(super) fn pack(set: &Set) -> Result<usize> {
     let folder = tempfile::tempdir()?;
     let git = |arguments: &[&str]| {
@@ -33,7 +33,7 @@ pub(super) fn pack(set: &Set) -> Result<usize> {
     Ok(packed.len())
 }
 
-/// Runs it with an input, and gives its output.
+/// Runs a command with an input, and returns its output.
 fn run(mut command: Command, input: impl FnOnce(&mut dyn Write) -> Result<()> + Send) -> Result<Vec<u8>> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start git")?;
@@ -53,7 +53,7 @@ fn run(mut command: Command, input: impl FnOnce(&mut dyn Write) -> Result<()> + 
     Ok(output.stdout)
 }
 
-/// Each text as a blob with a mark.
+/// Writes each text as a blob with a mark.
 fn blobs(set: &Set, out: &mut dyn Write) -> Result<()> {
     for (mark, text) in (1..).zip(set.texts()) {
         write!(out, "blob\nmark :{mark}\ndata {}\n", text.len())?;
@@ -63,7 +63,7 @@ fn blobs(set: &Set, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// For each blob its name and the page's, by which git finds what is alike. The newest comes first.
+/// Lists each blob's name with that of its page, by which git finds similar blobs. The newest comes first.
 fn names(set: &Set, marks: &Path) -> Result<String> {
     let pages = set.pages.iter().enumerate();
     let pages: Vec<usize> = pages.flat_map(|(page, of)| of.versions.iter().map(move |_| page)).collect();

@@ -1,4 +1,4 @@
-//! `blocks`: real histories in compression blocks, beside other ways to pack them.
+//! `blocks`: packs real histories in compression blocks, and in other ways for comparison.
 
 mod git;
 mod others;
@@ -15,11 +15,11 @@ use rashomon_clock::Clock;
 use super::report::Report;
 use sets::{Set, Version, columns};
 
-/// Texts below and above this are read at different speeds.
+/// Texts of this size and more are measured separately, since they are read at other speeds.
 const LARGE: usize = 50 << 10;
-/// So many texts are read at random, in each run.
+/// The number of random reads in each run.
 const READS: usize = 3_000;
-/// So many entries of a page are appended at a time, to see what that costs.
+/// The number of entries that are appended to a page at a time, to measure what appending costs.
 const APPENDED: usize = 32;
 
 /// Which histories, and beside what.
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Measures blocks alone, and nothing beside them.
     #[arg(long)]
     alone: bool,
-    /// Says what the parts of the blocks take that the SQLite store in this folder has, and measures nothing else.
+    /// Measures only the sizes of the parts of the blocks that the SQLite store in this folder has.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["sets", "alone"])]
     store: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
     Ok(report)
 }
 
-/// The same texts, packed in other ways.
+/// Packs the same texts in other ways.
 pub(crate) fn beside(set: &Set, report: &mut Report) -> Result<()> {
     for (other, pack) in others::PACKERS {
         eprintln!("{}: {other}", set.name);
@@ -93,7 +93,7 @@ pub(crate) fn beside(set: &Set, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What does not change from run to run.
+/// Measures the sizes, which are the same in every run.
 fn sizes(set: &Set, report: &mut Report) -> Result<()> {
     let mut add = |what: &str, size: usize| {
         report.add(&format!("{}: {what}", set.name), "%", percent(size, set));
@@ -123,7 +123,7 @@ fn sizes(set: &Set, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One run.
+/// Measures the speeds, once.
 fn measure(set: &Set, report: &mut Report, clock: &dyn Clock) -> Result<()> {
     let mut add = |what: &str, unit, value| report.add(&format!("{}: {what}", set.name), unit, value);
     let megabytes = set.raw() as f64 / 1e6;
@@ -185,7 +185,7 @@ fn last_ordinal(block: &[u8]) -> Result<u64> {
     Ok(Block::open(block, Limits::default())?.ordinals().map_or(0, |(_, last)| last))
 }
 
-/// The blocks of a set. Their ordinals are the places of the texts.
+/// Packs a set into blocks. The ordinals are the positions of the texts.
 fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> Result<Vec<Vec<u8>>> {
     let mut builder = BlockBuilder::new(settings, columns.to_vec(), 0)?;
     let mut blocks = Vec::new();
@@ -206,7 +206,7 @@ fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> 
     Ok(blocks)
 }
 
-/// Blocks of each page on its own, made by appending some entries at a time.
+/// Packs each page into blocks of its own, appending a few entries at a time.
 fn appended(set: &Set) -> Result<Vec<Vec<u8>>> {
     let mut blocks = Vec::new();
     for page in &set.pages {
@@ -232,14 +232,14 @@ fn appended(set: &Set) -> Result<Vec<Vec<u8>>> {
     Ok(blocks)
 }
 
-/// Adds a version, with what is known of it if there are columns for that.
+/// Adds a version. If the builder has columns, adds the version's metadata, too.
 fn push(builder: &mut BlockBuilder, title: &str, version: &Version) -> Result<()> {
     let values = if builder.columns().is_empty() { &[] } else { version.values.as_slice() };
     builder.push(title.as_bytes(), &version.text, values)?;
     Ok(())
 }
 
-/// Unpacks the file that a set comes in, or the files, and gives their bytes and the seconds that it took.
+/// Unpacks the files that a set comes in. Returns their bytes and the seconds that it took.
 pub(crate) fn unpack_files(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
     let data = xtask::test_data();
     let files = match name {
@@ -270,7 +270,7 @@ mod memory {
 
     use anyhow::{Context, Result};
 
-    /// Forgets the peak so far, and says what there is now.
+    /// Resets the peak, and returns the present size.
     pub(super) fn reset() -> Result<u64> {
         fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
         field("VmRSS:")

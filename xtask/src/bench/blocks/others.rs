@@ -1,4 +1,4 @@
-//! What blocks are compared with: how small the same texts get elsewhere.
+//! The size of the same texts in the formats that blocks are compared with.
 
 use std::io::Write;
 
@@ -8,14 +8,14 @@ use zstd::zstd_safe::{CCtx, CParameter, compress_bound, get_error_name};
 use super::sets::Set;
 
 const LEVEL: i32 = 19;
-/// As many texts as a frame has, and as many as follow a key frame.
+/// The number of texts in a frame, and the number of texts that follow a key frame.
 const FRAME: usize = 64;
 const CHAIN: usize = 256;
-/// Of the notes' own tables.
+/// The sizes of runs in the tables of the notes.
 const DEFLATE_RUN: usize = 256 << 10;
 const LZ4_RUN: usize = 64 << 10;
 
-/// Something that packs a set, and says how many bytes it takes.
+/// Packs a set, and returns the size in bytes.
 pub(super) type Packer = fn(&Set) -> Result<usize>;
 
 pub(super) const PACKERS: &[(&str, Packer)] = &[
@@ -70,7 +70,7 @@ fn xz(set: &Set) -> Result<usize> {
     })
 }
 
-/// In the format of LZMA's own tools, with their default preset.
+/// Packs in the format of LZMA's own tools, with their default preset.
 fn lzma(set: &Set) -> Result<usize> {
     with_liblzma(set, || {
         let options = liblzma::stream::LzmaOptions::new_preset(6)?;
@@ -92,7 +92,7 @@ fn with_liblzma(set: &Set, stream: impl Fn() -> Result<liblzma::stream::Stream>)
 
 fn deflate(set: &Set) -> Result<usize> {
     runs(set, DEFLATE_RUN, |run| {
-        // Cassandra's own level.
+        // The level that Cassandra uses.
         let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(run)?;
         Ok(encoder.finish()?.len())
@@ -103,7 +103,7 @@ fn lz4(set: &Set) -> Result<usize> {
     runs(set, LZ4_RUN, |run| Ok(lz4_flex::block::compress(run).len()))
 }
 
-/// Packs all texts in runs, as a table does with the rows of a file.
+/// Packs all texts in runs, as a store packs the rows of a file.
 fn runs(set: &Set, run: usize, pack: impl Fn(&[u8]) -> Result<usize>) -> Result<usize> {
     let mut size = 0;
     let mut gathered = Vec::with_capacity(run);

@@ -1,4 +1,4 @@
-//! The real histories that blocks are measured with.
+//! The real histories that the block benchmarks use.
 
 use std::{
     collections::BTreeMap,
@@ -30,15 +30,15 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) text: Vec<u8>,
-    /// What is known of it, in the order of [`columns`].
+    /// The metadata of the version, in the order of [`columns`].
     pub(crate) values: Vec<Value>,
 }
 
-/// The places of a revision's number and of its time among what is known of it.
+/// The positions of a revision's number and time in its metadata.
 pub(crate) const REV: usize = 0;
 pub(crate) const TIMESTAMP: usize = 2;
 
-/// What is known of a revision beside its text.
+/// The columns for the metadata of a revision.
 pub(crate) fn columns() -> Vec<Column> {
     vec![
         Column::integer("rev"),
@@ -51,14 +51,14 @@ pub(crate) fn columns() -> Vec<Column> {
 }
 
 impl Page {
-    /// The bytes of its texts.
+    /// The size of all its texts in bytes.
     pub(crate) fn raw(&self) -> usize {
         self.versions.iter().map(|version| version.text.len()).sum()
     }
 }
 
 impl Set {
-    /// One of the sets of `RASHOMON_TEST_DATA`.
+    /// Loads one of the sets in `RASHOMON_TEST_DATA`.
     pub(crate) fn load(name: &'static str) -> Result<Self> {
         let data = xtask::test_data();
         let pages = match name {
@@ -68,17 +68,17 @@ impl Set {
         let mut pages = pages.with_context(|| {
             format!("cannot read {name} in {}: RASHOMON_TEST_DATA says where the data is", data.display())
         })?;
-        // The sealer packs small pages in this order.
+        // A seal packs small pages in this order.
         pages.sort_by(|a, b| a.title.cmp(&b.title));
         Ok(Self { name, pages })
     }
 
-    /// All texts, the pages one after the other.
+    /// All texts, page by page.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.pages.iter().flat_map(|page| &page.versions).map(|version| version.text.as_slice())
     }
 
-    /// The bytes of all texts.
+    /// The size of all texts in bytes.
     pub(crate) fn raw(&self) -> usize {
         self.texts().map(<[u8]>::len).sum()
     }
@@ -119,7 +119,7 @@ fn values(record: &RevisionRecord) -> Vec<Value> {
     ]
 }
 
-/// Each file has the renders of a page, one a line.
+/// Reads a folder in which each file has the renders of a page, one a line.
 fn renders(folder: &Path) -> Result<Vec<Page>> {
     let mut pages = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! Where the bytes of an archive go: the blocks of a store that stands, part by part.
+//! Where the bytes of an archive go: measures the blocks of an existing store, part by part.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::Arc};
 
@@ -11,12 +11,12 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use super::super::report::Report;
 
-/// Rows and partitions that are read together.
+/// The number of rows or partitions that are read together.
 const ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
-/// Which column of the index has the bytes of a page's bodies.
+/// The index column with the size of a page's bodies.
 const RAW_BYTES: usize = 8;
 
-/// Adds what each part of all blocks takes, in per cent of the bodies that are in them.
+/// Adds the size of each part of all blocks, in per cent of the bodies in the blocks.
 pub(super) fn measure(folder: &Path, report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (index, blocks) = runtime.block_on(async {
@@ -53,7 +53,7 @@ pub(super) fn measure(folder: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// All rows of a table.
+/// Reads all rows of a table.
 async fn rows(store: &SqliteStore, table: &'static Schema) -> Result<Vec<Row>> {
     store.create(table).await?;
     let (mut rows, mut after) = (Vec::new(), None);
@@ -77,7 +77,7 @@ async fn rows(store: &SqliteStore, table: &'static Schema) -> Result<Vec<Row>> {
     }
 }
 
-/// The blocks of which these are the pieces.
+/// Joins the parts of blocks to whole blocks.
 fn whole(pieces: Vec<Row>) -> Result<Vec<Vec<u8>>> {
     let mut blocks: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for piece in pieces {

@@ -1,4 +1,5 @@
-//! What the service asks of its tables for a write and for a read, recorded over a store in memory.
+//! The calls that the service makes to its tables for a write and for a read, recorded over a store in
+//! memory.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::{
     recorder::{Asked, Recorder},
 };
 
-/// What one request asks of the tables: reads side by side, then batches side by side, then one more.
+/// The table calls of one request: concurrent reads, then concurrent batches, then one last batch.
 pub(super) struct Call {
     pub(super) reads: Vec<Read>,
     pub(super) first: Vec<Batch>,
@@ -26,7 +27,7 @@ pub(super) enum Read {
     Scan(&'static Schema, Scan),
 }
 
-/// The buckets, over a store that records.
+/// The buckets, over a store that records its calls.
 pub(super) struct Recording {
     recorder: Arc<Recorder>,
     buckets: Revisioned,
@@ -36,7 +37,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Nothing is written yet.
+    /// Opens the buckets over an empty store.
     pub(super) async fn open(contents: Arc<Contents>, titles: &[String]) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
@@ -45,7 +46,7 @@ impl Recording {
         Ok(Self { recorder, buckets, contents, pages, next: 1 })
     }
 
-    /// The next so many new revisions, to the pages in turn.
+    /// Records the next `count` writes of new revisions, to the pages in turn.
     pub(super) async fn writes(&mut self, count: usize) -> Result<Vec<Call>> {
         let mut calls = Vec::with_capacity(count);
         self.recorder.take();
@@ -58,7 +59,7 @@ impl Recording {
         Ok(calls)
     }
 
-    /// A read of the newest html of each page.
+    /// Records a read of the newest html of each page.
     pub(super) async fn latest_reads(&self) -> Result<Vec<Call>> {
         let html = PropertyName::new("html")?;
         let mut calls = Vec::with_capacity(self.pages.len());

@@ -1,4 +1,4 @@
-//! The driver alone: what was recorded, made ready beforehand, and sent by as many tasks as the service has
+//! The driver alone: sends recorded statements, prepared beforehand, from as many tasks as the service has
 //! connections.
 
 use std::{
@@ -27,7 +27,8 @@ use super::{
     statements::{self, Raw, Statement},
 };
 
-/// A node that stalls answers with an error after two seconds. The service asks again then, and so does this.
+/// A node that stalls answers with an error after two seconds. The service then tries again, and so does the
+/// benchmark.
 const TRIES: usize = 3;
 
 /// A session of the driver.
@@ -36,14 +37,14 @@ pub(super) struct Driver {
     prepared: HashMap<String, PreparedStatement>,
 }
 
-/// A call that can be sent as it is.
+/// A call that is ready to be sent.
 struct Ready {
     reads: Vec<(PreparedStatement, Vec<Raw>)>,
     first: Vec<Change>,
     then: Option<Change>,
 }
 
-/// A batch: the store, too, sends one that has a single statement as that statement.
+/// A batch. Like the store, the benchmark sends a batch of one statement as that statement.
 enum Change {
     Alone(PreparedStatement, Vec<Raw>),
     Together(Batch, Vec<Vec<Raw>>),
@@ -61,13 +62,13 @@ impl Driver {
         Ok(Self { session: Arc::new(session), prepared: HashMap::new() })
     }
 
-    /// Deletes a keyspace, so that the next measurement has the disk.
+    /// Deletes a keyspace, so that the next measurement has the whole disk.
     pub(super) async fn drop_keyspace(&self, keyspace: &str) -> Result<()> {
         self.session.query_unpaged(format!("DROP KEYSPACE IF EXISTS {keyspace}"), ()).await?;
         Ok(())
     }
 
-    /// Makes `count` calls, these in turn, and gives how many a second there were.
+    /// Makes `count` calls, cycling through `calls`. Returns the calls per second.
     pub(super) async fn send(
         &mut self,
         calls: &[Call],
@@ -147,7 +148,7 @@ impl Driver {
 }
 
 impl Ready {
-    /// Every statement may be made twice.
+    /// Repeating a statement does no harm.
     async fn send_again_and_again(&self, session: &Session) -> Result<()> {
         for _ in 1..TRIES {
             if self.send(session).await.is_ok() {
@@ -160,7 +161,7 @@ impl Ready {
     async fn send(&self, session: &Session) -> Result<()> {
         try_join_all(self.reads.iter().map(|(statement, values)| async move {
             let rows = session.execute_unpaged(statement, values).await?.into_rows_result()?;
-            // A write of a new page reads what is not there.
+            // A write of a new page reads rows that do not exist.
             ensure!(self.then.is_some() || rows.rows_num() > 0, "a row that was written is not there");
             Ok(())
         }))

@@ -1,4 +1,4 @@
-//! The oVirt wiki into Cassandra and into SQLite, one after the other.
+//! Imports the oVirt wiki into Cassandra and into SQLite, one after the other.
 
 use std::{
     ffi::OsStr,
@@ -17,7 +17,7 @@ use crate::{
     service,
 };
 
-/// Imports into a new keyspace and into a new folder, and adds what both took. The keyspace is dropped.
+/// Imports into a new keyspace and into a new folder, and adds the figures of both. Drops the keyspace.
 pub(super) async fn run(
     binary: &Path,
     node: &Node,
@@ -45,7 +45,7 @@ pub(super) async fn run(
     driver.drop_keyspace(keyspace).await
 }
 
-/// The seconds that it took, from the start of the command to its end.
+/// Runs an import, and returns its seconds from the start of the command to its end.
 fn import(binary: &Path, store: &[&OsStr], clock: &dyn Clock) -> Result<f64> {
     let started = clock.monotonic();
     let output = Command::new(binary)

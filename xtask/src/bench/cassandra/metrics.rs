@@ -1,11 +1,11 @@
-//! What Cassandra itself counts.
+//! Metrics of Cassandra itself.
 
 use std::{ops::Sub, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use xtask::cassandra::Node;
 
-/// How often it is looked at whether compactions have come to an end, a second and more apart.
+/// How many times to check whether compactions have ended, a second or more apart.
 const SETTLE_LOOKS: usize = 60;
 
 /// Requests of clients since the node started.
@@ -13,7 +13,7 @@ const SETTLE_LOOKS: usize = 60;
 pub(super) struct Requests {
     /// SELECTs of a partition.
     pub(super) reads: f64,
-    /// Mutations: a logged batch of one partition is one.
+    /// Mutations. A logged batch of one partition counts as one.
     pub(super) writes: f64,
 }
 
@@ -25,13 +25,13 @@ impl Sub for Requests {
     }
 }
 
-/// How many there were so far.
+/// The numbers of requests so far.
 pub(super) fn requests(node: &Node) -> Result<Requests> {
     let beans = "org.apache.cassandra.metrics:type=ClientRequest,scope=*,name=Latency";
     parse_requests(&nodetool(node, &["sjk", "mx", "-all", "-b", beans, "-f", "Count", "-mg"])?)
 }
 
-/// How many SSTables a read of a table touched lately.
+/// The number of SSTables that a read of a table touched lately.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SsTables {
     pub(super) median: f64,
@@ -39,12 +39,12 @@ pub(super) struct SsTables {
     pub(super) max: f64,
 }
 
-/// As of the last minutes, which the metric remembers.
+/// Reads the metric, which covers the last minutes.
 pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Result<SsTables> {
     parse_sstables(&nodetool(node, &["tablehistograms", keyspace, table])?)
 }
 
-/// Puts all that is in memory on the disk, and waits for what that leads to.
+/// Flushes all data in memory to the disk, and waits for the compactions that follow.
 pub(super) fn settle(node: &Node, keyspace: &str) -> Result<()> {
     flush(node, keyspace)?;
     for _ in 0..SETTLE_LOOKS {
@@ -56,12 +56,12 @@ pub(super) fn settle(node: &Node, keyspace: &str) -> Result<()> {
     bail!("compactions go on and on")
 }
 
-/// Puts all that is in memory on the disk.
+/// Flushes all data in memory to the disk.
 pub(crate) fn flush(node: &Node, keyspace: &str) -> Result<()> {
     nodetool(node, &["flush", keyspace]).map(drop)
 }
 
-/// What nodetool prints.
+/// Runs nodetool, and returns its output.
 pub(crate) fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
     let output = Command::new(node.nodetool()).args(arguments).output().context("cannot start nodetool")?;
     ensure!(
@@ -73,14 +73,14 @@ pub(crate) fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A name and a number a line.
+/// Parses an output with a name and a number on each line.
 fn pending(text: &str) -> Result<u64> {
     let line = text.lines().find(|line| line.starts_with("pending tasks"));
     let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
     number.with_context(|| format!("no pending tasks in {text}"))
 }
 
-/// A line with the bean's name, and then one with its count.
+/// Parses an output in which a line with the bean's name is followed by one with its count.
 fn parse_requests(text: &str) -> Result<Requests> {
     let count = |scope: &str| {
         let mut lines = text.lines().skip_while(|line| !line.contains(&format!("scope={scope},")));
@@ -90,10 +90,10 @@ fn parse_requests(text: &str) -> Result<Requests> {
     Ok(Requests { reads: count("Read")?, writes: count("Write")? })
 }
 
-/// A line a percentile, the SSTables in the column that the heading says.
+/// Parses a table with a line for each percentile. The heading tells the column of the SSTables.
 fn parse_sstables(text: &str) -> Result<SsTables> {
     let heading = text.lines().find(|line| line.starts_with("Percentile")).unwrap_or_default();
-    // A name of two words is one column.
+    // A heading of two words is one column.
     let heading = heading.replace(" Latency", "").replace(" Size", "").replace(" Count", "");
     let column = heading.split_whitespace().position(|column| column == "SSTables");
     let column = column.with_context(|| format!("no SSTables in {text}"))?;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn sstables_stand_under_their_heading() {
+    fn sstables_are_found_under_their_heading() {
         let text = "bench/renders histograms\n\
                     Percentile      Read Latency     Write Latency          SSTables    Partition Size        Cell Count\n\
                     \x20                    (micros)          (micros)                             (bytes)                  \n\

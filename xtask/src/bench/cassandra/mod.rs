@@ -1,4 +1,4 @@
-//! `cassandra`: the service on one real node, beside the same statements sent through the driver alone.
+//! `cassandra`: measures the service on one real node, and the same statements sent through the driver alone.
 
 mod calls;
 mod driver;
@@ -28,13 +28,13 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// The server compiles what it does often while it does it, and is several times as fast when that is done.
+/// The server compiles hot code while it runs, and is several times as fast afterwards.
 const ROUNDS_TO_WARM_UP: usize = 6;
-/// How many pages the service writes and reads in turn, and the driver as many others.
+/// How many pages the service writes and reads in turn. The driver has as many pages of its own.
 const PAGES: usize = 200;
-/// The keyspace of writes and reads.
+/// The keyspace for writes and reads.
 const KEYSPACE: &str = "bench";
-/// The table whose reads are looked at: the bodies, which are most of what is stored.
+/// The table whose reads are measured: the bodies are most of the stored data.
 const BODIES: &str = "render_content";
 
 /// How it is measured.
@@ -110,7 +110,7 @@ struct Bench<'a> {
     node: Node,
     service: Service,
     driver: Driver,
-    /// Where the service's log is.
+    /// The folder of the service's log.
     _folder: TempDir,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Bench<'a> {
         let mut driver = runtime.block_on(Driver::connect(Node::address(1), KEYSPACE))?;
         let calls = runtime.block_on(recording.writes(PAGES))?;
         runtime.block_on(driver.send(&calls, calls.len(), options.connections, clock))?;
-        // What the driver wrote is what the store would have written, if the service reads it.
+        // If the service can read what the driver wrote, the driver wrote what the store would have written.
         let (status, html) = client.get(&latest_html(&others[1]))?;
         ensure!(
             status == 200 && html == contents.html(1),
@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Reads of the newest while the same pages are written.
+    /// Reads the newest html while the same pages are written.
     fn both(&mut self, report: &mut Report) -> Result<()> {
         let contents = Arc::clone(&self.contents);
         let mut writes = Writes::new(&contents, self.titles.clone(), self.next, self.options.connections);
@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Both, in the order of this round.
+    /// Measures the driver and the service, in the order of this round.
     fn in_turn<D>(
         &mut self,
         report: &mut Report,

@@ -1,7 +1,7 @@
-//! What was asked of tables, as the statements that the store on Cassandra makes of it.
+//! The statements that the Cassandra store makes of recorded calls.
 //!
-//! They are written here a second time, so that they are sent without any of the store's code. If they were
-//! not the store's, the service could not read what they wrote: the benchmark looks.
+//! The statements are written here a second time, so that they are sent without any of the store's code. If
+//! they differed from the store's, the service could not read what they wrote: the benchmark checks that.
 
 use std::ops::Bound;
 
@@ -19,14 +19,14 @@ use scylla::{
 
 use super::calls::Read;
 
-/// A statement, and what stands for its question marks.
+/// A statement, and the values of its question marks.
 #[derive(Debug)]
 pub(super) struct Statement {
     pub(super) text: String,
     pub(super) values: Vec<Raw>,
 }
 
-/// A value as it travels.
+/// A value in its serialized form.
 #[derive(Debug)]
 pub(super) struct Raw(Vec<u8>);
 
@@ -40,7 +40,7 @@ impl SerializeValue for Raw {
     }
 }
 
-/// The statements of a batch. New revisions only put rows, that never expire.
+/// The statements of a batch. A new revision only puts rows, and these never expire.
 pub(super) fn of_batch(batch: &Batch) -> Result<Vec<Statement>> {
     let puts = batch.mutations.iter().map(|mutation| match mutation {
         Mutation::Put { table, clustering, values, written_at, expires_at: None } => {
@@ -66,7 +66,7 @@ fn put(
     values: &[Option<Value>],
     written_at: Timestamp,
 ) -> Statement {
-    // Of a row: when it expires, which is never, and its value columns.
+    // A row's cell has the time at which the row expires, here never, and the value columns.
     let mut cell = (-1_i32).to_be_bytes().to_vec();
     for value in values {
         let bytes = value.as_ref().map(bytes_of);
@@ -111,7 +111,7 @@ fn of_scan(table: &Schema, scan: &Scan) -> Result<Statement> {
     })
 }
 
-/// The partition, and so many of the clustering columns.
+/// Conditions on the partition columns and on so many of the clustering columns.
 fn equal(table: &Schema, clustering: usize) -> String {
     let clustering = table.clustering().iter().take(clustering).map(|(column, _)| column);
     let relations =

@@ -8,12 +8,12 @@ use rashomon_clock::SystemClock;
 
 use super::*;
 
-/// So long that a busy machine holds nothing up for half of it.
+/// Much longer than a busy machine delays an answer.
 const STALL: Duration = Duration::from_secs(2);
 
 const STALL_MS: f64 = 2_000.0;
 
-/// A server of one connection; before it answers the request with this number it sleeps.
+/// A server for one connection. It sleeps before it answers the request with this number.
 fn server(stall_at: u32, stall: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -26,7 +26,7 @@ fn server(stall_at: u32, stall: Duration) -> SocketAddr {
             if number == stall_at {
                 thread::sleep(stall);
             }
-            // In two parts, since nothing says that an answer comes in one.
+            // The answer comes in two parts, as TCP permits.
             if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe").is_err() {
                 return;
             }
@@ -64,7 +64,7 @@ fn measured(pace: Pace) -> Measured {
 }
 
 #[test]
-fn a_closed_loop_counts_answers_and_meets_a_stall_once() {
+fn closed_loop_meets_a_stall_once() {
     let measured = measured(Pace::Closed);
     assert!(measured.answers > 20, "{}", measured.answers);
     assert!(measured.latency_ms(1.0) >= STALL_MS);
@@ -72,16 +72,16 @@ fn a_closed_loop_counts_answers_and_meets_a_stall_once() {
 }
 
 #[test]
-fn an_open_loop_charges_a_stall_to_all_requests_that_had_to_wait() {
+fn open_loop_charges_a_stall_to_all_waiting_requests() {
     let measured = measured(Pace::Open(50.0));
-    // Two hundred are due in the time, and half of them within the stall.
+    // Two hundred requests are due in the time, and half of them during the stall.
     assert!((100..=201).contains(&measured.answers), "{}", measured.answers);
     assert!(measured.latency_ms(0.7) > STALL_MS / 4.0, "{}", measured.latency_ms(0.7));
     assert!(measured.latency_ms(0.05) < STALL_MS / 4.0, "{}", measured.latency_ms(0.05));
 }
 
 #[test]
-fn a_server_that_goes_away_is_an_error() {
+fn closed_connection_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || drop(listener.accept()));

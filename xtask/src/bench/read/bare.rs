@@ -1,4 +1,4 @@
-//! The least that a server with our libraries can be: one answer, its bytes in memory.
+//! The smallest possible server with the same libraries: one answer, with its bytes in memory.
 
 use std::{fs, net::SocketAddr, path::Path, path::PathBuf};
 
@@ -21,7 +21,8 @@ pub(crate) struct Options {
     listen: SocketAddr,
 }
 
-/// Starts it in a process of its own, so that it shares no memory and no threads with the load generator.
+/// Starts the server in a process of its own, so that it shares no memory and no threads with the load
+/// generator.
 pub(super) fn start(folder: &Path, file: &Path) -> Result<Service> {
     let arguments = ["bare".as_ref(), "--body".as_ref(), file.as_os_str()];
     Service::start(&std::env::current_exe()?, &arguments, &folder.join("bare.log"))
@@ -38,7 +39,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
     let app = Router::new().route("/", get(move || std::future::ready((headers, body.clone()))));
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = tokio::net::TcpListener::bind(options.listen).await?;
-        // A socket that cannot be set is a slower one.
+        // A socket on which this fails is only slower.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         Ok(axum::serve(listener, app).await?)
     })

@@ -1,5 +1,5 @@
-//! `read`: the newest html over HTTP, beside nginx that serves the same bytes from a file, and beside a bare
-//! server that has them in memory.
+//! `read`: reads the newest html over HTTP. For comparison it reads the same bytes from nginx, which serves a
+//! file, and from a bare server, which has them in memory.
 
 pub(crate) mod bare;
 pub(crate) mod nginx;
@@ -22,13 +22,13 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Every so many answers one is compared byte for byte; comparing all would slow the load generator.
+/// One in so many answers is compared byte for byte. Comparing all of them would slow the load generator.
 const COMPARE_EVERY: u64 = 64;
-/// The page that is read and not written.
+/// A page that is read but not written.
 const QUIET: &str = "Quiet";
-/// The page that is read and written.
+/// A page that is read and written.
 const BUSY: &str = "Busy";
-/// A page that is written and not read.
+/// A page that is written but not read.
 const OTHER: &str = "Other";
 
 /// How it is measured.
@@ -117,7 +117,7 @@ impl<'a> Bench<'a> {
             for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
                 report.add(&format!("{label}, {name}"), "ms", measured.latency_ms(quantile));
             }
-            // Where a server cannot keep up, its latency says little but how long it was watched.
+            // If a server cannot keep up, its latency shows little but how long it was measured.
             report.add(&format!("kept up, {name}"), "% of the rate", measured.per_second() / rate * 100.0);
         };
         let mut reads = Reads::new(QUIET, Some(self.contents.html(3)));
@@ -143,7 +143,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Reads of one page while one connection writes to a page, and how many writes a second there were.
+    /// Reads one page while one connection writes to a page. Returns the reads, and the writes per second.
     fn beside_a_writer(&self, rate: f64, read: &str, written: &str) -> Result<(Measured, f64)> {
         let plan = self.plan(rate);
         let writer_plan = Plan { connections: 1, pace: Pace::Closed, ..plan };
@@ -160,7 +160,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Answers a second when each connection asks for the path again at once, and gets these bytes.
+/// Returns the answers per second when each connection requests the path again at once. Checks the bytes of
+/// the answers.
 pub(crate) fn closed(
     address: SocketAddr,
     path: &str,
@@ -185,10 +186,10 @@ fn latest_revision(client: &mut Client, title: &str) -> Result<u64> {
     render["rev"].as_u64().context("a render has a revision")
 }
 
-/// Traffic that reads one thing again and again.
+/// Traffic that reads one URL again and again.
 struct Reads {
     request: Vec<u8>,
-    /// What every answer holds, if nobody changes it meanwhile.
+    /// The expected body, if no other request changes it.
     expected: Option<Vec<u8>>,
     answers: u64,
 }

@@ -1,4 +1,4 @@
-//! nginx, set up as well as it can be for one file.
+//! nginx with the best settings for one file.
 
 use std::{fs, path::Path};
 
@@ -8,13 +8,14 @@ use xtask::{
     service::{Service, free_address},
 };
 
-/// Starts nginx, serving the folder of the file.
+/// Starts nginx, which serves the folder of the file.
 pub(crate) fn start(folder: &Path, file: &Path) -> Result<Service> {
     let nginx = find_program("nginx").context("no nginx; install it (Debian: apt install nginx-light)")?;
     let root = file.parent().context("a file lies in a folder")?;
     let address = free_address()?;
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
-    // The file stays open, as our body stays in memory; a request is never the last of its connection.
+    // nginx keeps the file open, as the service keeps the body in memory. Connections are never closed after
+    // a number of requests.
     let settings = format!(
         "daemon off;
         {user}

@@ -1,7 +1,7 @@
-//! What a day of culls on hot pages leaves in the way of readers, as Cassandra itself counts it.
+//! What a day of culls on hot pages costs readers, by Cassandra's own metrics.
 //!
-//! A day is so many edits of a page, each of which has what it superseded culled. With a grace of a second
-//! they need not be a minute apart.
+//! A day is a fixed number of edits of each page. After each edit the superseded values are culled. With a
+//! grace of a second the edits need not be a minute apart.
 
 use std::time::Duration;
 
@@ -22,15 +22,16 @@ use crate::{
     writes::{Writes, titles},
 };
 
-/// Hot pages.
+/// The number of hot pages.
 const PAGES: usize = 10;
-/// The memory of the node is put on the disk so often within the day, as it would be.
+/// How often the memory of the node is flushed to the disk within the day, as it would be in production.
 const FLUSHES: u32 = 8;
-/// On a cluster a row may have been written earlier than it counts as stored, by as much as the first line says.
+/// On a cluster a row may have been written earlier than it counts as stored, by as much as `skew` in the
+/// first line says.
 const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
-/// Within this after the last write all of it has been culled.
+/// All superseded values must be culled within this time after the last write.
 const CULLED_WITHIN: Duration = Duration::from_secs(300);
-/// The tables that a read of the latest asks, and those that it would if it found nothing there.
+/// The tables that a read of the latest asks, and those that it would ask if it found nothing there.
 const TABLES: [&str; 4] = ["renders", "revisions", "render_content", "historical"];
 
 /// How it is measured.
@@ -71,13 +72,13 @@ pub(super) fn run(bench: &Bench<'_>, options: &Day, report: &mut Report) -> Resu
     let superseded = writes.next() - 1 - PAGES as u64;
     report.add("day, edits", "", (writes.next() - 1) as f64);
     let mut watch = Watch::open(service.address(), bench.clock)?;
-    // A few requests may have been cut off with the connections of a part.
+    // A few requests may have been cut off when a part of the load ended.
     let cut_off = u64::from(FLUSHES) * bench.options.connections as u64;
     watch.until(CULLED_WITHIN, |seen| seen.culled + cut_off >= superseded && seen.overdue == 0.0)?;
     report.add("day, culled", "renders", watch.look()?.culled as f64);
     metrics::flush(node, keyspace)?;
 
-    // What came before is not asked for again.
+    // Reading the histograms resets them.
     of_reads(node, keyspace)?;
     let latest = latest(&titles);
     let mut reads = Reads::new(&bench.contents, &latest, bench.options.connections);

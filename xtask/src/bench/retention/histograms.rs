@@ -1,4 +1,4 @@
-//! What SELECTs met, as Cassandra's histograms counted it since they were asked before.
+//! What SELECTs met, by Cassandra's histograms since they were last read.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use crate::cassandra::metrics;
 /// What the SELECTs of one table met.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OfReads {
-    /// Tombstones that each scanned. The histogram takes none for one.
+    /// The tombstones that each SELECT scanned. The histogram counts none as one.
     pub(super) tombstones: Counted,
-    /// SSTables that each touched.
+    /// The SSTables that each SELECT touched.
     pub(super) sstables: Counted,
 }
 
-/// How many SELECTs met at most so many.
+/// For each limit, the number of SELECTs that met at most that many.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Counted(Vec<(u64, u64)>);
 
 impl Counted {
-    /// From a count a bucket. The upper ends of the buckets grow by a fifth, and by one at least.
+    /// Reads the counts of buckets. The upper ends of the buckets grow by a fifth, and by at least one.
     fn new(first_end: u64, counts: &[u64]) -> Self {
         let next = |end: &u64| Some((*end + 1).max((*end as f64 * 1.2).round() as u64));
         let ends = std::iter::successors(Some(first_end), next);
         Self(ends.zip(counts.iter().copied()).filter(|(_, count)| *count > 0).collect())
     }
 
-    /// The mean; not a number where there was no SELECT.
+    /// The mean. It is not a number if there was no SELECT.
     pub(super) fn mean(&self) -> f64 {
         let all: u64 = self.0.iter().map(|(_, count)| count).sum();
         let sum: f64 = self.0.iter().map(|(end, count)| (end * count) as f64).sum();
         sum / all as f64
     }
 
-    /// The most that one met.
+    /// The most that a single SELECT met.
     pub(super) fn most(&self) -> f64 {
         self.0.last().map_or(f64::NAN, |(end, _)| *end as f64)
     }
@@ -45,7 +45,7 @@ impl Counted {
     }
 }
 
-/// What the SELECTs of a keyspace met since this was called before, by table. Tables without any are left out.
+/// What the SELECTs of a keyspace met since the last call, by table. Tables without SELECTs are left out.
 pub(super) fn of_reads(node: &Node, keyspace: &str) -> Result<BTreeMap<String, OfReads>> {
     let mut tables: BTreeMap<String, OfReads> = BTreeMap::new();
     for (table, counts) in recent(node, keyspace, "TombstoneScannedHistogram")? {
@@ -64,7 +64,7 @@ fn recent(node: &Node, keyspace: &str, histogram: &str) -> Result<Vec<(String, V
     parse(&metrics::nodetool(node, &["sjk", "mx", "-all", "-b", &beans, "-f", "RecentValues", "-mg"])?)
 }
 
-/// A line with the bean's name, and then one with a count for each bucket.
+/// Parses an output in which a line with the bean's name is followed by one with a count for each bucket.
 fn parse(text: &str) -> Result<Vec<(String, Vec<u64>)>> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let histogram = |pair: &[&str]| {

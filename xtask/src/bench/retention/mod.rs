@@ -1,4 +1,4 @@
-//! `retention`: what retention costs those who read and those who write.
+//! `retention`: measures what retention costs readers and writers.
 
 mod day;
 mod histograms;
@@ -26,7 +26,7 @@ use super::{
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Settings of a server that keeps nothing in memory, so that every read goes to its store.
+/// Settings of a server without caches, so that every read goes to the store.
 const UNCACHED: &str = "cache_size = 0\nprepared_answers = 0\n";
 
 /// How it is measured.
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     day: day::Day,
 }
 
-/// What is measured.
+/// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// Reads of current, recent and historical values.
@@ -117,7 +117,7 @@ fn how(options: &Options) -> String {
     how
 }
 
-/// What the measurements share.
+/// The state that the parts share.
 struct Bench<'a> {
     options: &'a Options,
     binary: &'a Path,
@@ -137,7 +137,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Writes so many revisions to each of the pages, one after the other, and gives what was acknowledged.
+    /// Writes this many revisions to each of the pages, one after the other. Returns the acknowledged writes.
     fn fill(&self, service: &Service, titles: &[String], revisions: usize) -> Result<Vec<Acknowledged>> {
         let mut client = Client::connect(service.address())?;
         let mut writes = Writes::new(&self.contents, titles.to_vec(), 1, 1).with_journal();

@@ -1,4 +1,4 @@
-//! New stores to measure on: folders, or keyspaces of one node.
+//! New stores for measurements: folders, or keyspaces of one node.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use xtask::{
 
 use crate::service;
 
-/// What keeps the revisions.
+/// The kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Kind {
     /// A new folder for each measurement.
@@ -29,13 +29,13 @@ pub(super) enum Kind {
     Cassandra,
 }
 
-/// Where stores are made.
+/// The place where stores are made.
 pub(super) enum Place {
     Folders,
     Keyspaces(Box<Cluster>),
 }
 
-/// A node, and how many keyspaces were made on it.
+/// A node, and the number of keyspaces made on it.
 pub(super) struct Cluster {
     pub(super) node: Node,
     pub(super) runtime: Runtime,
@@ -43,7 +43,7 @@ pub(super) struct Cluster {
     made: AtomicU32,
 }
 
-/// A store with nothing in it. What it holds goes with it.
+/// An empty store. Its data is deleted when it is dropped.
 pub(super) struct Store<'a> {
     folder: TempDir,
     url: String,
@@ -57,7 +57,7 @@ impl Place {
         }
         let node = start_for_benchmarks()?;
         let runtime = Runtime::new()?;
-        // Of traces the node wants two copies, and is alone.
+        // Traces have two replicas by default, but there is only one node.
         let profile = ExecutionProfile::builder().consistency(Consistency::One).build();
         let session = SessionBuilder::new()
             .known_node_addr(Node::address(1))
@@ -83,7 +83,7 @@ impl Place {
 }
 
 impl Store<'_> {
-    /// Starts a server on it, with these settings in its file.
+    /// Starts a server on the store, with these settings in its file.
     pub(super) fn serve(&self, binary: &Path, settings: &str) -> Result<Service> {
         let file = self.folder.path().join("settings.toml");
         fs::write(&file, settings)?;
@@ -92,7 +92,7 @@ impl Store<'_> {
         Service::start(binary, &arguments, &self.folder.path().join("log"))
     }
 
-    /// Its cluster and its keyspace, where it has them.
+    /// The cluster and the keyspace of a store on Cassandra.
     pub(super) fn keyspace(&self) -> Option<(&Cluster, &str)> {
         self.keyspace.as_ref().map(|(cluster, keyspace)| (*cluster, keyspace.as_str()))
     }
@@ -102,7 +102,7 @@ impl Drop for Store<'_> {
     fn drop(&mut self) {
         if let Some((cluster, keyspace)) = &self.keyspace {
             let drop = format!("DROP KEYSPACE IF EXISTS {keyspace}");
-            // The node goes with all that is in it when the benchmark ends.
+            // The node's data is deleted when the benchmark ends.
             let _ = cluster.runtime.block_on(cluster.session.query_unpaged(drop, ()));
         }
     }

@@ -16,19 +16,19 @@ use crate::{
     writes::titles,
 };
 
-/// How many pages are read in turn. There is one more whose superseded render nobody reads.
+/// The number of pages that are read in turn. One more page has a superseded render that is never read.
 const PAGES: usize = 200;
 
-/// So much of the rate that was just answered is asked for where latency is measured: little enough that a
-/// read which costs twice as much is not kept waiting by others.
+/// The part of the maximum rate at which latency is measured. It is low enough that a read that costs twice
+/// as much does not make others wait.
 const PART_OF_THE_RATE: f64 = 0.25;
 
-/// What is superseded stays.
+/// Superseded values are kept.
 const KEPT: &str = "[retention]\ngrace = '1h'\nttl = '1h'\nslack = '15m'\n";
-/// What is superseded goes at once, unless somebody read it. On a cluster a row may have been written earlier
-/// than it counts as stored, by as much as the first line says.
+/// Superseded values are culled at once, unless they were read. On a cluster a row may have been written
+/// earlier than it counts as stored, by as much as `skew` in the first line says.
 const CULLED: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nttl = '1h'\nslack = '250ms'\nskew = '100ms'\n";
-/// Within this it has gone.
+/// All superseded values must be culled within this time.
 const CULLED_WITHIN: Duration = Duration::from_secs(120);
 
 pub(super) fn how(options: &super::Options) -> String {
@@ -90,7 +90,8 @@ fn add(report: &mut Report, name: &str, measured: &Measured) {
     report.add(&format!("{name}, p99"), "ms", measured.latency_ms(0.99));
 }
 
-/// Reads each once, one after the other, which copies it, and gives the median time in milliseconds.
+/// Reads each value once, one after the other. The first read makes a read copy. Returns the median time in
+/// milliseconds.
 fn first_reads(bench: &Bench<'_>, service: &Service, asked: &[(Vec<u8>, Option<u64>)]) -> Result<f64> {
     let mut client = Client::connect(service.address())?;
     let mut took = Vec::with_capacity(asked.len());

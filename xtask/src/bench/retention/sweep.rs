@@ -1,4 +1,4 @@
-//! Readers and writers beside a sweep that has much to do.
+//! Measures readers and writers beside a long sweep.
 
 use std::{thread, time::Duration};
 
@@ -17,20 +17,20 @@ use crate::{
     writes::{Writes, titles},
 };
 
-/// Revisions of each page; all but one of them fall due.
+/// Revisions of each page. All but one of them become eligible for culling.
 const REVISIONS: u64 = 11;
 
-/// So much of the rate that was just answered is read while latency is measured.
+/// The part of the maximum rate at which latency is measured.
 const PART_OF_THE_RATE: f64 = 0.25;
 
-/// Latency is measured in slices of so long, each after a second to warm up, beside the sweep and without it in turn,
-/// until the sweep has done its work.
+/// Latency is measured in slices of this length, each after a second to warm up. Slices beside the sweep and
+/// slices without it alternate until the sweep has done its work.
 const SLICE: Duration = Duration::from_secs(10);
 
-/// The grace of the server whose values do not fall due.
+/// The grace of the server whose values do not become eligible.
 const A_DAY: u64 = 24 * 3600;
 
-/// A sweep that takes longer has gone wrong.
+/// A sweep that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// How it is measured.
@@ -73,7 +73,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     let titles = titles(options.pages());
     let latest = latest(&titles);
     let reads = || Reads::new(&bench.contents, &latest, bench.options.connections);
-    // A machine that is slow for some seconds is slow for both, where they take turns.
+    // The two servers are measured in turn, so that a machine that is slow for some seconds is slow for both.
     let mut quiet = Side::filled(bench, options, A_DAY, &titles)?;
     quiet.service.pause()?;
     let mut swept = Side::filled(bench, options, options.grace, &titles)?;
@@ -104,7 +104,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
         let without = quiet.slice(rate, &mut reads())?;
         quiet.service.pause()?;
         swept.service.resume()?;
-        // In a part of the last one nothing was swept any more.
+        // If the sweep ended during the last slice, nothing was swept in a part of that slice.
         if !finished || worked.is_zero() {
             let (beside, without) = (beside.latency_ms(0.99), without.latency_ms(0.99));
             report.add("readers without the sweep, p99", "ms", without);
@@ -126,7 +126,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     Ok(())
 }
 
-/// A server with what is read and written.
+/// A server with its pages and its load.
 struct Side<'a> {
     bench: &'a Bench<'a>,
     options: &'a Sweep,
@@ -134,15 +134,16 @@ struct Side<'a> {
     service: Service,
     /// The number of the next write.
     next: u64,
-    /// It goes when its server has gone.
+    /// The store is dropped after the server.
     _store: Store<'a>,
 }
 
 impl<'a> Side<'a> {
-    /// One that superseded all values but the latest of each page.
+    /// Starts a server and writes all revisions, so that all but the latest of each page are superseded.
     fn filled(bench: &'a Bench<'a>, options: &'a Sweep, grace: u64, titles: &'a [String]) -> Result<Self> {
         let store = bench.place.new_store()?;
-        // On a cluster a row may have been written earlier than it counts as stored, by as much as the first line says.
+        // On a cluster a row may have been written earlier than it counts as stored, by as much as `skew` in
+        // the first line says.
         let settings =
             format!("skew = '0s'\n{UNCACHED}[retention]\ngrace = '{grace}s'\nslack = '1s'\nskew = '100ms'\n");
         let service = store.serve(bench.binary, &settings)?;
@@ -151,7 +152,7 @@ impl<'a> Side<'a> {
         Ok(Self { bench, options, titles, service, next, _store: store })
     }
 
-    /// Readers and writers, each at a rate of their own, and what the readers saw.
+    /// Runs readers and writers for a slice, each at a rate of their own. Returns what the readers measured.
     fn slice(&mut self, rate: f64, reads: &mut Reads<'_>) -> Result<Measured> {
         let Self { bench, titles, service, .. } = self;
         let plan = |rate| Plan { measure: SLICE, ..bench.plan(service, Pace::Open(rate)) };
@@ -169,7 +170,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Writes all revisions of all pages, from as many connections as read.
+/// Writes all revisions of all pages, over as many connections as readers have.
 fn write_all(bench: &Bench<'_>, service: &Service, titles: &[String]) -> Result<()> {
     let share = titles.len().div_ceil(bench.options.connections);
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! What single SELECTs met, as Cassandra's own traces of them say: the histogram of tombstones takes none for
-//! one.
+//! What single SELECTs met, by Cassandra's own traces. Traces are exact where the histogram of tombstones
+//! counts none as one.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -10,10 +10,10 @@ use xtask::cassandra::Node;
 
 use crate::cassandra::metrics;
 
-/// Traces are written behind what they are of.
+/// Cassandra writes traces after the traced request.
 const UNTIL_WRITTEN: Duration = Duration::from_secs(3);
 
-/// Has all requests traced while `ask` runs, and gives the tombstones that each SELECT of a table met.
+/// Traces all requests while `ask` runs. Returns the tombstones that each SELECT of a table met.
 pub(super) fn tombstones(
     node: &Node,
     runtime: &Runtime,
@@ -57,7 +57,7 @@ fn table_of(query: &str) -> Option<&str> {
     name.rsplit('.').next().map(|name| name.trim_matches('"'))
 }
 
-/// From `Read 1 live rows and 0 tombstone cells`.
+/// Parses the tombstones in a line such as `Read 1 live rows and 0 tombstone cells`.
 fn tombstones_in(activity: &str) -> Option<u64> {
     let (_, rest) = activity.strip_prefix("Read ")?.split_once(" live rows and ")?;
     rest.split(' ').next()?.parse().ok()
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_say_what_was_asked_and_what_was_met() {
+    fn tables_and_tombstones_are_found_in_traces() {
         assert_eq!(table_of("SELECT body FROM k.\"renders\" WHERE page = ?"), Some("renders"));
         assert_eq!(table_of("SELECT body FROM renders"), Some("renders"));
         assert_eq!(table_of("INSERT INTO renders"), None);

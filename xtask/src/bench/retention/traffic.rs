@@ -1,4 +1,4 @@
-//! Traffic that reads several things in turn.
+//! Traffic that reads several values in turn.
 
 use anyhow::{Result, ensure};
 use xtask::http;
@@ -9,16 +9,17 @@ use crate::{
     writes::{Acknowledged, page_path},
 };
 
-/// Every so many answers one is compared byte for byte; comparing all would slow the load generator.
+/// One in so many answers is compared byte for byte. Comparing all of them would slow the load generator.
 const COMPARE_EVERY: u64 = 64;
 
-/// Reads of the html of renders, or of the newest of pages.
+/// Reads of the html of renders, or of the newest html of pages.
 pub(super) struct Reads<'a> {
     contents: &'a Contents,
-    /// What is asked, and the number of the write that wrote it; none where others write meanwhile.
+    /// The requests, each with the number of the write whose html is expected. `None` if other requests write
+    /// meanwhile.
     asked: &'a [(Vec<u8>, Option<u64>)],
     next: usize,
-    /// What each connection asked last.
+    /// The request that each connection sent last.
     in_flight: Vec<usize>,
     answers: u64,
 }

@@ -1,4 +1,4 @@
-//! What a server says of its retention.
+//! Watches a server's metrics of retention.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -8,18 +8,18 @@ use xtask::http::Client;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What its metrics say.
+/// The values of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Seen {
-    /// Renders that lost their bodies.
+    /// Renders whose bodies were culled.
     pub(super) culled: u64,
-    /// Notes that were worked off.
+    /// Queue entries that were processed.
     pub(super) notes: u64,
-    /// How long the oldest note has been due that the last pass did not get to, in seconds.
+    /// How long the oldest entry has been overdue that the last pass did not reach, in seconds.
     pub(super) overdue: f64,
 }
 
-/// A connection to look through.
+/// A connection for reading the metrics.
 pub(super) struct Watch<'a> {
     client: Client,
     clock: &'a dyn Clock,
@@ -36,7 +36,7 @@ impl<'a> Watch<'a> {
         parse(&String::from_utf8(text)?)
     }
 
-    /// Looks again and again until this is seen, and gives when that was.
+    /// Polls until the condition holds, and returns the time that this took.
     pub(super) fn until(&mut self, limit: Duration, is_it: impl Fn(&Seen) -> bool) -> Result<Duration> {
         let started = self.clock.monotonic();
         loop {

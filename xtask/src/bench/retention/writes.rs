@@ -1,4 +1,4 @@
-//! Durable writes with retention on, beside writes without.
+//! Measures durable writes with retention and without.
 
 use anyhow::Result;
 
@@ -12,11 +12,12 @@ use crate::{
 /// How many pages are written to in turn.
 const PAGES: usize = 1_000;
 
-/// What a server's settings say of retention, and what that is called.
+/// The names of the variants, and the retention settings of their servers.
 const VARIANTS: [(&str, &str); 3] = [
     ("retention off", ""),
     ("retention on", "[retention]\ngrace = '24h'\n"),
-    // On a cluster a row may have been written earlier than it counts as stored, by as much as the first line says.
+    // On a cluster a row may have been written earlier than it counts as stored, by as much as `skew` in the
+    // first line says.
     ("a grace of 1 s", "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n"),
 ];
 

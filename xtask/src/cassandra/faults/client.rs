@@ -1,4 +1,4 @@
-//! A client of the service: sends a write, and says how it ended; reads, and says what it got.
+//! A client of the service. It sends writes and returns their outcomes, and checks the answers to reads.
 
 use std::{borrow::Cow, net::SocketAddr, thread, time::Duration};
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::http;
 
-/// How long an answer is waited for. The service itself gives up earlier.
+/// How long to wait for an answer. The service itself gives up earlier.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One connection, opened again after it failed.
+/// One connection, reopened after it failed.
 #[derive(Debug)]
 pub(super) struct Client {
     address: SocketAddr,
@@ -38,7 +38,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a read, again where it fails and may succeed later.
+    /// Sends a read, and repeats it if it fails and may succeed later.
     fn ask(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         for _ in 1..MAX_ATTEMPTS {
             match self.send(request) {
@@ -49,7 +49,7 @@ impl Client {
         self.send(request)
     }
 
-    /// Makes a write, or one more render of it.
+    /// Sends a write, or one more render of a write.
     pub(super) fn write(&mut self, request: &[u8]) -> Outcome {
         match self.send(request) {
             Err(error) => Outcome::Unknown(format!("{error:#}")),
@@ -70,7 +70,7 @@ impl Client {
         })
     }
 
-    /// Reads the newest html of a page, on which this write was acknowledged.
+    /// Reads the newest html of a page on which this write was acknowledged.
     pub(super) fn read_newest(&mut self, acknowledged: Write, seed: u64) -> Seen {
         let page = acknowledged.page();
         let path = format!("{}?rev/latest/html", content::path(page));
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// All renders of a write's revision, with all that they hold.
+    /// Returns all renders of a write's revision, with all their properties.
     pub(super) fn look(&mut self, write: Write) -> Result<Renders> {
         let page = content::path(write.page());
         let (status, body) = self.ask(&http::get(&format!("{page}?rev/{}/", write.0)))?;
@@ -121,8 +121,8 @@ fn tid_in(body: &[u8]) -> Option<String> {
     Some(answer["tid"].as_str()?.to_owned())
 }
 
-/// What a problem's document says, without which page it is of, so that equal problems are counted together.
-/// Of anything else the beginning.
+/// The text of a problem document without its page, so that equal problems are counted together. Of any other
+/// body, the beginning.
 fn in_words(body: &[u8]) -> String {
     const MAX: usize = 300;
     let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A clock that is set wrong while the process that looks at it goes on.
+//! A clock that is set wrong while a process that uses it runs.
 
 use std::path::Path;
 
@@ -6,35 +6,35 @@ use anyhow::Result;
 
 use crate::preload::Preload;
 
-/// Seconds since midnight come again after so many.
+/// The period of the seconds since midnight.
 const DAY: i64 = 24 * 60 * 60;
 
-/// A clock that shows a process another time than it is.
+/// A clock that shows a process a wrong time.
 ///
-/// The library is a few lines of our own: libfaketime takes a lock at every look, and under it a node needs
-/// minutes to start.
+/// The library is a few lines of this project: libfaketime takes a lock at every call, and under it a node
+/// needs minutes to start.
 #[derive(Debug)]
 pub(super) struct FalseClock(Preload);
 
 impl FalseClock {
-    /// One that is right at first; its files lie in this folder.
+    /// Makes a clock that is right at first. Its files are in this folder.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         Ok(Self(Preload::new(folder, "ahead.c", 0)?))
     }
 
-    /// Sets it so many seconds ahead.
+    /// Sets the clock so many seconds ahead.
     pub(super) fn set(&self, seconds_ahead: i64) -> Result<()> {
         self.0.set(seconds_ahead)
     }
 
-    /// What a process needs in its environment. Times that only measure how long something takes stay true.
+    /// The environment variables for a process. Monotonic times stay true.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         self.0.environment("CLOCK_AHEAD")
     }
 }
 
-/// How many seconds a clock is ahead that shows this date and time (`2024-01-31 23:59:58`, UTC), where it is so
-/// many seconds after 1970. Half a day is the most that can be told.
+/// How many seconds a clock is ahead that shows this date and time (`2024-01-31 23:59:58`, UTC), if the time
+/// is `now` seconds after 1970. Differences above half a day cannot be recognised.
 pub(super) fn seconds_ahead(shown: &str, now: i64) -> Option<i64> {
     let (_, time) = shown.split_once(' ')?;
     let mut parts = time.splitn(3, ':').map(|part| part.parse::<i64>().ok());

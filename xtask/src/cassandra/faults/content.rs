@@ -1,20 +1,20 @@
-//! What is written: everything about a write follows from its number and the seed.
+//! The content of writes. Everything about a write follows from its number and the seed.
 
 use std::{collections::BTreeMap, fmt};
 
 use fastrand::Rng;
 
-/// The wiki that is written to.
+/// The wiki of all writes.
 const DOMAIN: &str = "faults";
-/// Few, so that a page is in several writes at a time.
+/// Only a few, so that several writes of a page are under way at a time.
 pub(super) const PAGES: usize = 20;
-/// The page of the writes that only check the judge. No reader asks for it, since its newest html may be none that
-/// was written as a whole.
+/// The page of the writes that only check the judge. No reader asks for this page, since its newest html may
+/// be of an incomplete write.
 const CHECK_PAGE: usize = PAGES;
 /// The number of the first write that only checks the judge. Traffic never makes so many writes.
 const FIRST_CHECK: u64 = 1_000_000_000;
 /// The properties of a write and their sizes. `wikitext` is stored with the revision, the others with the
-/// render: a whole write has rows in all tables.
+/// render. So a complete write has rows in all tables.
 const PROPERTIES: [(&str, usize); 3] = [("html", 8 << 10), ("data-parsoid", 2 << 10), ("wikitext", 1 << 10)];
 /// Letters that a form need not encode.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -22,7 +22,7 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 /// The properties of a render, by their names.
 pub(super) type Properties = BTreeMap<String, Vec<u8>>;
 
-/// One write, which makes a revision of its own. Its number is the revision's.
+/// One write, which makes a revision of its own with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Write(pub(super) u64);
 
@@ -32,29 +32,29 @@ impl Write {
         std::array::from_fn(|number| Self(FIRST_CHECK + number as u64))
     }
 
-    /// The page that it is a revision of.
+    /// The page of the revision.
     pub(super) const fn page(self) -> usize {
         if self.0 >= FIRST_CHECK { CHECK_PAGE } else { self.0 as usize % PAGES }
     }
 
-    /// Whether it says its time, and with it its tid: then it may be made again and is the same write. Every
-    /// second one of each page does.
+    /// Whether the write names its time, and with it its tid. Then it may be repeated, and is the same write.
+    /// Half of the writes of each page name their time.
     pub(super) const fn names_its_tid(self) -> bool {
         (self.0 as usize / PAGES).is_multiple_of(2)
     }
 
-    /// The bodies that it has.
+    /// The bodies of its properties.
     pub(super) fn properties(self, seed: u64) -> Properties {
         PROPERTIES.into_iter().map(|(name, size)| (name.to_owned(), self.body(seed, name, size))).collect()
     }
 
-    /// The body of its html, by which readers know it.
+    /// The body of its html, by which readers recognise it.
     pub(super) fn html(self, seed: u64) -> Vec<u8> {
         let (name, size) = PROPERTIES[0];
         self.body(seed, name, size)
     }
 
-    /// Begins with the write's number, so that a reader of a newest html knows what it reads.
+    /// A body. It begins with the write's number, so that a reader of a newest html can recognise the write.
     fn body(self, seed: u64, property: &str, size: usize) -> Vec<u8> {
         let mut body = format!("{}.{property}.", self.0).into_bytes();
         let mut rng = Rng::with_seed(seed ^ self.0.rotate_left(32) ^ property.len() as u64);
@@ -62,7 +62,7 @@ impl Write {
         body
     }
 
-    /// The request that makes it with these properties.
+    /// The request that writes it with these properties.
     pub(super) fn request(self, properties: &Properties) -> Vec<u8> {
         let mut form = format!("_rev={}", self.0).into_bytes();
         if self.names_its_tid() {
@@ -72,14 +72,14 @@ impl Write {
         post(&format!("{}?rev/", path(self.page())), &form)
     }
 
-    /// The request that gives its revision one more render.
+    /// The request that adds one more render to its revision.
     pub(super) fn another_render(self, properties: &Properties) -> Vec<u8> {
         let mut form = Vec::new();
         append(&mut form, properties);
         post(&format!("{}?rev/{}/", path(self.page()), self.0), &form[1..])
     }
 
-    /// A second for each write, from the beginning of 2024 on.
+    /// The time of a write: each has a second of its own, from the beginning of 2024 on.
     fn time(self) -> String {
         let Self(second) = self;
         let (days, hours, minutes) = (second / 86_400 % 28, second / 3_600 % 24, second / 60 % 60);
@@ -93,7 +93,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// The write that an html is of, if it is one of ours.
+/// The write that wrote an html. `None` if no write of this program did.
 pub(super) fn write_of(html: &[u8]) -> Option<Write> {
     let number = html.split(|byte| *byte == b'.').next()?;
     std::str::from_utf8(number).ok()?.parse().ok().map(Write)
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_writes_have_the_same_bodies_and_the_same_one_has_them_again() {
+    fn bodies_are_unique_and_repeatable() {
         assert_eq!(Write(5).properties(1), Write(5).properties(1));
         for other in [Write(6).properties(1), Write(5).properties(2)] {
             for (name, body) in Write(5).properties(1) {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_html_says_which_write_it_is_of() {
+    fn html_identifies_its_write() {
         assert_eq!(write_of(&Write(17).html(1)), Some(Write(17)));
         assert_eq!(write_of(b"{\"status\": 503}"), None);
     }

@@ -1,4 +1,4 @@
-//! The faults: what is done to the ring while the traffic goes on.
+//! The faults that the ring suffers during the traffic.
 
 use std::{thread, time::Duration};
 
@@ -13,23 +13,24 @@ use super::{
 };
 use crate::{process::Stopwatch, service::Service};
 
-/// The traffic goes on for so long before a fault.
+/// How long traffic runs before a fault.
 const BEFORE: Duration = Duration::from_secs(2);
-/// And for so long after its end; the first seconds do not count.
+/// How long traffic runs after the end of a fault. The first seconds do not count.
 const AFTER: Duration = GRACE.saturating_add(Duration::from_secs(6));
-/// A process that hangs does so for so long: until the others have noticed, and some more.
+/// How long a process hangs: until the others have noticed, and some more.
 const STALL: Duration = Duration::from_secs(20);
-/// Two hang for so long: longer than a request may take, and less than the time in which requests may fail.
+/// How long two nodes hang: longer than a request may take, and less than the time in which requests may
+/// fail.
 const WITHOUT_QUORUM: Duration = Duration::from_secs(4);
 /// How many seconds a clock is off.
 const CLOCK_OFF: i64 = 300;
-/// And for how long: nodes look only every ten seconds how their clocks, by which they tell which message comes
-/// too late, differ from the time that passes.
+/// How long a clock is off. Only every ten seconds does a node compare its clock with the monotonic time. It
+/// uses the difference to recognise messages that come too late.
 const CLOCK_LASTING: Duration = Duration::from_secs(20);
 
-/// What a fault is done with.
+/// The means for a fault.
 pub(super) struct Means<'a> {
-    /// How long it lasts, where that is not part of it.
+    /// How long the fault lasts, if its own definition does not say so.
     pub(super) lasting: Duration,
     /// Starts one more service on the ring.
     pub(super) start_a_service: &'a dyn Fn() -> Result<Service>,
@@ -38,14 +39,14 @@ pub(super) struct Means<'a> {
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Fault {
-    /// None: what the ring bears when it is well.
+    /// No fault: how the ring behaves when all is well.
     None,
-    /// kill -9 of a node, and its return.
+    /// kill -9 of a node, and its restart.
     Kill,
     /// A node hangs (SIGSTOP) for 20 s.
     Stall,
-    /// Two nodes hang for four seconds, so that there is no quorum: nobody knows how what was sent ends, and it
-    /// is made again.
+    /// Two nodes hang for four seconds, so that there is no quorum. The outcome of requests in flight is
+    /// unknown, so the writes are repeated.
     Quorum,
     /// A node is cut off from the others by a packet filter; clients still reach it.
     Cut,
@@ -56,11 +57,11 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// All of them, in the order in which they are done.
+    /// All faults, in the order in which they run.
     pub(super) const ALL: [Self; 7] =
         [Self::None, Self::Kill, Self::Stall, Self::Quorum, Self::Cut, Self::Roll, Self::Clock];
 
-    /// How the command line and the table call it.
+    /// The name on the command line and in the table.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -73,12 +74,12 @@ impl Fault {
         }
     }
 
-    /// Whether it makes writes end so that nobody knows; then there have to be some.
+    /// Whether the outcomes of some writes must be unknown with this fault.
     pub(super) const fn leaves_unknown(self) -> bool {
         matches!(self, Self::Quorum)
     }
 
-    /// Does it to the ring, and makes it good.
+    /// Inflicts the fault on the ring, and ends it.
     pub(super) fn inject(self, ring: &mut Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
         let lasting = means.lasting;
         thread::sleep(BEFORE);
@@ -112,7 +113,7 @@ fn stall(ring: &Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
     traffic.event("node 3 hangs");
     ring.signal(3, Signal::STOP)?;
     thread::sleep(GRACE);
-    // It knows no node yet, and has no statement prepared.
+    // The new service knows no node yet, and has no prepared statement.
     let newcomer = (means.start_a_service)().context("a service that starts while a node hangs")?;
     traffic.remark(&format!("a service started in {:.1} s", newcomer.started_in().as_secs_f64()));
     traffic.go_through(newcomer.address());
@@ -142,7 +143,7 @@ fn cut(traffic: &Traffic<'_>, lasting: Duration) -> Result<()> {
 fn roll(ring: &mut Ring, traffic: &Traffic<'_>) -> Result<()> {
     for number in 1..=NODES {
         restart(ring, traffic, number)?;
-        // As an operator does: two nodes that are away at once are no fault that a quorum bears.
+        // As an operator does: a quorum does not bear two nodes that are away at once.
         ring.wait_until_whole()?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! What the clients saw, of one fault: every request, when it was sent and answered, and how it ended.
+//! The journal of the clients during one fault: every request, when it was sent and answered, and its
+//! outcome.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +9,7 @@ use std::{
 
 use super::content::Write;
 
-/// After a fault, and after its end, requests may fail for so long.
+/// How long requests may fail after a fault and after its end.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// When a request was sent and answered, counted from the start of the traffic.
@@ -18,18 +19,18 @@ pub(super) struct Span {
     pub(super) answered: Duration,
 }
 
-/// How a write ended, for who made it.
+/// The outcome of a write, as its client knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is stored, under this tid.
+    /// The write is stored, under this tid.
     Acknowledged(String),
-    /// It is not stored, and never will be.
+    /// The write is not stored, and never will be.
     Refused(String),
-    /// Nobody knows: there was no answer, or one that says that it may be either way.
+    /// The outcome is unknown: there was no answer, or one that says so.
     Unknown(String),
 }
 
-/// A write, made for the first time or once more.
+/// The first attempt of a write, or a repetition.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) write: Write,
@@ -38,14 +39,14 @@ pub(super) struct Attempt {
     pub(super) outcome: Outcome,
 }
 
-/// What a reader got of something that was acknowledged before it asked.
+/// The result of a read of something that was acknowledged before.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// What was written.
+    /// The content that was written.
     Right,
-    /// No answer, or one that says to ask again.
+    /// No answer, or one that says to try again.
     Nothing(String),
-    /// Something else than what was written, or that there is nothing.
+    /// Other content than was written, or the answer that nothing is stored.
     Wrong(String),
 }
 
@@ -56,16 +57,16 @@ pub(super) struct Read {
     pub(super) seen: Seen,
 }
 
-/// What all attempts of a write say together.
+/// What all attempts of a write together say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// It is stored, under each of these tids. More than one is a broken promise.
+    /// The write is stored, under each of these tids. More than one tid is a broken promise.
     Acknowledged(BTreeSet<String>),
-    /// It is stored whole or not at all.
+    /// The write is stored completely, or not at all.
     Unknown,
 }
 
-/// All of it.
+/// The requests and events during one fault.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) attempts: Vec<Attempt>,
@@ -90,7 +91,7 @@ impl Journal {
         said
     }
 
-    /// The writes whose first attempt ended so that nobody knew, and that say their tid.
+    /// The writes with an unknown outcome of the first attempt that name their tid.
     pub(super) fn to_be_made_again(&self) -> BTreeSet<Write> {
         let unknown = |attempt: &&Attempt| matches!(attempt.outcome, Outcome::Unknown(_)) && !attempt.again;
         let writes = self.attempts.iter().filter(unknown).map(|attempt| attempt.write);
@@ -110,25 +111,26 @@ impl Journal {
         counts
     }
 
-    /// How many writes succeeded of those that had to. Attempts made again are for the judge alone.
+    /// The share of successes among the writes that had to succeed. Repetitions do not count here; they only
+    /// matter to the judge.
     pub(super) fn writes_outside(&self) -> Share {
         let first = self.attempts.iter().filter(|attempt| !attempt.again);
         let outside = first.filter(|attempt| !self.may_fail(attempt.span));
         Share::of(outside.map(|attempt| matches!(attempt.outcome, Outcome::Acknowledged(_))))
     }
 
-    /// How many reads succeeded of those that had to.
+    /// The share of successes among the reads that had to succeed.
     pub(super) fn reads_outside(&self) -> Share {
         let outside = self.reads.iter().filter(|read| !self.may_fail(read.span));
         Share::of(outside.map(|read| read.seen == Seen::Right))
     }
 
-    /// Whether some of the time between question and answer lay in the first seconds after an event.
+    /// Whether the request was under way in the first seconds after an event.
     fn may_fail(&self, span: Span) -> bool {
         self.events.iter().any(|(at, _)| span.sent < *at + GRACE && span.answered > *at)
     }
 
-    /// All of it in lines of fields between tabs, in the order in which it was sent.
+    /// The journal as lines of fields between tabs, in the order in which requests were sent.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<(Duration, String)> = Vec::new();
         for (at, event) in &self.events {
@@ -152,7 +154,7 @@ impl Span {
     }
 }
 
-/// So many of so many.
+/// The number of successes, and the number of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) good: usize,
@@ -167,7 +169,7 @@ impl Share {
         })
     }
 
-    /// Whether it is at least 99.9 %. None of none is not: then nothing was tried.
+    /// Whether the share is at least 99.9 %. A share of no requests is not enough.
     pub(super) const fn is_enough(self) -> bool {
         self.all > 0 && self.good * 1_000 >= self.all * 999
     }
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_outside_the_seconds_after_an_event_counts_and_what_fails_within_does_not() {
+    fn failures_count_only_outside_the_seconds_after_an_event() {
         let mut journal = Journal { events: vec![(10 * SECOND, "killed".to_owned())], ..Journal::default() };
         for (sent, answered) in [(9, 11), (10, 12), (14, 20)] {
             journal.attempts.push(attempt(1, false, span(sent, answered), unknown()));
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_attempt_is_no_success_of_the_first() {
+    fn second_attempt_is_no_success_of_the_first() {
         let mut journal = Journal::default();
         journal.attempts.push(attempt(1, false, span(0, 1), unknown()));
         journal.attempts.push(attempt(1, true, span(2, 3), acknowledged("a")));
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_thousand_may_fail_and_something_must_have_been_tried() {
+    fn one_request_in_a_thousand_may_fail() {
         assert!(Share { good: 999, all: 1_000 }.is_enough());
         assert!(!Share { good: 998, all: 1_000 }.is_enough());
         assert!(!Share { good: 998, all: 999 }.is_enough());

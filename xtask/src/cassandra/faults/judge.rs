@@ -1,4 +1,4 @@
-//! The judge: holds what was said about a write against what is there.
+//! The judge compares what clients know of a write with what is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,27 +10,27 @@ use super::{
     journal::{Journal, Said},
 };
 
-/// The renders that a write's revision has, by their tids, with what they hold.
+/// The stored renders of a write's revision, by their tids, with their properties.
 pub(super) type Renders = BTreeMap<String, Properties>;
 
-/// What became of a write.
+/// The verdict on a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is there once, whole, as it was acknowledged.
+    /// The write was acknowledged, and is stored completely, once.
     Whole,
-    /// It is there once, whole, and was not acknowledged.
+    /// The write was not acknowledged, but is stored completely, once.
     WholeUnsaid,
-    /// It is not there, and was not acknowledged.
+    /// The write was not acknowledged, and is not stored.
     Absent,
-    /// It was acknowledged, and is not there, or not under its tid.
+    /// The write was acknowledged, but is not stored, or not under its tid.
     Lost,
-    /// There is less of it than was sent, or something else.
+    /// The write is stored in part, or with other content.
     Half(String),
-    /// There is more than one render of it.
+    /// The write is stored as more than one render.
     Doubled,
 }
 
-/// The verdict on one write.
+/// Judges one write.
 pub(super) fn judge(said: &Said, sent: &Properties, there: &Renders) -> Verdict {
     let acknowledged = match said {
         Said::Acknowledged(tids) => Some(tids),
@@ -62,20 +62,20 @@ fn difference(sent: &Properties, there: &Properties) -> Option<String> {
     })
 }
 
-/// The verdicts on all writes of a journal.
+/// The findings about all writes of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) lost: Vec<Write>,
     pub(super) half: Vec<(Write, String)>,
     pub(super) doubled: Vec<Write>,
-    /// How many writes ended so that nobody knew, were made again, and are there once.
+    /// The number of writes with an unknown outcome that were repeated, and are stored once.
     pub(super) once: usize,
-    /// Those that were made again and again, and never acknowledged.
+    /// The writes that were repeated and never acknowledged.
     pub(super) unsettled: Vec<Write>,
 }
 
 impl Findings {
-    /// Judges all writes of the journal by what is there of them.
+    /// Judges all writes of the journal by their stored renders.
     pub(super) fn of(journal: &Journal, seed: u64, there: &BTreeMap<Write, Renders>) -> Self {
         let mut findings = Self::default();
         let made_again = journal.to_be_made_again();

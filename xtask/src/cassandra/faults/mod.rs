@@ -1,10 +1,11 @@
 //! `cargo xtask cassandra faults`: three nodes, the service in front of them, writers and readers at a fixed
-//! rate, and one fault after another. Every client keeps a journal, and the journals decide:
+//! rate, and one fault after another. Every client keeps a journal, from which the program checks these
+//! promises:
 //!
-//! - nothing that was acknowledged is lost, half there, or there twice, and no read misses it;
-//! - whatever happens, 99.9 % of the writes and of the reads succeed, but for the five seconds after a fault
-//!   and after its end;
-//! - a write that ended so that nobody knows, and is made again with the same revision and tid, is there once.
+//! - No acknowledged write is lost, stored in part, or stored twice, and no read misses one.
+//! - Always 99.9 % of the writes and of the reads succeed, except in the five seconds after a fault and after
+//!   its end.
+//! - A write with an unknown outcome that is repeated with the same revision and tid is stored once.
 //!
 //! At the end, without the service, nodes miss a range delete and a later row, and are repaired.
 
@@ -48,13 +49,13 @@ use crate::{
     test::{Tool, Toolbox},
 };
 
-/// So many connections read everything back at the end.
+/// The number of connections that read everything back at the end.
 const LOOKERS: usize = 16;
-/// So often a request is made outside the measured traffic, where a busy machine may be late,
+/// How often a request is tried outside the measured traffic, where a busy machine may be late.
 const MAX_ATTEMPTS: u32 = 30;
-/// and so long after one another.
+/// The pause between two such attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// So long the ring is used before anything counts.
+/// How long the ring is used before anything counts.
 const WARM_UP: Duration = Duration::from_secs(8);
 
 /// What is done.
@@ -92,13 +93,13 @@ impl Options {
     }
 }
 
-/// Runs the faults, and says whether all promises held.
+/// Runs the faults. Returns whether all promises were kept.
 pub(super) fn run(options: &Options) -> Result<bool> {
     if options.inside {
         return run_inside(options);
     }
     network::can_be_made()?;
-    // In there nothing can be fetched.
+    // Inside the namespace nothing can be downloaded.
     let mut toolbox = Toolbox::new(false);
     Server::fetch(&mut toolbox)?;
     for tool in [Tool::Ip, Tool::Nft] {
@@ -125,7 +126,7 @@ fn run_inside(options: &Options) -> Result<bool> {
     let start = |log: &str| Service::start(binary, &["serve", "--store", &Ring::store()], &folder.join(log));
     let service = start("service.log")?;
     println!("the service took {:.1} s to start", service.started_in().as_secs_f64());
-    // It learns of the other nodes as they come.
+    // The service discovers the other nodes as they start.
     ring.complete()?;
 
     let history = History::new();
@@ -135,7 +136,7 @@ fn run_inside(options: &Options) -> Result<bool> {
         reads_per_second: options.reads,
         seed: options.seed,
     };
-    // Before the first fault the nodes' programs are compiled, and connections made.
+    // Before the first fault, the nodes compile their hot code, and the connections are made.
     Traffic::run(load, &history, |_| {
         thread::sleep(WARM_UP);
         Ok(())
@@ -210,10 +211,10 @@ fn verify(binary: &Path) -> Result<bool> {
     Ok(output.status.success())
 }
 
-/// A judge that finds nothing may be blind: before anything else it has to find a write that is not there, one
-/// that is half there, and one that is there twice.
+/// Checks that the judge is not blind. Before anything else it has to find a write that is not stored, one
+/// that is stored in part, and one that is stored twice.
 ///
-/// These writes are on a page of their own: readers of the traffic would take what is wrong there for a fault.
+/// These writes are on a page of their own, since readers of the traffic would report them as faults.
 fn check_the_judge(service: &Service, seed: u64) -> Result<()> {
     let mut client = Client::new(service.address());
     let [lost, half, doubled] = Write::checks();
@@ -238,7 +239,7 @@ fn check_the_judge(service: &Service, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes a write that may be repeated, until it is acknowledged: on a busy machine one may be late.
+/// Repeats a write until it is acknowledged: on a busy machine an answer may be late.
 fn acknowledged(client: &mut Client, request: &[u8]) -> Result<Said> {
     let mut late = String::new();
     for _ in 0..MAX_ATTEMPTS {

@@ -1,4 +1,4 @@
-//! A network of our own, in which nodes can be cut off from one another.
+//! A network namespace in which nodes can be cut off from one another.
 
 use std::{
     convert::Infallible,
@@ -12,20 +12,20 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cassandra::Node;
 
-/// Where nodes speak with one another.
+/// The port for the traffic between nodes.
 const STORAGE_PORT: u16 = 7_000;
-/// The groups of the nodes' processes begin after this one; no other process is of them.
+/// The group ids of the nodes' processes follow this one. No other process has these groups.
 const GROUPS: u32 = 60_000;
 
 const NO_UNSHARE: &str = "cannot run unshare (Debian: util-linux)";
 
-/// The group that a node's process has to be of, so that what it sends is told from what others send: on the
-/// loopback the address of a sender says nothing.
+/// The group that a node's process must have, so that the packet filter can tell its packets from others: on
+/// the loopback the address of a sender says nothing.
 pub(super) fn group(number: u8) -> u32 {
     GROUPS + u32::from(number)
 }
 
-/// An error unless networks can be made: that takes root, and a container may forbid it even then.
+/// Checks that network namespaces can be made. That takes root, and a container may forbid it even then.
 pub(crate) fn can_be_made() -> Result<()> {
     let output = unshare().arg("true").output().context(NO_UNSHARE)?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -33,9 +33,9 @@ pub(crate) fn can_be_made() -> Result<()> {
     Ok(())
 }
 
-/// Becomes this program once more, with these further arguments, in a network namespace of its own: its packet
-/// filter and its listeners affect no other process. Its processes are in a namespace too,
-/// so that all of them end when it does, whatever ends it. Comes back only where that cannot be done.
+/// Replaces this process by the same program with further arguments, in a network namespace of its own. Its
+/// packet filter and its listeners affect no other process. It has a process namespace, too, so that all its
+/// processes end when it does, whatever ends it. Returns only if this fails.
 pub(super) fn continue_in_a_new_one(further: &[&str]) -> Result<Infallible> {
     let mut command = unshare();
     command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
@@ -48,14 +48,14 @@ fn unshare() -> Command {
     command
 }
 
-/// A new network has nothing but a loopback, and that is down.
+/// Brings the loopback up. A new network namespace has nothing else.
 pub(super) fn bring_up() -> Result<()> {
     let status = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("cannot run ip")?;
     ensure!(status.success(), "the loopback cannot be brought up: {status}");
     Ok(())
 }
 
-/// Cuts a node off from the others, both ways. Clients still reach it.
+/// Cuts a node off from the others, in both directions. Clients still reach it.
 pub(super) fn cut_off(number: u8) -> Result<()> {
     let (host, group) = (Node::host(number), group(number));
     filter(&format!(
@@ -70,7 +70,7 @@ pub(super) fn cut_off(number: u8) -> Result<()> {
     ))
 }
 
-/// Lets everything through again.
+/// Lets all packets through again.
 pub(super) fn heal() -> Result<()> {
     filter("flush ruleset\n")
 }

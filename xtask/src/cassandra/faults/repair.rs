@@ -1,4 +1,4 @@
-//! Nodes that missed something, and are repaired: a test of the store, which cuts off these nodes by itself.
+//! Nodes that missed writes are repaired: runs tests of the store, which cut off these nodes themselves.
 
 use std::process::Command;
 
@@ -7,11 +7,11 @@ use anyhow::Result;
 use super::ring::Ring;
 use crate::test::cargo_with_clippy;
 
-/// A target with tests, and what their names begin with.
+/// A test target, and the beginning of the names of its tests.
 struct Tests {
     target: &'static str,
     filter: &'static str,
-    /// So many there are. Tests that are not there would pass.
+    /// The number of these tests. Missing tests would pass.
     count: usize,
     what: &'static str,
 }
@@ -31,10 +31,10 @@ const TESTS: [Tests; 2] = [
     },
 ];
 
-/// Where the tests find the nodes.
+/// The variable by which the tests find the nodes.
 const FOR_TEST: &str = "RASHOMON_TEST_RING";
 
-/// Builds the tests: where the nodes are nothing can be fetched.
+/// Builds the tests beforehand: in the namespace of the nodes nothing can be downloaded.
 pub(super) fn build() -> Result<bool> {
     for tests in &TESTS {
         if !tests.command()?.args(["--quiet", "--no-run"]).status()?.success() {
@@ -44,13 +44,13 @@ pub(super) fn build() -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the tests pass on these nodes.
+/// Runs the tests on these nodes. Returns whether they pass.
 pub(super) fn check(ring: &Ring) -> Result<bool> {
     println!("repair");
     let mut all_passed = true;
     for tests in &TESTS {
         let mut command = tests.command()?;
-        // They halt nodes, and so one comes after the other.
+        // The tests halt nodes, so they run one after the other.
         command.args(["--quiet", "--offline", "--", "--ignored", "--test-threads=1", tests.filter]);
         let output = command.env(FOR_TEST, ring.folder()).output()?;
         let said = String::from_utf8_lossy(&output.stdout);
@@ -65,7 +65,7 @@ pub(super) fn check(ring: &Ring) -> Result<bool> {
 }
 
 impl Tests {
-    /// As the test command builds it, so that nothing is built twice.
+    /// The same command as in `cargo xtask test`, so that nothing is built twice.
     fn command(&self) -> Result<Command> {
         let mut command = cargo_with_clippy("test")?;
         command.args(["--test", self.target]).current_dir(crate::root());

@@ -1,4 +1,4 @@
-//! What is printed at the end.
+//! The report at the end.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,10 +8,10 @@ use super::{
     judge::Findings,
 };
 
-/// So many different reasons of failures are shown.
+/// How many different reasons of failures are shown.
 const MAX_REASONS: usize = 6;
 
-/// One fault, and what came of it.
+/// The results for one fault.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) fault: Fault,
@@ -20,7 +20,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether all promises held.
+    /// Whether all promises were kept.
     pub(super) fn is_fine(&self) -> bool {
         let [_, _, refused] = self.journal.outcomes();
         self.findings.are_none()
@@ -56,7 +56,7 @@ impl Row {
         );
     }
 
-    /// Every broken promise, and why requests failed.
+    /// Prints every broken promise, and why requests failed.
     fn print_details(&self) {
         let name = self.fault.name();
         let broken = self.findings.to_string();
@@ -80,7 +80,7 @@ impl Row {
     }
 }
 
-/// Prints the table, what was broken, and where the journals are.
+/// Prints the table, the broken promises, and the folder of the journals.
 pub(super) fn print(rows: &[Row], folder: &Path) {
     println!("\n       ------ writes -------                               reads");
     println!(
@@ -105,7 +105,7 @@ mod tests {
         Span { sent: Duration::from_secs(second), answered: Duration::from_secs(second + 1) }
     }
 
-    /// A journal of requests that ended so, and of others that succeeded a minute later.
+    /// A journal of requests with these outcomes, and of others that succeeded a minute later.
     fn row(outcome: Outcome, seen: Seen) -> Row {
         let attempt =
             |second, outcome| Attempt { write: Write(second), again: false, span: span(second), outcome };
@@ -117,7 +117,7 @@ mod tests {
         Row { fault: Fault::Kill, journal, findings: Findings::default() }
     }
 
-    /// The first requests came just after a fault.
+    /// Moves the first requests right after a fault.
     fn after_a_fault(mut row: Row) -> Row {
         row.journal.events.push((Duration::ZERO, "killed".to_owned()));
         row
@@ -136,14 +136,14 @@ mod tests {
         let lost = Findings { lost: vec![Write(1)], ..Findings::default() };
         assert!(!Row { findings: lost, ..row(acknowledged(), Seen::Right) }.is_fine());
         assert!(after_a_fault(row(Outcome::Unknown(why()), Seen::Nothing(why()))).is_fine());
-        // Where writes should have ended so that nobody knows, one has to have been made again.
+        // If a fault must leave unknown outcomes, at least one write must have been repeated.
         let quorum = |once| {
             let findings = Findings { once, ..Findings::default() };
             Row { fault: Fault::Quorum, findings, ..row(acknowledged(), Seen::Right) }
         };
         assert!(quorum(1).is_fine());
         assert!(!quorum(0).is_fine());
-        // These are never excused, whenever they happen.
+        // These are never excused, at any time.
         assert!(!after_a_fault(row(Outcome::Refused(why()), Seen::Right)).is_fine());
         assert!(!after_a_fault(row(acknowledged(), Seen::Wrong(why()))).is_fine());
     }

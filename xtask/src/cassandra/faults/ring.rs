@@ -1,4 +1,4 @@
-//! The ring that faults are done to.
+//! The ring of nodes that suffers the faults.
 
 use std::{
     collections::BTreeMap,
@@ -23,16 +23,17 @@ use crate::{
 
 /// With three copies of everything, each node has one, and two are a quorum.
 pub(super) const NODES: u8 = 3;
-/// How long it may take until all nodes know that all are there.
+/// How long it may take until all nodes know that all nodes are up.
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);
 /// The node whose clock can be set wrong.
 const NODE_WITH_A_CLOCK: u8 = 3;
-/// How long it may take until it shows what it was set to, and how far it may still be from that.
+/// How long a clock may take to show the time that it was set to, and the difference that is tolerated.
 const CLOCK_LIMIT: Duration = Duration::from_secs(20);
 const CLOCK_TOLERANCE: i64 = 3;
-/// How a list of threads begins, after a line with the time.
+/// The beginning of a list of threads, after a line with the time.
 const THREADS: &str = "Full thread dump";
-/// A node that starts beside two others and the traffic has little of two cores: it compiles quickly, and once.
+/// A node that starts beside two others and the traffic gets little of two cores, so it compiles quickly, and
+/// once.
 const SETTINGS_OF_JAVA: &[&str] = &["-XX:TieredStopAtLevel=1"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -46,7 +47,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Starts the first node, with nothing in it: it alone makes tables in a third of the time.
+    /// Starts the first node, empty. A single node makes tables in a third of the time.
     pub(super) fn begin(server: Server) -> Result<Self> {
         let folder = ring_of_one_run("faults")?;
         fs::create_dir_all(&folder)?;
@@ -69,29 +70,29 @@ impl Ring {
         self.run(number)
     }
 
-    /// The store that the service is given: any node leads to the others.
+    /// The URL of the store. Any node leads to the others.
     pub(super) fn store() -> String {
         let hosts: Vec<_> = (1..=NODES).map(Node::host).collect();
         format!("cassandra://{}/faults?replication={NODES}", hosts.join(","))
     }
 
-    /// Where the nodes lie.
+    /// The folder of the nodes.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Sends a signal to a node that goes on.
+    /// Sends a signal to a running node.
     pub(super) fn signal(&self, number: u8, signal: Signal) -> Result<()> {
         self.node(number)?.signal(signal)
     }
 
-    /// Ends a node with a signal, and waits until it ended.
+    /// Ends a node with a signal, and waits for its end.
     pub(super) fn end(&mut self, number: u8, signal: Signal) -> Result<()> {
         let node = self.nodes.remove(&number).with_context(|| format!("node {number} does not run"))?;
         node.end(signal)
     }
 
-    /// Starts a node with all that is in it, and waits until it takes CQL.
+    /// Starts a node with its data, and waits until it accepts CQL connections.
     pub(super) fn run(&mut self, number: u8) -> Result<()> {
         let surroundings = Surroundings {
             variables: if number == NODE_WITH_A_CLOCK { self.clock.environment() } else { Vec::new() },
@@ -136,7 +137,8 @@ impl Ring {
         }
     }
 
-    /// How many seconds the clock of node 3 is ahead of ours, by what Java writes over the list of its threads.
+    /// How many seconds the clock of node 3 is ahead of the true time. Java prints the time above a list of
+    /// its threads.
     fn clock_ahead(&self) -> Result<Option<i64>> {
         self.signal(NODE_WITH_A_CLOCK, Signal::QUIT)?;
         thread::sleep(LOOK_INTERVAL);
@@ -166,7 +168,7 @@ impl Ring {
 }
 
 /// Seconds since 1970.
-#[allow(clippy::disallowed_methods)] // What is held against it is another process's clock.
+#[allow(clippy::disallowed_methods)] // Another process's clock is compared with it.
 fn now() -> Result<i64> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?)
 }

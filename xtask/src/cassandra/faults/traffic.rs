@@ -1,4 +1,4 @@
-//! Writers and readers at a fixed rate, whatever the answers take, for as long as something else goes on.
+//! Writers and readers at a fixed rate, however long the answers take, for as long as a fault lasts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,18 +22,19 @@ use super::{
 };
 use crate::process::Stopwatch;
 
-/// So many connections write in turn, so that answers may take two seconds before the rate falls.
+/// The number of connections that write in turn. At the default rate, answers may take four seconds before
+/// the rate falls.
 const WRITERS: usize = 40;
-/// So many connections read in turn.
+/// The number of connections that read in turn.
 const READERS: usize = 100;
-/// Who waits looks so often whether it is over.
+/// How often a waiting thread checks whether the traffic is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// A write that ended so that nobody knew is made again after so long,
+/// How long after a write with an unknown outcome the write is repeated.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// and so often at most.
+/// How often a write is repeated at most.
 const MAX_AGAIN: u32 = 30;
 
-/// Where the requests go, and how many.
+/// The address of the service, and the rates of requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) service: SocketAddr,
@@ -42,7 +43,7 @@ pub(super) struct Load {
     pub(super) seed: u64,
 }
 
-/// What was written so far, by all traffic of a run.
+/// Everything written so far, by all traffic of a run.
 #[derive(Debug)]
 pub(super) struct History {
     next: AtomicU64,
@@ -51,9 +52,9 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Acknowledged {
-    /// With their tids.
+    /// The writes, with their tids.
     writes: Vec<(Write, String)>,
-    /// The newest of each page.
+    /// The newest write of each page.
     newest: BTreeMap<usize, Write>,
 }
 
@@ -62,7 +63,7 @@ impl History {
         Self { next: AtomicU64::new(1), acknowledged: Mutex::default() }
     }
 
-    /// A write that was never made before.
+    /// Returns a write that was never made before.
     pub(super) fn next(&self) -> Write {
         Write(self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -75,7 +76,7 @@ impl History {
     }
 }
 
-/// What may be said of the traffic while it goes on.
+/// A handle to running traffic, for recording events and remarks.
 #[derive(Debug)]
 pub(super) struct Traffic<'a> {
     load: Load,
@@ -86,7 +87,7 @@ pub(super) struct Traffic<'a> {
 }
 
 impl<'a> Traffic<'a> {
-    /// Runs the traffic for as long as `during` takes, and gives its journal.
+    /// Runs the traffic for as long as `during` takes. Returns its journal.
     pub(super) fn run(
         load: Load,
         history: &'a History,
@@ -119,19 +120,19 @@ impl<'a> Traffic<'a> {
         Ok(traffic.journal.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that something happens to the ring now.
+    /// Records that something happens to the ring now.
     pub(super) fn event(&self, what: &str) {
         lock(&self.journal).events.push((self.remark(what), what.to_owned()));
     }
 
-    /// Says something, and when.
+    /// Prints a remark with its time.
     pub(super) fn remark(&self, what: &str) -> Duration {
         let at = self.clock.elapsed();
         println!("    {:>5.1} s  {what}", at.as_secs_f64());
         at
     }
 
-    /// Writes and reads once through another service; that is in the journal as all else is.
+    /// Writes and reads once through another service, and records this in the journal as usual.
     pub(super) fn go_through(&self, service: SocketAddr) {
         let mut client = Client::new(service);
         let write = self.history.next();
@@ -158,7 +159,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Makes writes again until they are acknowledged, as a careful client would.
+    /// Repeats writes until they are acknowledged, as a careful client would.
     fn write_again(&self, made: &Receiver<Write>) {
         let mut client = Client::new(self.load.service);
         let mut waiting = VecDeque::new();
@@ -213,7 +214,8 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// A render that was acknowledged, or the newest of a page. Nothing as long as nothing was acknowledged.
+    /// Reads an acknowledged render, or the newest of a page. Returns `None` as long as nothing was
+    /// acknowledged.
     fn read_something(&self, client: &mut Client, rng: &mut Rng) -> Option<Read> {
         let (write, tid) = {
             let acknowledged = lock(&self.history.acknowledged);
@@ -232,7 +234,7 @@ impl<'a> Traffic<'a> {
         Some(Read { span: Span { sent, answered: self.clock.elapsed() }, seen })
     }
 
-    /// Waits until then; whether the traffic still goes on.
+    /// Waits until a time. Returns whether the traffic still goes on.
     fn wait(&self, until: Duration) -> bool {
         while !self.is_over.load(Ordering::Relaxed) {
             let left = until.saturating_sub(self.clock.elapsed());
@@ -252,12 +254,13 @@ enum End {
     Unknown,
 }
 
-/// When it is the turn of one of several lanes for the time with this number, at this rate of all.
+/// The time at which one of several lanes makes its request with this number, if all lanes together keep this
+/// rate.
 fn turn(lane: usize, lanes: usize, number: u32, per_second: f64) -> Duration {
     Duration::from_secs_f64((lane as f64 + lanes as f64 * f64::from(number)) / per_second)
 }
 
-/// What is under these locks is whole after every statement, whatever happened to others who held them.
+/// Locks a mutex. The data under these locks is consistent after every statement, even if a thread panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

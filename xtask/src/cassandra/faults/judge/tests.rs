@@ -21,7 +21,7 @@ fn renders<const N: usize>(renders: [(&str, Properties); N]) -> Renders {
 }
 
 #[test]
-fn what_is_there_as_it_was_said_is_fine() {
+fn stored_and_acknowledged_writes_are_fine() {
     assert_eq!(judge(&acknowledged(), &sent(), &renders([(TID, sent())])), Verdict::Whole);
     assert_eq!(judge(&Said::Unknown, &sent(), &renders([(TID, sent())])), Verdict::WholeUnsaid);
     assert_eq!(judge(&Said::Unknown, &sent(), &renders([])), Verdict::Absent);
@@ -34,7 +34,7 @@ fn a_lost_write_is_noticed() {
 }
 
 #[test]
-fn a_half_write_is_noticed_whatever_was_said_of_it() {
+fn half_write_is_noticed_for_every_outcome() {
     for said in [acknowledged(), Said::Unknown] {
         for name in ["html", "data-parsoid", "wikitext"] {
             let mut less = sent();
@@ -54,7 +54,7 @@ fn a_half_write_is_noticed_whatever_was_said_of_it() {
 }
 
 #[test]
-fn a_doubled_render_is_noticed_whatever_was_said_of_it() {
+fn doubled_render_is_noticed_for_every_outcome() {
     let two = renders([(TID, sent()), (OTHER_TID, sent())]);
     assert_eq!(judge(&acknowledged(), &sent(), &two), Verdict::Doubled);
     assert_eq!(judge(&Said::Unknown, &sent(), &two), Verdict::Doubled);
@@ -62,7 +62,7 @@ fn a_doubled_render_is_noticed_whatever_was_said_of_it() {
     assert_eq!(judge(&acknowledged_twice, &sent(), &renders([(TID, sent())])), Verdict::Doubled);
 }
 
-/// A journal of one write whose outcome was unknown, and which was made again, with this outcome.
+/// A journal of one write whose outcome was unknown. The write was repeated, with this outcome.
 fn journal_of_one_made_again(outcome: Outcome) -> Journal {
     let span = Span { sent: Duration::ZERO, answered: Duration::ZERO };
     let first =
@@ -95,7 +95,7 @@ fn each_verdict_is_a_finding() {
 }
 
 #[test]
-fn a_write_that_is_made_again_has_to_be_acknowledged_in_the_end() {
+fn repeated_write_must_be_acknowledged() {
     let journal = journal_of_one_made_again(Outcome::Refused("409".to_owned()));
     for there in [renders([]), renders([(TID, sent())])] {
         assert!(!findings(&journal, &there).are_none());
