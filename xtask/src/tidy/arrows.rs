@@ -7,8 +7,8 @@ use super::{Problem, Tree};
 /// Every crate of ours, and the crates of ours that it may depend on.
 ///
 /// The tests of a crate may use every crate that can be reached from it along these arrows. The tests of the
-/// bucket layer and of the crates above it may also use [`STORES_FOR_TESTS`]: their promises have to hold on a
-/// store that keeps its data.
+/// bucket layer and of the crates above it may also use [`STORES_FOR_TESTS`], because their promises have to
+/// hold on a store that keeps its data.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-blocks", &[]),

@@ -27,14 +27,17 @@ fn wrong(name: &str, text: &str, before: Option<&str>) -> Vec<String> {
     let number = name.split_once('-').map(|(number, _)| number);
     match number.filter(|number| number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit())) {
         None => {
-            wrong.push("its name is no number of four digits and words: 0001-what-was-decided.md".to_owned());
+            wrong.push(
+                "its name is no number of four digits and words: 0001-the-decision-as-a-sentence.md"
+                    .to_owned(),
+            );
         }
         Some(number) => {
             if before == Some(number) {
                 wrong.push(format!("there are two decisions {number}"));
             }
             if !text.starts_with(&format!("# {number}: ")) {
-                wrong.push(format!("its first line is not `# {number}: what was decided`"));
+                wrong.push(format!("its first line is not `# {number}: the decision as a sentence`"));
             }
         }
     }

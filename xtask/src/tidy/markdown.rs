@@ -1,10 +1,10 @@
-//! Links between the pages of the documentation.
+//! The pages of the documentation: links between them, and the lengths of their lines.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use super::{Problem, Tree};
+use super::{Problem, Tree, source::line_at, text::is_test_data};
 
 /// Links to files lead to files, links to headings to headings. Other addresses are not looked at.
 pub(super) fn links(tree: &Tree) -> Vec<Problem> {
@@ -12,10 +12,9 @@ pub(super) fn links(tree: &Tree) -> Vec<Problem> {
     for (path, text) in tree.ending(".md") {
         for (offset, target) in targets(text) {
             if let Some(wrong) = wrong(tree, path, &target) {
-                let line = text[..offset].matches('\n').count();
                 problems.push(Problem::line(
                     path,
-                    line,
+                    line_at(text, offset),
                     format!("the link to {target} leads nowhere: {wrong}"),
                 ));
             }
@@ -24,7 +23,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// Where links and images lead, and where in the text they stand.
+/// Where links and images lead, with their offsets in the text.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let events = Parser::new_ext(text, options()).into_offset_iter();
     events
@@ -37,7 +36,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES
 }
 
@@ -114,6 +113,52 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
+/// The characters of a line. Tables, code and lines that cannot be broken may be longer.
+const MAX_CHARACTERS: usize = 120;
+
+/// No line of a page is long.
+pub(super) fn line_lengths(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.ending(".md").filter(|(path, _)| !is_test_data(path)) {
+        let mut unbound: Option<Vec<Range<usize>>> = None;
+        let mut offset = 0;
+        for (index, line) in text.split('\n').enumerate() {
+            let characters = line.chars().count();
+            if characters > MAX_CHARACTERS
+                && !is_one_link(line)
+                && !unbound
+                    .get_or_insert_with(|| tables_and_code(text))
+                    .iter()
+                    .any(|range| range.contains(&offset))
+            {
+                let message = format!("{characters} characters, more than {MAX_CHARACTERS}: break the line");
+                problems.push(Problem::line(path, index, message));
+            }
+            offset += line.len() + 1;
+        }
+    }
+    problems
+}
+
+/// Where the tables and the blocks of code are. Each range begins with a line.
+fn tables_and_code(text: &str) -> Vec<Range<usize>> {
+    Parser::new_ext(text, options())
+        .into_offset_iter()
+        .filter(|(event, _)| matches!(event, Event::Start(Tag::Table(_) | Tag::CodeBlock(_))))
+        .map(|(_, range)| text[..range.start].rfind('\n').map_or(0, |end| end + 1)..range.end)
+        .collect()
+}
+
+/// Whether a line is a link in one word, apart from the marks of a list, a quotation or a definition.
+fn is_one_link(line: &str) -> bool {
+    let is_mark = |word: &&str| {
+        let is_number = word.strip_suffix(['.', ')']).is_some_and(|word| word.parse::<u32>().is_ok());
+        is_number || ["-", "*", "+", ">"].contains(word) || (word.starts_with('[') && word.ends_with("]:"))
+    };
+    let words: Vec<&str> = line.split_whitespace().skip_while(is_mark).collect();
+    matches!(words[..], [word] if word.contains("://") || word.contains("]("))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,5 +186,41 @@ mod tests {
             assert_eq!(found[0].line, Some(3), "{link}");
         }
         assert_eq!(check("![picture](none.png)\n").len(), 1);
+    }
+
+    fn long_lines(text: &str) -> Vec<Option<usize>> {
+        let found = line_lengths(&Tree::of(&[("docs/a.md", text)]));
+        found.into_iter().map(|problem| problem.line).collect()
+    }
+
+    #[test]
+    fn long_lines_of_prose_are_found() {
+        let fits = "é".repeat(MAX_CHARACTERS);
+        assert_eq!(long_lines(&format!("{fits}\n")), []);
+        assert_eq!(long_lines(&format!("a\n\n- b {fits}\n")), [Some(3)]);
+        assert_eq!(long_lines(&format!("# {fits}\n\n`a` {fits}\n")), [Some(1), Some(3)]);
+        assert_eq!(long_lines(&format!("see <https://example.org/{fits}>\n")), [Some(1)]);
+        assert_eq!(long_lines(&format!("[a b](https://example.org/{fits})\n")), [Some(1)]);
+        assert_eq!(long_lines(&format!("a\n\n| b | {fits}\n")), [Some(3)]);
+        let data = Tree::of(&[("crates/a/tests/data/a.md", &*format!("a {fits}\n"))]);
+        assert_eq!(line_lengths(&data), []);
+    }
+
+    #[test]
+    fn tables_code_and_links_of_one_word_may_be_long() {
+        let long = "é ".repeat(MAX_CHARACTERS);
+        let word = "é".repeat(MAX_CHARACTERS);
+        for text in [
+            format!("| a | {long} |\n|---|---|\n| {long} | b |\n"),
+            format!("- c\n\n  | a | {long} |\n  |---|---|\n  | {long} | b |\n"),
+            format!("```console\n$ {long}x\n```\n"),
+            format!("a\n\n    {long}x\n"),
+            format!("- a\n\n  ```\n  {long}x\n  ```\n"),
+            format!("<https://example.org/{word}>\n"),
+            format!("1. [a](b/{word}.md).\n"),
+            format!("[a]: https://example.org/{word}\n"),
+        ] {
+            assert_eq!(long_lines(&text), [], "{text}");
+        }
     }
 }

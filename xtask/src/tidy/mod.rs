@@ -1,14 +1,21 @@
-//! What no compiler checks: the map of the code stays true, files stay small, links work.
+//! What no compiler checks: the map of the code stays true, files stay small, words stay plain, links work.
 //!
 //! Each check is a function from the project's files to the problems in them, without any input of its own,
-//! so that its tests can hand it files that break the rule.
+//! so that its tests can hand it files that break the rule. The check of [`commits`] reads the log of git.
 
 mod arrows;
+mod circles;
+mod commits;
 mod decisions;
+mod imports;
 mod markdown;
+mod methods;
+mod modules;
 mod rust;
+mod source;
 mod text;
 mod tree;
+mod words;
 
 use std::fmt;
 
@@ -19,7 +26,7 @@ pub use tree::Tree;
 /// Something that has to be changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The file, from the root of the project.
+    /// The file, from the root of the project; or a commit.
     pub path: String,
     /// The line, from 1, where it is a line's problem.
     pub line: Option<usize>,
@@ -52,13 +59,18 @@ type Check = fn(&Tree) -> Vec<Problem>;
 const CHECKS: &[Check] = &[
     arrows::between_crates,
     arrows::workspace_lints,
+    circles::between_folders,
+    methods::per_type,
     rust::sizes,
+    rust::crate_sizes,
     rust::unfinished,
     rust::names,
+    words::refused,
     text::white_space,
     text::machine,
     text::registries,
     markdown::links,
+    markdown::line_lengths,
     decisions::pages,
     decisions::change_log,
 ];
@@ -74,10 +86,47 @@ pub fn problems(tree: &Tree) -> Vec<Problem> {
 /// Checks the project that this program was built from, prints what is wrong, and says whether nothing is.
 pub fn run() -> Result<bool> {
     let tree = Tree::load(crate::root())?;
-    let problems = problems(&tree);
+    let mut problems = problems(&tree);
+    match commits::log(crate::root())? {
+        commits::Log::Read(log) => problems.extend(commits::subjects(&log)),
+        commits::Log::Missing(reason) => println!("tidy: the subjects of commits are not checked: {reason}"),
+    }
     for problem in &problems {
         println!("{problem}");
     }
     println!("tidy: {} files, {} problems", tree.len(), problems.len());
     Ok(problems.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_of_a_project_is_reported() {
+        let (long, word) = ("x ".repeat(61), concat!("who", "ever"));
+        let library = format!(
+            "use crate::a::A;\n/// {word}\nimpl B {{ {} }}\n{}",
+            "fn b() {} ".repeat(41),
+            "\n".repeat(7_000)
+        );
+        let tree = Tree::of(&[
+            ("docs/a.md", &format!("{long}x\n")),
+            ("crates/x/src/lib.rs", &library),
+            ("crates/x/src/a/mod.rs", "use crate::c::C;\n"),
+            ("crates/x/src/a/b.rs", "\n"),
+            ("crates/x/src/c.rs", "use crate::a::A;\n"),
+        ]);
+        let found = problems(&tree);
+        for (path, part) in [
+            ("docs/a.md", "123 characters"),
+            ("crates/x/src/lib.rs", word),
+            ("crates/x/src/lib.rs", "41 functions"),
+            ("crates/x", "more than 7000"),
+            ("crates/x/src/a/mod.rs", "`a` imports `c`"),
+        ] {
+            let is_it = |problem: &Problem| problem.path == path && problem.message.contains(part);
+            assert!(found.iter().any(is_it), "{path}: {part}");
+        }
+    }
 }

@@ -1,12 +1,25 @@
 //! Rust sources: their size, words that mean unfinished work, names that mean nothing.
 
-use super::{Problem, Tree};
+use super::{Problem, Tree, modules::crates};
 
 /// A file is one idea. Tests may be longer: they are read one at a time.
 const MAX_LINES: usize = 600;
 
 /// Files that may be longer, each with its reason.
 const LONGER: &[(&str, &str)] = &[];
+
+/// The lines of a crate, without the files of its tests.
+const MAX_CRATE_LINES: usize = 7_000;
+
+/// Crates with another bound.
+const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 10_000), ("crates/cli", 10_000)];
+
+/// Crates above their bounds today, with a number that they do not exceed. A number may only fall.
+const LARGER_TODAY: &[(&str, usize)] =
+    &[("crates/api", 10_320), ("crates/buckets", 18_550), ("crates/cli", 10_620), ("xtask", 8_800)];
+
+/// The file with the list.
+const HERE: &str = "xtask/src/tidy/rust.rs";
 
 /// Words of work that was left. Split, so that this file does not hold them.
 const UNFINISHED: &[&str] = &[
@@ -24,7 +37,7 @@ const UNFINISHED_IN_COMMENTS: &[&str] = &[concat!("for", " now")];
 const NAMELESS: &[&str] = &["util", "utils", "common", "helpers", "misc"];
 
 /// Whether a file holds tests alone.
-fn is_test(path: &str) -> bool {
+pub(super) fn is_test(path: &str) -> bool {
     path.contains("/tests/")
         || path.ends_with("/tests.rs")
         || path.ends_with("_tests.rs")
@@ -41,6 +54,36 @@ pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
             (lines > MAX_LINES).then(|| Problem::file(path, message))
         })
         .collect()
+}
+
+/// No crate is large, but those of the list; and the list has no others.
+pub(super) fn crate_sizes(tree: &Tree) -> Vec<Problem> {
+    crate_sizes_except(tree, LARGER_TODAY)
+}
+
+fn crate_sizes_except(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut missing = listed.to_vec();
+    for krate in crates(tree) {
+        let lines: usize = krate.files.iter().map(|file| file.text.lines().count()).sum();
+        let bound_in = |list: &[(&str, usize)]| {
+            list.iter().find(|(name, _)| *name == krate.name).map(|(_, bound)| *bound)
+        };
+        let bound = bound_in(LARGER_CRATES).unwrap_or(MAX_CRATE_LINES);
+        if lines > bound {
+            missing.retain(|(name, _)| *name != krate.name);
+        }
+        let most = bound_in(listed).unwrap_or(bound);
+        if lines > most {
+            let message = format!("{lines} lines, more than {most}: give a part of it its own crate");
+            problems.push(Problem::file(krate.name, message));
+        }
+    }
+    for (name, _) in missing {
+        let message = format!("{name} is within the bound for all crates now. Remove it from the list");
+        problems.push(Problem::file(HERE, message));
+    }
+    problems
 }
 
 /// No work was left to be done.
@@ -120,6 +163,36 @@ mod tests {
         assert!(sizes(&with("docs/long.md", &long)).is_empty());
     }
 
+    fn check_crate(name: &str, lines: usize, listed: &[(&str, usize)]) -> Vec<Problem> {
+        let (one, two) = (format!("{name}/src/lib.rs"), format!("{name}/src/a.rs"));
+        let (long, tests) = ("x\n".repeat(lines - 1), format!("{name}/src/tests.rs"));
+        let tree = Tree::of(&[(&one, "mod a;\n"), (&two, &long), (&tests, &long)]);
+        crate_sizes_except(&tree, listed)
+    }
+
+    #[test]
+    fn a_large_crate_is_named() {
+        assert_eq!(check_crate("crates/a", MAX_CRATE_LINES, &[]), []);
+        assert_eq!(check_crate("crates/a", MAX_CRATE_LINES + 1, &[]).len(), 1);
+        for (name, bound) in LARGER_CRATES {
+            assert_eq!(check_crate(name, *bound, &[]), []);
+            assert_eq!(check_crate(name, bound + 1, &[]).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_crate_of_the_list_has_its_own_bound_and_leaves_the_list() {
+        let listed = [("crates/a", 9_000)];
+        assert_eq!(check_crate("crates/a", 9_000, &listed), []);
+        assert_eq!(check_crate("crates/a", MAX_CRATE_LINES + 1, &listed), []);
+        assert_eq!(check_crate("crates/a", 9_001, &listed).len(), 1);
+        for name in ["crates/a", "crates/b"] {
+            let found = check_crate(name, MAX_CRATE_LINES, &listed);
+            assert_eq!(found.len(), 1, "{name}");
+            assert_eq!(found[0].path, HERE);
+        }
+    }
+
     #[test]
     fn each_word_of_unfinished_work_is_found() {
         for word in UNFINISHED.iter().chain(UNFINISHED_IN_COMMENTS) {
@@ -138,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_mean_nothing_are_found_wherever_they_stand() {
+    fn names_that_mean_nothing_are_found_in_paths_and_in_files() {
         assert_eq!(names(&with("crates/a/src/util.rs", "")).len(), 1);
         assert_eq!(names(&with("crates/common/src/lib.rs", "")).len(), 1);
         assert_eq!(names(&with("crates/a/tests/common/mod.rs", "")).len(), 1);

@@ -3,7 +3,7 @@
 use super::{Problem, Tree};
 
 /// Folders whose files are data for tests: they may hold whatever a test needs.
-fn is_test_data(path: &str) -> bool {
+pub(super) fn is_test_data(path: &str) -> bool {
     path.contains("/tests/data/") || path.contains("/snapshots/") || path.starts_with("fuzz/seeds/")
 }
 
